@@ -1,0 +1,133 @@
+#include "journal/format.h"
+
+#include <isa-l.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace advectio::journal {
+
+const char* name_of(RecordType type) noexcept {
+  switch (type) {
+    case RecordType::create: return "create";
+    case RecordType::schema: return "schema";
+    case RecordType::put: return "put";
+    case RecordType::sync: return "sync";
+    case RecordType::close: return "close";
+    case RecordType::abort: return "abort";
+  }
+  return "?";
+}
+
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) noexcept {
+  // ISA-L takes int lengths and neither inverts before nor after.
+  auto* p = static_cast<unsigned char*>(const_cast<void*>(data));
+  std::uint32_t crc = ~seed;
+  while (bytes > 0) {
+    const auto n = std::min<std::size_t>(bytes, 1U << 30);
+    crc = crc32_iscsi(p, static_cast<int>(n), crc);
+    p += n;
+    bytes -= n;
+  }
+  return ~crc;
+}
+
+std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::uint32_t seed) noexcept {
+  // Pieces that stay in the first-level cache, so that memory is read once.
+  constexpr std::size_t piece = 32 * 1024;
+  auto* src = static_cast<const unsigned char*>(from);
+  auto* dst = static_cast<unsigned char*>(to);
+  std::uint32_t crc = ~seed;
+  while (bytes > 0) {
+    const auto n = std::min(bytes, piece);
+    crc = crc32_iscsi(const_cast<unsigned char*>(src), static_cast<int>(n), crc);
+    std::memcpy(dst, src, n);
+    src += n;
+    dst += n;
+    bytes -= n;
+  }
+  return ~crc;
+}
+
+namespace {
+
+Error bad(const char* what) { return Error{Code::corrupt, std::string("the bytes are not a ") + what + " record", 0}; }
+
+void put_numbers(Encoder& e, const std::vector<std::uint64_t>& v) {
+  e.number(static_cast<std::uint32_t>(v.size()));
+  for (const auto n : v) e.number(n);
+}
+
+std::vector<std::uint64_t> get_numbers(Decoder& d) {
+  std::vector<std::uint64_t> v(d.count(8));
+  for (auto& n : v) n = d.number<std::uint64_t>();
+  return v;
+}
+
+}  // namespace
+
+Bytes encode(const Create& create) {
+  Bytes out;
+  Encoder e(out);
+  e.number(static_cast<std::int32_t>(create.format));
+  e.text(create.path);
+  e.text(create.link);
+  e.text(create.page);
+  return out;
+}
+
+Bytes encode(const Put& put) {
+  Bytes out;
+  out.reserve(16 + 16 * put.box.rank());
+  Encoder e(out);
+  e.number(put.variable);
+  put_numbers(e, put.box.start);
+  put_numbers(e, put.box.count);
+  put_numbers(e, put.stride);
+  return out;
+}
+
+Bytes encode(const Sync& sync) {
+  Bytes out;
+  Encoder e(out);
+  e.number(sync.frame);
+  e.number(sync.stall_ns);
+  e.number(sync.bytes);
+  return out;
+}
+
+Result<Create> decode_create(std::span<const std::byte> meta) {
+  Decoder d(meta);
+  Create c;
+  c.format = static_cast<FileFormat>(d.number<std::int32_t>());
+  c.path = d.text();
+  c.link = d.text();
+  c.page = d.text();
+  if (!d.ok() || c.format < FileFormat::classic || c.format > FileFormat::cdf5) return bad("create");
+  if (c.page.empty() || c.page.find('/') != std::string::npos || c.page[0] == '.') return bad("create");
+  return c;
+}
+
+Result<Put> decode_put(std::span<const std::byte> meta) {
+  Decoder d(meta);
+  Put p;
+  p.variable = d.number<std::uint32_t>();
+  p.box.start = get_numbers(d);
+  p.box.count = get_numbers(d);
+  p.stride = get_numbers(d);
+  if (!d.ok() || p.box.start.size() != p.box.count.size()) return bad("put");
+  if (!p.stride.empty() && p.stride.size() != p.box.start.size()) return bad("put");
+  return p;
+}
+
+Result<Sync> decode_sync(std::span<const std::byte> meta) {
+  Decoder d(meta);
+  Sync s;
+  s.frame = d.number<std::uint64_t>();
+  s.stall_ns = d.number<std::uint64_t>();
+  s.bytes = d.number<std::uint64_t>();
+  if (!d.ok()) return bad("sync");
+  return s;
+}
+
+}  // namespace advectio::journal

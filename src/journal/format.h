@@ -1,0 +1,106 @@
+// The bytes of a journal, as SPEC.md beside this file describes them. A change here is a change there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/box.h"
+#include "core/bytes.h"
+#include "core/result.h"
+#include "core/types.h"
+
+namespace advectio::journal {
+
+inline constexpr std::uint64_t segment_magic = 0x314C4E524A564441;  // "ADVJRNL1"
+inline constexpr std::uint32_t record_magic = 0x52564441;           // "ADVR"
+inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint64_t segment_header_bytes = 4096;
+inline constexpr std::uint64_t alignment = 64;
+
+/// First bytes of a segment. The first cache line is written once per use of the segment, before `committed` moves.
+struct SegmentHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t reserved0;
+  std::uint64_t segment_bytes;
+  std::uint64_t journal;         ///< uid of the journal that uses the segment now
+  std::uint64_t index;           ///< place of the segment in the journal's chain, from 0
+  std::uint64_t first_sequence;  ///< sequence of the first record in it
+  std::uint32_t crc;             ///< CRC-32C of the 48 bytes before
+  std::uint32_t reserved1;
+  std::uint64_t reserved2;
+  std::atomic<std::uint64_t> committed;  ///< offset up to which records are published; stored with release
+  std::atomic<std::uint64_t> sealed;     ///< 1: no more records come here, the chain goes on in segment index+1
+};
+static_assert(offsetof(SegmentHeader, crc) == 48);
+static_assert(offsetof(SegmentHeader, committed) == 64);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+enum class RecordType : std::uint16_t {
+  create = 1,  ///< a dataset begins
+  schema = 2,  ///< the whole schema, whenever it has changed
+  put = 3,     ///< one block
+  sync = 4,    ///< end of a frame
+  close = 5,   ///< the program is done with the dataset
+  abort = 6,   ///< everything since the last sync is void
+};
+const char* name_of(RecordType type) noexcept;
+
+struct RecordHeader {
+  std::uint32_t magic;
+  std::uint16_t type;
+  std::uint16_t flags;
+  std::uint64_t journal;
+  std::uint64_t sequence;  ///< 1, 2, 3, … without gaps through the whole journal
+  std::uint32_t dataset;   ///< number of the dataset in this journal, from 1
+  std::uint32_t meta_bytes;
+  std::uint64_t payload_bytes;
+  std::uint32_t meta_crc;
+  std::uint32_t payload_crc;
+  std::uint64_t time_ns;  ///< CLOCK_REALTIME
+  std::uint32_t reserved;
+  std::uint32_t crc;  ///< CRC-32C of the 60 bytes before
+};
+static_assert(sizeof(RecordHeader) == 64);
+
+inline constexpr std::uint16_t flag_implicit = 1;  ///< sync: asked for by a reader, not by the program
+
+constexpr std::uint64_t padded(std::uint64_t n) noexcept { return (n + alignment - 1) / alignment * alignment; }
+constexpr std::uint64_t record_bytes(std::uint64_t meta, std::uint64_t payload) noexcept {
+  return sizeof(RecordHeader) + padded(meta) + padded(payload);
+}
+
+/// CRC-32C (Castagnoli; RFC 3720 B.4), `seed` 0 to begin.
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0) noexcept;
+/// memcpy and crc32c of the bytes in one pass through the cache.
+std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::uint32_t seed = 0) noexcept;
+
+// ---- what the records say (the `meta` part) ----
+
+struct Create {
+  FileFormat format = FileFormat::netcdf4;
+  std::string path;  ///< absolute path as the program named it
+  std::string link;  ///< second name of the same inode, by which the server writes
+  std::string page;  ///< name of the dataset's page in the stage
+};
+struct Put {
+  std::uint32_t variable = 0;
+  Box box;
+  std::vector<std::uint64_t> stride;  ///< empty: all 1
+};
+struct Sync {
+  std::uint64_t frame = 0;     ///< 1, 2, …
+  std::uint64_t stall_ns = 0;  ///< time the program has spent in our code for this frame, this call not included
+  std::uint64_t bytes = 0;     ///< of the blocks of this frame
+};
+
+Bytes encode(const Create& create);
+Bytes encode(const Put& put);
+Bytes encode(const Sync& sync);
+Result<Create> decode_create(std::span<const std::byte> meta);
+Result<Put> decode_put(std::span<const std::byte> meta);
+Result<Sync> decode_sync(std::span<const std::byte> meta);
+
+}  // namespace advectio::journal

@@ -1,0 +1,199 @@
+#include "journal/reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace advectio::journal {
+
+namespace {
+
+bool header_is_whole(const SegmentHeader& h, std::uint64_t journal, std::uint64_t index, std::uint64_t bytes) {
+  return h.magic == segment_magic && h.version == format_version && h.journal == journal && h.index == index &&
+         h.segment_bytes == bytes && h.crc == crc32c(&h, offsetof(SegmentHeader, crc));
+}
+
+}  // namespace
+
+std::optional<std::pair<std::uint64_t, std::string>> parse_chain_name(const std::string& file) {
+  const auto dash = file.find('-');
+  if (dash == std::string::npos || dash == 0 || dash > 18 || dash + 1 == file.size()) return std::nullopt;
+  std::uint64_t index = 0;
+  for (std::size_t i = 0; i < dash; ++i) {
+    if (file[i] < '0' || file[i] > '9') return std::nullopt;
+    index = index * 10 + static_cast<std::uint64_t>(file[i] - '0');
+  }
+  return std::pair{index, file.substr(dash + 1)};
+}
+
+Result<void> verify_payload(const Record& record) {
+  if (crc32c(record.payload.data(), record.payload.size()) == record.payload_crc) return {};
+  return Error{Code::corrupt, "the payload of " + std::string(name_of(record.type)) + " record " +
+                                  std::to_string(record.sequence) + " is not what was written (CRC)", 0};
+}
+
+Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& directory, Trust trust) {
+  auto file = files.open(directory + "/writer", OpenMode::read);
+  if (!file) return std::move(file).error();
+  auto size = (*file)->size();
+  if (!size) return std::move(size).error();
+  if (*size < writer_bytes) return Error{Code::corrupt, directory + "/writer is too short", 0};
+  auto mapping = files.map(**file, writer_bytes, false);
+  if (!mapping) return std::move(mapping).error();
+  Page<WriterPage> page(std::move(mapping).value());
+  if (page->magic != writer_magic) return Error{Code::corrupt, directory + "/writer is not a writer's page", 0};
+  if (page->version != format_version)
+    return Error{Code::unsupported, directory + " is of format version " + std::to_string(page->version) +
+                                        ", this program reads " + std::to_string(format_version), 0};
+  return std::unique_ptr<Reader>(new Reader(files, directory, trust, std::move(page)));
+}
+
+bool Reader::writer_alive() const noexcept { return ProcessLock::held(directory_ + "/writer"); }
+
+Result<bool> Reader::open_segment(std::uint64_t index) {
+  auto names = files_.list(directory_);
+  if (!names) return std::move(names).error();
+  std::optional<std::uint64_t> oldest;
+  Held held;
+  bool found = false;
+  for (const auto& name : *names) {
+    const auto parsed = parse_chain_name(name);
+    if (!parsed) continue;
+    if (!begun_ && (!oldest || parsed->first < *oldest)) {
+      oldest = parsed->first;
+      held.index = parsed->first;
+      held.file = name;
+      held.segment = parsed->second;
+      found = true;
+    } else if (begun_ && parsed->first == index) {
+      held.index = index;
+      held.file = name;
+      held.segment = parsed->second;
+      found = true;
+    }
+  }
+  if (!found) return false;
+
+  const std::string path = directory_ + "/" + held.file;
+  auto file = files_.open(path, OpenMode::read);
+  if (!file) return std::move(file).error();
+  auto size = (*file)->size();
+  if (!size) return std::move(size).error();
+  if (*size < segment_header_bytes) {
+    if (trust_ == Trust::scan) return false;
+    return Error{Code::corrupt, path + " is too short for a segment", 0};
+  }
+  auto mapping = files_.map(**file, *size, false);
+  if (!mapping) return std::move(mapping).error();
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(mapping->data());
+  if (trust_ == Trust::published) {
+    // The writer renames the file first and writes the header then: until `committed` says so there is nothing to see.
+    if (header.committed.load(std::memory_order_acquire) < segment_header_bytes ||
+        header.journal != page_->journal || header.index != held.index)
+      return false;
+    if (!header_is_whole(header, page_->journal, held.index, *size))
+      return Error{Code::corrupt, path + ": the segment header is damaged", 0};
+  }
+  if (!begun_) {
+    // Where a damaged header cannot be believed, the first record tells where the journal goes on.
+    if (header_is_whole(header, page_->journal, held.index, *size)) {
+      sequence_ = header.first_sequence - 1;
+    } else if (*size >= segment_header_bytes + sizeof(RecordHeader)) {
+      RecordHeader first;
+      std::memcpy(&first, mapping->data() + segment_header_bytes, sizeof first);
+      if (first.magic != record_magic || first.crc != crc32c(&first, offsetof(RecordHeader, crc)) ||
+          first.journal != page_->journal)
+        return false;
+      sequence_ = first.sequence - 1;
+    }
+    begun_ = true;
+  }
+  held.mapping = std::move(mapping).value();
+  held.last_sequence = sequence_;
+  next_index_ = held.index + 1;
+  held_.push_back(std::move(held));
+  at_ = segment_header_bytes;
+  return true;
+}
+
+Result<std::optional<Record>> Reader::next() {
+  for (;;) {
+    if (held_.empty() || held_.back().done) {
+      auto opened = open_segment(next_index_);
+      if (!opened) return std::move(opened).error();
+      if (!*opened) return std::optional<Record>();
+      const auto& opened_header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
+      if (trust_ == Trust::published && opened_header.first_sequence != sequence_ + 1)
+        return Error{Code::corrupt, directory_ + "/" + held_.back().file + ": records are missing before it", 0};
+    }
+    Held& h = held_.back();
+    const auto& header = *reinterpret_cast<const SegmentHeader*>(h.mapping.data());
+    // Sealed is stored after the last `committed`: read it first, or a record could slip in between.
+    const bool sealed = header.sealed.load(std::memory_order_acquire) != 0;
+    const std::uint64_t size = h.mapping.bytes();
+    std::uint64_t limit = size;
+    if (trust_ == Trust::published) {
+      limit = header.committed.load(std::memory_order_acquire);
+      if (limit > size || limit < at_)
+        return Error{Code::corrupt, directory_ + "/" + h.file + ": published up to byte " + std::to_string(limit) +
+                                        ", which cannot be", 0};
+    }
+    const auto broken = [&](const char* what) -> Result<std::optional<Record>> {
+      if (trust_ == Trust::scan) return std::optional<Record>();
+      return Error{Code::corrupt, directory_ + "/" + h.file + " at byte " + std::to_string(at_) + ": " + what, 0};
+    };
+
+    bool whole = limit - at_ >= sizeof(RecordHeader);
+    RecordHeader r{};
+    if (whole) {
+      std::memcpy(&r, h.mapping.data() + at_, sizeof r);
+      whole = r.magic == record_magic && r.crc == crc32c(&r, offsetof(RecordHeader, crc)) &&
+              r.journal == page_->journal && r.sequence == sequence_ + 1;
+    }
+    if (!whole) {
+      if (trust_ == Trust::published && at_ < limit) return broken("the record header is damaged");
+      // The end of this segment, for now or for good. When scanning, the chain itself tells: go on where the
+      // next segment begins with the very next record.
+      if (trust_ == Trust::published && !sealed) return std::optional<Record>();
+      h.done = true;
+      continue;
+    }
+    const auto room = limit - at_ - sizeof r;
+    if (padded(r.meta_bytes) > room || r.payload_bytes > room - padded(r.meta_bytes) ||
+        padded(r.payload_bytes) > room - padded(r.meta_bytes))
+      return broken("the record is longer than what is published");
+    const auto* meta = h.mapping.data() + at_ + sizeof r;
+    if (crc32c(meta, r.meta_bytes) != r.meta_crc) return broken("the record's description is damaged");
+
+    Record record;
+    record.type = static_cast<RecordType>(r.type);
+    record.flags = r.flags;
+    record.dataset = r.dataset;
+    record.sequence = r.sequence;
+    record.time_ns = r.time_ns;
+    record.meta = {meta, r.meta_bytes};
+    record.payload = {meta + padded(r.meta_bytes), r.payload_bytes};
+    record.payload_crc = r.payload_crc;
+    if (trust_ == Trust::scan && !verify_payload(record)) return std::optional<Record>();
+    at_ += record_bytes(r.meta_bytes, r.payload_bytes);
+    sequence_ = r.sequence;
+    h.last_sequence = sequence_;
+    return std::optional<Record>(record);
+  }
+}
+
+std::uint64_t Reader::bytes_ahead() const noexcept {
+  if (held_.empty()) return 0;
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
+  const auto committed = header.committed.load(std::memory_order_acquire);
+  return committed > at_ && committed <= held_.back().mapping.bytes() ? committed - at_ : 0;
+}
+
+Result<void> Reader::release_oldest(const Stage& stage, bool recycle) {
+  Held h = std::move(held_.front());
+  held_.pop_front();
+  h.mapping = Mapping();
+  if (!recycle) return {};
+  return files_.rename(directory_ + "/" + h.file, stage.pool() + "/" + h.segment);
+}
+
+}  // namespace advectio::journal

@@ -1,0 +1,90 @@
+// The reading end of one process's journal: what the server follows, and what recovery walks through.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "journal/stage.h"
+
+namespace advectio::journal {
+
+/// One record. The spans point into the mapped segment and are good until it is released.
+struct Record {
+  RecordType type = RecordType::put;
+  std::uint16_t flags = 0;
+  std::uint32_t dataset = 0;
+  std::uint64_t sequence = 0;
+  std::uint64_t time_ns = 0;
+  std::span<const std::byte> meta;
+  std::span<const std::byte> payload;
+  std::uint32_t payload_crc = 0;
+};
+
+/// Code::corrupt when the payload is not what was written.
+Result<void> verify_payload(const Record& record);
+
+/// How far to trust what the segments say of themselves.
+enum class Trust : std::uint8_t {
+  published,  ///< read what the writer has published (`committed`): the writer, or the page cache, is alive
+  scan,       ///< read as far as records are whole, whatever `committed` says: after a loss of power, or for inspection
+};
+
+/// Reads records in order. Not thread-safe; any number of readers may follow one journal.
+class Reader {
+ public:
+  /// `directory`: journals/<writer>. Begins with the oldest segment that is there.
+  static Result<std::unique_ptr<Reader>> open(Files& files, const std::string& directory, Trust trust);
+
+  /// The next record; nothing when there is none yet (or, when scanning, no more).
+  /// Errors: Code::corrupt with segment, offset and reason; the journal can be read no further then.
+  Result<std::optional<Record>> next();
+
+  [[nodiscard]] const WriterPage& writer() const noexcept { return *page_; }
+  [[nodiscard]] std::uint64_t journal() const noexcept { return page_->journal; }
+  /// True while the process that writes lives.
+  [[nodiscard]] bool writer_alive() const noexcept;
+  /// Sequence of the last record `next` gave.
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+
+  /// Bytes published and not yet given by `next` in the segment under way (a lower bound of what waits).
+  [[nodiscard]] std::uint64_t bytes_ahead() const noexcept;
+
+  /// One segment of the chain that the reader holds, oldest first.
+  struct Held {
+    std::uint64_t index = 0;
+    std::string file;    ///< name in the journal's directory
+    std::string segment; ///< name it has in the pool
+    Mapping mapping;
+    std::uint64_t last_sequence = 0;  ///< of the last record read in it
+    bool done = false;                ///< read to its seal
+  };
+  [[nodiscard]] const std::deque<Held>& held() const noexcept { return held_; }
+  /// Let go of the oldest held segment: its mapping ends, and its file goes back to the pool (`recycle`) or is left as
+  /// it is. It must be `done`, unless no more records will come.
+  Result<void> release_oldest(const Stage& stage, bool recycle);
+
+ private:
+  Reader(Files& files, std::string directory, Trust trust, Page<WriterPage> page)
+      : files_(files), directory_(std::move(directory)), trust_(trust), page_(std::move(page)) {}
+  Result<bool> open_segment(std::uint64_t index);
+
+  Files& files_;
+  std::string directory_;
+  Trust trust_;
+  Page<WriterPage> page_;
+  std::deque<Held> held_;
+  bool begun_ = false;
+  std::uint64_t next_index_ = 0;
+  std::uint64_t at_ = 0;
+  std::uint64_t sequence_ = 0;
+};
+
+/// The index that a file name of a journal's directory stands for ("00000012-s0007" → 12, "s0007").
+std::optional<std::pair<std::uint64_t, std::string>> parse_chain_name(const std::string& file);
+
+}  // namespace advectio::journal

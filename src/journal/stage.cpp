@@ -1,0 +1,157 @@
+#include "journal/stage.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <utility>
+
+namespace advectio::journal {
+
+namespace {
+
+template <typename T>
+Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create) {
+  auto file = files.open(path, create ? OpenMode::create_new : OpenMode::read_write, 0600);
+  if (!file) return std::move(file).error();
+  if (create) {
+    ADVECTIO_TRY((*file)->reserve(bytes));
+  } else {
+    auto size = (*file)->size();
+    if (!size) return std::move(size).error();
+    if (*size < bytes) return Error{Code::corrupt, path + " is " + std::to_string(*size) + " bytes long, not " +
+                                                       std::to_string(bytes), 0};
+  }
+  auto mapping = files.map(**file, bytes, true);
+  if (!mapping) return std::move(mapping).error();
+  return Page<T>(std::move(mapping).value());
+}
+
+std::uint64_t clock_ns(clockid_t id) noexcept {
+  timespec t{};
+  ::clock_gettime(id, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+}  // namespace
+
+std::uint64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
+std::uint64_t realtime_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
+
+Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
+                          std::uint64_t segments_max, std::uint64_t wait_max_ns) {
+  Stage stage;
+  stage.files_ = &files;
+  stage.directory_ = directory;
+  for (const auto& d : {stage.directory_, stage.pool(), stage.journals(), stage.datasets()})
+    ADVECTIO_TRY(files.make_directory(d, 0700));
+  const std::string path = directory + "/control";
+  if (!files.exists(path)) {
+    // Made complete under another name first: whoever sees `control` sees all of it.
+    ADVECTIO_TRY(files.remove(path + ".next"));
+    {
+      auto page = map_page<StageControl>(files, path + ".next", control_bytes, true);
+      if (!page) return std::move(page).error();
+      auto& c = **page;
+      c.magic = control_magic;
+      c.version = format_version;
+      c.segment_bytes = segment_bytes;
+      c.segments_max = segments_max;
+      c.wait_max_ns = wait_max_ns;
+    }
+    ADVECTIO_TRY(files.rename(path + ".next", path));
+  }
+  auto opened = open(files, directory);
+  if (!opened) return opened;
+  // A restarted server keeps the segment size of the segments that exist; the caps may change.
+  opened->control().segments_max = segments_max;
+  opened->control().wait_max_ns = wait_max_ns;
+  opened->control().server_pid = static_cast<std::uint32_t>(::getpid());
+  return opened;
+}
+
+Result<Stage> Stage::open(Files& files, const std::string& directory) {
+  Stage stage;
+  stage.files_ = &files;
+  stage.directory_ = directory;
+  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false);
+  if (!page) return std::move(page).error().with("no stage at " + directory);
+  stage.control_ = std::move(page).value();
+  const auto& c = stage.control();
+  if (c.magic != control_magic) return Error{Code::corrupt, directory + "/control is not a stage's control page", 0};
+  if (c.version != format_version)
+    return Error{Code::unsupported, "the stage " + directory + " is of format version " + std::to_string(c.version) +
+                                        ", this program reads " + std::to_string(format_version), 0};
+  return stage;
+}
+
+std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
+  return std::to_string(device) + "-" + std::to_string(inode);
+}
+
+Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
+  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
+  if (!page) return page;
+  if ((*page)->magic != dataset_magic || (*page)->version != format_version)
+    return Error{Code::corrupt, datasets() + "/" + name + " is not a dataset's page", 0};
+  return page;
+}
+
+Result<Page<DatasetPage>> Stage::make_page(const std::string& name) const {
+  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, true);
+}
+
+bool Stage::server_alive() const noexcept { return ProcessLock::held(directory_ + "/server.lock"); }
+
+Result<ProcessLock> ProcessLock::take(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return system_error("open " + path, errno);
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+    const int e = errno;
+    ::close(fd);
+    if (e == EACCES || e == EAGAIN) return Error{Code::exists, path + " is locked by another process", e};
+    return system_error("lock " + path, e);
+  }
+  ProcessLock lock;
+  lock.fd_ = fd;
+  return lock;
+}
+
+bool ProcessLock::held(const std::string& path) noexcept {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool held = ::fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  ::close(fd);
+  return held;
+}
+
+ProcessLock::ProcessLock(ProcessLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+ProcessLock::~ProcessLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void ring(std::atomic<std::uint32_t>& bell) noexcept {
+  bell.fetch_add(1, std::memory_order_release);
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void await_ring(std::atomic<std::uint32_t>& bell, std::uint32_t seen, std::uint64_t timeout_ns) noexcept {
+  timespec t{static_cast<time_t>(timeout_ns / 1'000'000'000U), static_cast<long>(timeout_ns % 1'000'000'000U)};
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell), FUTEX_WAIT, seen, &t, nullptr, 0);
+}
+
+}  // namespace advectio::journal

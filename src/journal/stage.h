@@ -1,0 +1,165 @@
+// The stage of one run on one node: a directory (in /dev/shm, or on a node-local disk) that holds everything a
+// run has not yet brought to its files. All of its state is in files and names, so that it outlives any process:
+//
+//   control              one shared page: doorbells, caps, heartbeat          (StageControl)
+//   server.lock          locked (fcntl) by the living server
+//   pool/<segment>       segments nobody uses, touched and warm
+//   journals/<writer>/   one per process: `writer` (WriterPage, locked by the living process), `<index>-<segment>`
+//                        the chain, `ahead-<segment>` segments the process has mapped but not begun
+//   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema
+//
+// To take a segment is to rename(2) it: whoever's rename succeeds has it, and a process that dies in between leaves
+// the segment in exactly one place. Only the server makes segments, so the cap cannot be exceeded.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/result.h"
+#include "core/types.h"
+#include "journal/format.h"
+#include "platform/files.h"
+
+namespace advectio::journal {
+
+inline constexpr std::uint64_t control_magic = 0x314C5443564441;  // "ADVCTL1"
+inline constexpr std::uint64_t writer_magic = 0x31545257564441;   // "ADVWRT1"
+inline constexpr std::uint64_t dataset_magic = 0x31545344564441;  // "ADVDST1"
+
+struct StageControl {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t server_pid;
+  std::uint64_t segment_bytes;
+  std::uint64_t segments_max;
+  std::uint64_t wait_max_ns;
+  std::atomic<std::uint64_t> segments_total;
+  alignas(64) std::atomic<std::uint32_t> work;  ///< rung by writers: something new is published (futex)
+  alignas(64) std::atomic<std::uint32_t> progress;  ///< rung by the server: segments freed, frames committed (futex)
+  alignas(64) std::atomic<std::uint64_t> starved_ns;  ///< CLOCK_MONOTONIC when a writer last found the pool empty
+  std::atomic<std::uint64_t> waits;        ///< how often a writer had to wait for a segment
+  std::atomic<std::uint64_t> wait_ns;      ///< and how long in all
+  std::atomic<std::uint64_t> activity;     ///< counts any step of the server that brings bytes nearer to their file
+};
+
+struct WriterPage {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t pid;
+  std::int64_t rank;  ///< -1: unknown
+  std::uint64_t journal;
+  std::uint64_t started_ns;
+  char host[64];
+  char command[256];
+};
+
+enum class DatasetState : std::uint32_t {
+  in_flight = 0,
+  finished = 1,  ///< complete and visible; the server has let go of the file
+  failed = 2,    ///< the sink met an error; what is staged stays staged
+  dropped = 3,   ///< nothing of it had been synced when its writer died, or it was aborted
+};
+
+struct DatasetPage {
+  std::uint64_t magic;
+  std::uint32_t version;
+  FileFormat format;
+  std::uint64_t journal;
+  std::uint32_t number;  ///< of the dataset in that journal
+  std::uint32_t writer_pid;
+  char path[4096];
+  char link[4096];
+  // written by the program
+  alignas(64) std::atomic<std::uint64_t> synced;  ///< sequence of the last sync or close record
+  std::atomic<std::uint32_t> closed;
+  std::atomic<std::uint64_t> frames_synced;
+  std::atomic<std::uint64_t> bytes_put;
+  // written by the server
+  alignas(64) std::atomic<std::uint64_t> visible;  ///< everything of the dataset up to this sequence is in the readable file
+  std::atomic<std::uint64_t> durable;
+  std::atomic<std::uint64_t> frames_visible;
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> errors;  ///< counts errors; `error_*` hold the latest
+  std::atomic<std::int32_t> error_sys;
+  char error_text[1024];
+};
+
+inline constexpr std::uint64_t control_bytes = 4096;
+inline constexpr std::uint64_t writer_bytes = 4096;
+inline constexpr std::uint64_t dataset_page_bytes = 16384;
+static_assert(sizeof(StageControl) <= control_bytes);
+static_assert(sizeof(WriterPage) <= writer_bytes);
+static_assert(sizeof(DatasetPage) <= dataset_page_bytes);
+
+/// A mapped page of one of the types above.
+template <typename T>
+class Page {
+ public:
+  Page() = default;
+  explicit Page(Mapping mapping) : mapping_(std::move(mapping)) {}
+  T* operator->() const noexcept { return reinterpret_cast<T*>(mapping_.data()); }
+  T& operator*() const noexcept { return *reinterpret_cast<T*>(mapping_.data()); }
+  explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
+
+ private:
+  Mapping mapping_;
+};
+
+/// The names of the directory, and its shared pages.
+class Stage {
+ public:
+  /// The server's side: make the directory and its control page, or take up what is there.
+  static Result<Stage> make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
+                            std::uint64_t segments_max, std::uint64_t wait_max_ns);
+  /// Everyone else's: Code::not_found where there is no stage, Code::unsupported for another version's.
+  static Result<Stage> open(Files& files, const std::string& directory);
+
+  [[nodiscard]] Files& files() const noexcept { return *files_; }
+  [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
+  [[nodiscard]] StageControl& control() const noexcept { return *control_; }
+  [[nodiscard]] std::string pool() const { return directory_ + "/pool"; }
+  [[nodiscard]] std::string journals() const { return directory_ + "/journals"; }
+  [[nodiscard]] std::string datasets() const { return directory_ + "/datasets"; }
+
+  /// Name of the page of the dataset whose file is this inode.
+  static std::string page_name(std::uint64_t device, std::uint64_t inode);
+  [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
+  Result<Page<DatasetPage>> make_page(const std::string& name) const;  ///< Code::exists when it is there
+
+  /// True while a server holds the lock.
+  [[nodiscard]] bool server_alive() const noexcept;
+
+ private:
+  Files* files_ = nullptr;
+  std::string directory_;
+  Page<StageControl> control_;
+};
+
+/// An advisory lock that dies with its process (an open-file-description lock, fcntl(2)). A forked child shares it
+/// until it calls its copy is destroyed.
+class ProcessLock {
+ public:
+  /// Take the lock of `path` (created when it is not there). Code::exists when somebody has it.
+  static Result<ProcessLock> take(const std::string& path);
+  /// True when somebody holds it.
+  static bool held(const std::string& path) noexcept;
+  ProcessLock() = default;
+  ProcessLock(ProcessLock&& other) noexcept;
+  ProcessLock& operator=(ProcessLock&& other) noexcept;
+  ~ProcessLock();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Ring a doorbell of the control page / wait until it has been rung since `seen`, at most `timeout_ns`.
+void ring(std::atomic<std::uint32_t>& bell) noexcept;
+void await_ring(std::atomic<std::uint32_t>& bell, std::uint32_t seen, std::uint64_t timeout_ns) noexcept;
+
+std::uint64_t monotonic_ns() noexcept;
+std::uint64_t realtime_ns() noexcept;
+
+}  // namespace advectio::journal

@@ -1,0 +1,279 @@
+#include "journal/writer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <random>
+
+namespace advectio::journal {
+
+namespace {
+
+constexpr std::uint64_t wait_slice_ns = 20'000'000;
+
+std::string chain_name(std::uint64_t index, const std::string& segment) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%08llu-", static_cast<unsigned long long>(index));
+  return digits + segment;
+}
+
+void copy_text(char* to, std::size_t size, const std::string& from) {
+  const auto n = std::min(size - 1, from.size());
+  std::memcpy(to, from.data(), n);
+  to[n] = '\0';
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIdentity& identity) {
+  std::random_device random;
+  const std::uint64_t uid = (static_cast<std::uint64_t>(random()) << 32U) ^ random() ^ monotonic_ns();
+  const std::string who = (identity.rank >= 0 ? std::to_string(identity.rank) : std::string("x")) + "-" +
+                          std::to_string(identity.pid);
+  char suffix[24];
+  std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(uid));
+  const std::string name = who + suffix;
+  const std::string directory = stage.journals() + "/" + name;
+
+  // The server looks at names without a dot only: it sees the directory when the page is complete and locked.
+  const std::string hidden = stage.journals() + "/." + name;
+  ADVECTIO_TRY(stage.files().make_directory(hidden, 0700));
+  auto lock = ProcessLock::take(hidden + "/writer");
+  if (!lock) return std::move(lock).error();
+  auto file = stage.files().open(hidden + "/writer", OpenMode::read_write, 0600);
+  if (!file) return std::move(file).error();
+  ADVECTIO_TRY((*file)->reserve(writer_bytes));
+  auto mapping = stage.files().map(**file, writer_bytes, true);
+  if (!mapping) return std::move(mapping).error();
+  Page<WriterPage> page(std::move(mapping).value());
+  page->magic = writer_magic;
+  page->version = format_version;
+  page->pid = identity.pid;
+  page->rank = identity.rank;
+  page->journal = uid;
+  page->started_ns = realtime_ns();
+  copy_text(page->host, sizeof page->host, identity.host);
+  copy_text(page->command, sizeof page->command, identity.command);
+  ADVECTIO_TRY(stage.files().rename(hidden, directory));
+  return std::unique_ptr<Writer>(
+      new Writer(stage, directory, name, uid, std::move(page), std::move(lock).value()));
+}
+
+Writer::Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
+               ProcessLock lock)
+    : directory_(std::move(directory)), name_(std::move(name)), uid_(uid), page_(std::move(page)),
+      lock_(std::move(lock)) {
+  // Each process maps the control page for itself.
+  auto own = Stage::open(stage.files(), stage.directory());
+  if (own) stage_ = std::move(own).value();
+  segment_bytes_ = stage_.control().segment_bytes;
+  ahead_wanted_ = 1;
+
+  // Signals are the program's business: the thread takes none.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  thread_ = std::thread([this] { stay_ahead(); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+Writer::~Writer() {
+  {
+    const std::lock_guard guard(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Writer::forget_in_child() noexcept {
+  // Close our copy of the lock, so that it falls with the parent; everything else stays as it is, unused.
+  { const ProcessLock dropped = std::move(lock_); }
+}
+
+std::uint64_t Writer::payload_max(std::uint64_t meta) const noexcept {
+  return (segment_bytes_ - segment_header_bytes - record_bytes(meta, 0)) / alignment * alignment;
+}
+
+std::uint64_t Writer::payload_now(std::uint64_t meta) const noexcept {
+  if (current_.data == nullptr) return 0;
+  const auto room = segment_bytes_ - at_;
+  const auto fixed = record_bytes(meta, 0);
+  return room > fixed ? (room - fixed) / alignment * alignment : 0;
+}
+
+Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
+                                     std::span<const std::byte> meta, std::uint64_t payload_bytes,
+                                     const std::function<std::uint32_t(std::byte*)>& fill,
+                                     const WhileWaiting& while_waiting) {
+  const auto total = record_bytes(meta.size(), payload_bytes);
+  if (total > segment_bytes_ - segment_header_bytes)
+    return Error{Code::invalid, std::string("a ") + name_of(type) + " record of " + std::to_string(total) +
+                                    " bytes does not fit a segment of " + std::to_string(segment_bytes_) +
+                                    " bytes; raise stage.segment_bytes", 0};
+  if (current_.data == nullptr || at_ + total > segment_bytes_) ADVECTIO_TRY(next_segment(while_waiting));
+
+  std::byte* const record = current_.data + at_;
+  std::byte* const meta_at = record + sizeof(RecordHeader);
+  std::byte* const payload_at = meta_at + padded(meta.size());
+  if (!meta.empty()) std::memcpy(meta_at, meta.data(), meta.size());
+  RecordHeader header{};
+  header.magic = record_magic;
+  header.type = static_cast<std::uint16_t>(type);
+  header.flags = flags;
+  header.journal = uid_;
+  header.sequence = next_sequence_;
+  header.dataset = dataset;
+  header.meta_bytes = static_cast<std::uint32_t>(meta.size());
+  header.payload_bytes = payload_bytes;
+  header.meta_crc = crc32c(meta.data(), meta.size());
+  header.payload_crc = payload_bytes > 0 ? fill(payload_at) : 0;
+  header.time_ns = realtime_ns();
+  header.crc = crc32c(&header, offsetof(RecordHeader, crc));
+  std::memcpy(record, &header, sizeof header);
+
+  at_ += total;
+  ++next_sequence_;
+  auto* segment = reinterpret_cast<SegmentHeader*>(current_.data);
+  segment->committed.store(at_, std::memory_order_release);
+  // The server need not know of every small put at once; it also looks by itself every few milliseconds.
+  if (type != RecordType::put || total >= (1U << 20U)) ring(stage_.control().work);
+  return header.sequence;
+}
+
+Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
+  Segment next;
+  std::uint64_t waiting_since = 0;
+  for (;;) {
+    const auto seen = stage_.control().progress.load(std::memory_order_acquire);
+    {
+      // One that has been mapped ahead; the server may have taken it back for another process meanwhile.
+      const std::lock_guard guard(mutex_);
+      while (next.data == nullptr && !ahead_.empty()) {
+        Segment s = std::move(ahead_.front());
+        ahead_.pop_front();
+        if (stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
+          next = std::move(s);
+      }
+    }
+    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), next);
+    if (next.data != nullptr) break;
+
+    auto& control = stage_.control();
+    const auto now = monotonic_ns();
+    if (waiting_since == 0) {
+      waiting_since = now;
+      control.waits.fetch_add(1, std::memory_order_relaxed);
+    }
+    control.starved_ns.store(now, std::memory_order_relaxed);
+    ring(control.work);
+    if (while_waiting) ADVECTIO_TRY(while_waiting());
+    await_ring(control.progress, seen, wait_slice_ns);
+  }
+  if (waiting_since != 0) stage_.control().wait_ns.fetch_add(monotonic_ns() - waiting_since, std::memory_order_relaxed);
+  wake_.notify_one();
+
+  auto* header = reinterpret_cast<SegmentHeader*>(next.data);
+  header->committed.store(0, std::memory_order_release);
+  header->sealed.store(0, std::memory_order_relaxed);
+  header->magic = segment_magic;
+  header->version = format_version;
+  header->reserved0 = 0;
+  header->segment_bytes = segment_bytes_;
+  header->journal = uid_;
+  header->index = next_index_;
+  header->first_sequence = next_sequence_;
+  header->crc = crc32c(header, offsetof(SegmentHeader, crc));
+  header->committed.store(segment_header_bytes, std::memory_order_release);
+
+  // Only now the old one is sealed: a reader that sees the seal finds the next one ready.
+  if (current_.data != nullptr) {
+    reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
+    ring(stage_.control().work);
+  }
+  current_ = std::move(next);
+  at_ = segment_header_bytes;
+  ++next_index_;
+  return {};
+}
+
+void Writer::seal() noexcept {
+  if (current_.data == nullptr) return;
+  reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
+  current_ = Segment{};
+  ring(stage_.control().work);
+}
+
+bool Writer::take_from_pool(const std::string& as_prefix, Segment& out) {
+  auto names = stage_.files().list(stage_.pool());
+  if (!names) return false;
+  // Those we have mapped before first: their pages are in our page tables.
+  {
+    const std::lock_guard guard(mutex_);
+    std::stable_partition(names->begin(), names->end(),
+                          [this](const std::string& n) { return mappings_.count(n) > 0; });
+  }
+  for (const auto& name : *names) {
+    if (name[0] == '.') continue;
+    const std::string path = directory_ + "/" + as_prefix + name;
+    if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
+    auto* data = mapped(name, path);
+    if (data == nullptr) {
+      // Out of address space or descriptors: give it back, and let the caller wait or fail.
+      (void)stage_.files().rename(path, stage_.pool() + "/" + name);
+      return false;
+    }
+    out = Segment{name, data};
+    return true;
+  }
+  return false;
+}
+
+std::byte* Writer::mapped(const std::string& segment, const std::string& path) {
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto it = mappings_.find(segment); it != mappings_.end()) return it->second.data();
+  }
+  auto file = stage_.files().open(path, OpenMode::read_write, 0600);
+  if (!file) return nullptr;
+  auto mapping = stage_.files().map(**file, segment_bytes_, true);
+  if (!mapping) return nullptr;
+  mapping->populate(true);
+  const std::lock_guard guard(mutex_);
+  auto [it, fresh] = mappings_.emplace(segment, std::move(mapping).value());
+  return it->second.data();
+}
+
+void Writer::keep_ahead(std::uint64_t segments) noexcept {
+  {
+    const std::lock_guard guard(mutex_);
+    ahead_wanted_ = segments;
+  }
+  wake_.notify_one();
+}
+
+void Writer::stay_ahead() {
+  std::unique_lock guard(mutex_);
+  while (!ending_) {
+    if (ahead_.size() >= ahead_wanted_) {
+      wake_.wait(guard);
+      continue;
+    }
+    guard.unlock();
+    Segment s;
+    const bool got = take_from_pool("ahead-", s);
+    guard.lock();
+    if (got) {
+      ahead_.push_back(std::move(s));
+    } else {
+      wake_.wait_for(guard, std::chrono::milliseconds(20));
+    }
+  }
+}
+
+}  // namespace advectio::journal

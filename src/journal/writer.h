@@ -1,0 +1,105 @@
+// The writing end of one process's journal.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "journal/stage.h"
+
+namespace advectio::journal {
+
+/// Who writes: for the names users see, and for the server to know when the process has gone.
+struct WriterIdentity {
+  std::int64_t rank = -1;
+  std::uint32_t pid = 0;
+  std::string host;
+  std::string command;
+};
+
+/// Appends records. One caller at a time. A record is published (seen by the server) when `append` returns.
+class Writer {
+ public:
+  /// Decides, while no segment is free, whether to go on waiting: returns an Error to give up.
+  using WhileWaiting = std::function<Result<void>()>;
+
+  static Result<std::unique_ptr<Writer>> open(const Stage& stage, const WriterIdentity& identity);
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  /// Bytes of payload that one record can carry at the most, next to `meta` bytes of meta.
+  [[nodiscard]] std::uint64_t payload_max(std::uint64_t meta) const noexcept;
+  /// Bytes of payload that still fit the segment under way, next to `meta` bytes of meta; 0 when none do.
+  [[nodiscard]] std::uint64_t payload_now(std::uint64_t meta) const noexcept;
+
+  /// Write one record whose payload is filled in by `fill(to)`, which returns its CRC-32C. Returns its sequence.
+  /// Blocks while the stage has no free segment; see `WhileWaiting`. Errors: what `while_waiting` gave; Code::invalid for a
+  /// record that is longer than a segment.
+  Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
+                               std::span<const std::byte> meta, std::uint64_t payload_bytes,
+                               const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting);
+
+  /// End the segment under way, so that the server can recycle it once it is drained; the next record begins another.
+  void seal() noexcept;
+
+  /// How many segments to hold ready (mapped, in the page tables) beside the one under way.
+  void keep_ahead(std::uint64_t segments) noexcept;
+
+  [[nodiscard]] std::uint64_t journal() const noexcept { return uid_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return next_sequence_ - 1; }
+  /// Segments begun so far.
+  [[nodiscard]] std::uint64_t segments_used() const noexcept { return next_index_; }
+  [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
+
+  /// In a forked child: forget everything without touching the parent's files or thread. The object is then only good
+  /// for being leaked (its thread does not exist here).
+  void forget_in_child() noexcept;
+
+ private:
+  Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
+         ProcessLock lock);
+
+  struct Segment {
+    std::string name;  ///< of the file in the pool
+    std::byte* data = nullptr;
+  };
+
+  Result<void> next_segment(const WhileWaiting& while_waiting);
+  bool take_from_pool(const std::string& as_prefix, Segment& out);
+  std::byte* mapped(const std::string& segment, const std::string& path);
+  void stay_ahead();
+
+  Stage stage_;
+  std::string directory_;
+  std::string name_;
+  std::uint64_t uid_ = 0;
+  Page<WriterPage> page_;
+  ProcessLock lock_;
+  std::uint64_t segment_bytes_ = 0;
+
+  Segment current_;
+  std::uint64_t at_ = 0;  ///< offset of the next record in `current_`
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t next_index_ = 0;
+
+  // Shared with the thread that takes and maps segments ahead of need.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::unordered_map<std::string, Mapping> mappings_;  ///< every segment this process has ever had: kept warm
+  std::deque<Segment> ahead_;
+  std::uint64_t ahead_wanted_ = 0;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace advectio::journal

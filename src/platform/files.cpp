@@ -1,0 +1,202 @@
+#include "platform/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#ifndef MADV_POPULATE_WRITE  // Linux 5.14; glibc 2.36 has them, older headers do not
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace advectio {
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this != &other) {
+    if (data_ != nullptr) ::munmap(data_, bytes_);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+}
+
+void Mapping::populate(bool for_writing) const noexcept {
+  if (data_ != nullptr) (void)::madvise(data_, bytes_, for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+namespace {
+
+class SystemFile final : public File {
+ public:
+  SystemFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~SystemFile() override { ::close(fd_); }
+
+  Result<void> write(std::uint64_t offset, std::span<const std::byte> data) override {
+    while (!data.empty()) {
+      const auto n = ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset));
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        return system_error("write " + std::to_string(data.size()) + " bytes to " + path_, errno);
+      }
+      offset += static_cast<std::uint64_t>(n);
+      data = data.subspan(static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+
+  Result<void> read(std::uint64_t offset, std::span<std::byte> data) override {
+    while (!data.empty()) {
+      const auto n = ::pread(fd_, data.data(), data.size(), static_cast<off_t>(offset));
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        return system_error("read " + path_, errno);
+      }
+      if (n == 0) return Error{Code::io, "read " + path_ + ": the file ends at byte " + std::to_string(offset), 0};
+      offset += static_cast<std::uint64_t>(n);
+      data = data.subspan(static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+
+  Result<std::uint64_t> size() override {
+    struct stat st {};
+    if (::fstat(fd_, &st) != 0) return system_error("stat " + path_, errno);
+    return static_cast<std::uint64_t>(st.st_size);
+  }
+
+  Result<void> resize(std::uint64_t bytes) override {
+    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return system_error("resize " + path_, errno);
+    return {};
+  }
+
+  Result<void> reserve(std::uint64_t bytes) override {
+    if (const int e = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes)); e != 0)
+      return system_error("reserve " + std::to_string(bytes) + " bytes for " + path_, e);
+    return {};
+  }
+
+  Result<void> sync() override {
+    if (::fdatasync(fd_) != 0) return system_error("fdatasync " + path_, errno);
+    return {};
+  }
+
+  [[nodiscard]] int descriptor() const noexcept override { return fd_; }
+  [[nodiscard]] const std::string& path() const noexcept override { return path_; }
+
+ private:
+  int fd_;
+  std::string path_;
+};
+
+class SystemFiles final : public Files {
+ public:
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode, unsigned permissions) override {
+    int flags = O_CLOEXEC;
+    switch (mode) {
+      case OpenMode::read: flags |= O_RDONLY; break;
+      case OpenMode::read_write: flags |= O_RDWR; break;
+      case OpenMode::create: flags |= O_RDWR | O_CREAT | O_TRUNC; break;
+      case OpenMode::create_new: flags |= O_RDWR | O_CREAT | O_EXCL; break;
+    }
+    const int fd = ::open(path.c_str(), flags, permissions);
+    if (fd < 0) return system_error("open " + path, errno);
+    return std::unique_ptr<File>(std::make_unique<SystemFile>(fd, path));
+  }
+
+  Result<Mapping> map(File& file, std::size_t bytes, bool writable) override {
+    void* p = ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file.descriptor(), 0);
+    if (p == MAP_FAILED) return system_error("map " + file.path(), errno);
+    return Mapping(static_cast<std::byte*>(p), bytes);
+  }
+
+  Result<void> make_directory(const std::string& path, unsigned permissions) override {
+    if (::mkdir(path.c_str(), permissions) == 0 || errno == EEXIST) return {};
+    if (errno == ENOENT) {
+      const auto slash = path.find_last_of('/');
+      if (slash != std::string::npos && slash > 0) {
+        ADVECTIO_TRY(make_directory(path.substr(0, slash), permissions));
+        if (::mkdir(path.c_str(), permissions) == 0 || errno == EEXIST) return {};
+      }
+    }
+    return system_error("make directory " + path, errno);
+  }
+
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return system_error("rename " + from + " to " + to, errno);
+    return {};
+  }
+
+  Result<void> link(const std::string& from, const std::string& to) override {
+    if (::link(from.c_str(), to.c_str()) != 0) return system_error("link " + from + " to " + to, errno);
+    return {};
+  }
+
+  Result<void> remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove " + path, errno);
+    return {};
+  }
+
+  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+
+  Result<std::vector<std::string>> list(const std::string& directory) override {
+    DIR* d = ::opendir(directory.c_str());
+    if (d == nullptr) return system_error("list " + directory, errno);
+    std::vector<std::string> names;
+    while (const dirent* e = ::readdir(d)) {
+      const std::string name = e->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+    }
+    ::closedir(d);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Result<std::uint64_t> free_bytes(const std::string& path) override {
+    struct statvfs s {};
+    if (::statvfs(path.c_str(), &s) != 0) return system_error("statvfs " + path, errno);
+    return static_cast<std::uint64_t>(s.f_bavail) * s.f_frsize;
+  }
+};
+
+}  // namespace
+
+Files& system_files() {
+  static SystemFiles files;
+  return files;
+}
+
+Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path) {
+  auto file = files.open(path, OpenMode::read);
+  if (!file) return std::move(file).error();
+  auto size = (*file)->size();
+  if (!size) return std::move(size).error();
+  std::vector<std::byte> bytes(*size);
+  ADVECTIO_TRY((*file)->read(0, bytes));
+  return bytes;
+}
+
+Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes) {
+  const std::string next = path + ".next";
+  {
+    auto file = files.open(next, OpenMode::create, 0600);
+    if (!file) return std::move(file).error();
+    ADVECTIO_TRY((*file)->write(0, bytes));
+  }
+  return files.rename(next, path);
+}
+
+}  // namespace advectio

@@ -1,0 +1,64 @@
+#include "platform/machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace advectio {
+namespace {
+
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t limit_in(const std::string& file) {
+  std::ifstream in(file);
+  std::uint64_t bytes = 0;
+  return in >> bytes ? bytes : kNoLimit;  // "max" does not read as a number
+}
+
+/// The least limit of a control group and those above it.
+std::uint64_t limit_up_from(const std::string& root, std::string group, const std::string& file) {
+  std::uint64_t least = limit_in(root + "/" + file);
+  while (!group.empty() && group != "/") {
+    least = std::min(least, limit_in(root + group + "/" + file));
+    group.erase(group.rfind('/'));
+  }
+  return least;
+}
+
+std::uint64_t control_group_limit() {
+  std::uint64_t least = kNoLimit;
+  std::ifstream in("/proc/self/cgroup");
+  for (std::string line; std::getline(in, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (group.empty() || group.front() != '/') continue;
+    if (controllers.empty())
+      least = std::min(least, limit_up_from("/sys/fs/cgroup", group, "memory.max"));
+    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
+      least = std::min(least, limit_up_from("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+  }
+  return least;
+}
+
+}  // namespace
+
+std::uint64_t usable_memory_bytes() {
+  const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const auto page = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  return std::min(pages * page, control_group_limit());
+}
+
+unsigned usable_cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
+  return static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace advectio

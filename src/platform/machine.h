@@ -1,0 +1,15 @@
+// What this machine has, as far as this process may use it.
+#pragma once
+
+#include <cstdint>
+
+namespace advectio {
+
+/// Bytes of main memory this process may use: the machine's, or less where a control group says so (a batch job's
+/// limit counts what is in /dev/shm too).
+std::uint64_t usable_memory_bytes();
+
+/// Cores this process may run on (its affinity mask); at least 1.
+unsigned usable_cores();
+
+}  // namespace advectio

@@ -1,0 +1,383 @@
+// Properties of the journal: what was appended reads back; damage anywhere never yields a wrong record and never
+// loses a whole one before it; segments are recycled; nobody exceeds the cap.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "journal/reader.h"
+#include "journal/scratch.h"
+#include "journal/writer.h"
+
+namespace advectio::journal {
+namespace {
+
+constexpr std::uint64_t segment_bytes = 64 * 1024;
+
+/// A stage whose segments the test makes itself, as the server would.
+class JournalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto stage = Stage::make(system_files(), scratch_ / "run", segment_bytes, 8, 1'000'000'000);
+    ASSERT_TRUE(stage.ok());
+    stage_ = std::move(stage).value();
+  }
+  void add_segments(int n) {
+    for (int i = 0; i < n; ++i) {
+      const std::string name = "s" + std::to_string(made_++);
+      auto file = system_files().open(stage_.pool() + "/." + name, OpenMode::create_new, 0600);
+      ASSERT_TRUE(file.ok());
+      ASSERT_TRUE((*file)->reserve(segment_bytes).ok());
+      ASSERT_TRUE(system_files().rename(stage_.pool() + "/." + name, stage_.pool() + "/" + name).ok());
+    }
+  }
+  std::unique_ptr<Writer> writer() {
+    auto w = Writer::open(stage_, {3, static_cast<std::uint32_t>(::getpid()), "node1", "model"});
+    EXPECT_TRUE(w.ok());
+    (*w)->keep_ahead(0);
+    return std::move(w).value();
+  }
+  std::unique_ptr<Reader> reader(const std::string& name, Trust trust = Trust::published) {
+    auto r = Reader::open(system_files(), stage_.journals() + "/" + name, trust);
+    EXPECT_TRUE(r.ok());
+    return std::move(r).value();
+  }
+
+  struct Said {
+    RecordType type;
+    std::uint32_t dataset;
+    Bytes meta, payload;
+  };
+  Said random_record(std::mt19937& random) const {
+    Said s;
+    s.type = static_cast<RecordType>(1 + random() % 6);
+    s.dataset = 1 + random() % 3;
+    s.meta.resize(random() % 200);
+    s.payload.resize(random() % 7 == 0 ? random() % 30000 : random() % 300);
+    for (auto& b : s.meta) b = static_cast<std::byte>(random());
+    for (auto& b : s.payload) b = static_cast<std::byte>(random());
+    return s;
+  }
+  static Result<std::uint64_t> say(Writer& w, const Said& s, const Writer::WhileWaiting& waiting = nullptr) {
+    return w.append(s.type, 0, s.dataset, s.meta, s.payload.size(),
+                    [&s](std::byte* to) { return copy_crc32c(to, s.payload.data(), s.payload.size()); }, waiting);
+  }
+  static void expect_same(const Record& r, const Said& s, std::uint64_t sequence) {
+    ASSERT_EQ(r.sequence, sequence);
+    ASSERT_EQ(r.type, s.type);
+    ASSERT_EQ(r.dataset, s.dataset);
+    ASSERT_TRUE(std::equal(r.meta.begin(), r.meta.end(), s.meta.begin(), s.meta.end()));
+    ASSERT_TRUE(std::equal(r.payload.begin(), r.payload.end(), s.payload.begin(), s.payload.end()));
+    ASSERT_TRUE(verify_payload(r).ok());
+  }
+
+  Scratch scratch_{"/dev/shm"};
+  Stage stage_;
+  int made_ = 0;
+};
+
+TEST_F(JournalTest, AnySequenceOfRecordsReadsBackTheSameWhileSegmentsAreRecycled) {
+  add_segments(3);
+  std::mt19937 random(20261120);
+  auto w = writer();
+  auto r = reader(w->name());
+  std::deque<Said> said;
+  std::uint64_t read = 0;
+  for (int i = 0; i < 3000; ++i) {
+    said.push_back(random_record(random));
+    // A writer out of segments waits until the reader has given one back: here, on the same thread.
+    const auto drain = [&]() -> Result<void> {
+      for (;;) {
+        auto next = r->next();
+        if (!next) return std::move(next).error();
+        if (!next->has_value()) break;
+        expect_same(**next, said.front(), ++read);
+        said.pop_front();
+      }
+      while (!r->held().empty() && r->held().front().done) ADVECTIO_TRY(r->release_oldest(stage_, true));
+      return {};
+    };
+    auto sequence = say(*w, said.back(), drain);
+    ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+    if (random() % 5 == 0) {
+      ASSERT_TRUE(drain().ok());
+    }
+    if (random() % 50 == 0) w->seal();
+  }
+  for (auto next = r->next(); next.ok() && next->has_value(); next = r->next()) {
+    expect_same(**next, said.front(), ++read);
+    said.pop_front();
+  }
+  EXPECT_EQ(read, 3000U);
+  EXPECT_GT(w->segments_used(), 10U);
+}
+
+TEST_F(JournalTest, AReaderOnAnotherThreadSeesWholeRecordsOnly) {
+  add_segments(8);
+  auto w = writer();
+  auto r = reader(w->name());
+  constexpr std::uint64_t n = 20000;
+  std::thread other([&] {
+    for (std::uint64_t i = 1; i <= n; ++i) {
+      const std::uint64_t value = i * 0x9E3779B97F4A7C15ULL;
+      auto s = w->append(RecordType::put, 0, 1, {}, 8 + i % 100,
+                         [&](std::byte* to) {
+                           std::memset(to, 0, 8 + i % 100);
+                           std::memcpy(to, &value, 8);
+                           return crc32c(to, 8 + i % 100);
+                         },
+                         nullptr);
+      ASSERT_TRUE(s.ok());
+    }
+  });
+  std::uint64_t seen = 0;
+  while (seen < n) {
+    auto next = r->next();
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    if (!next->has_value()) {
+      while (!r->held().empty() && r->held().front().done) {
+        ASSERT_TRUE(r->release_oldest(stage_, true).ok());
+        ring(stage_.control().progress);
+      }
+      continue;
+    }
+    ASSERT_EQ((*next)->sequence, ++seen);
+    std::uint64_t value = 0;
+    std::memcpy(&value, (*next)->payload.data(), 8);
+    ASSERT_EQ(value, seen * 0x9E3779B97F4A7C15ULL);
+  }
+  other.join();
+}
+
+/// Everything before the damage is read, nothing wrong is, wherever it strikes.
+class DamageTest : public JournalTest {
+ protected:
+  void write_some() {
+    add_segments(12);
+    std::mt19937 random(11);
+    auto w = writer();
+    name_ = w->name();
+    for (int i = 0; i < 150; ++i) {
+      said_.push_back(random_record(random));
+      ASSERT_TRUE(say(*w, said_.back()).ok());
+    }
+    // Where each record lies: (segment index, first byte, bytes).
+    auto r = reader(name_, Trust::scan);
+    for (auto next = r->next(); next.ok() && next->has_value(); next = r->next()) {
+      const auto& h = r->held().back();
+      const auto begin = static_cast<std::uint64_t>((*next)->meta.data() - h.mapping.data()) - sizeof(RecordHeader);
+      places_.push_back({h.index, begin, record_bytes((*next)->meta.size(), (*next)->payload.size())});
+    }
+    ASSERT_EQ(places_.size(), said_.size());
+    ASSERT_GE(places_.back().segment, 2U);
+  }
+  std::string file_of(std::uint64_t index) const {
+    auto names = system_files().list(stage_.journals() + "/" + name_);
+    for (const auto& n : *names)
+      if (const auto p = parse_chain_name(n); p && p->first == index) return stage_.journals() + "/" + name_ + "/" + n;
+    return {};
+  }
+  /// Records up to the first that is not read.
+  std::size_t read_all() {
+    auto r = reader(name_, Trust::scan);
+    std::size_t n = 0;
+    for (auto next = r->next(); next.ok() && next->has_value(); next = r->next(), ++n) {
+      EXPECT_LT(n, said_.size());
+      if (n >= said_.size()) return n;
+      expect_same(**next, said_[n], n + 1);
+      if (HasFatalFailure()) return n;
+    }
+    return n;
+  }
+  struct Place {
+    std::uint64_t segment, at, bytes;
+  };
+  std::string name_;
+  std::vector<Said> said_;
+  std::vector<Place> places_;
+};
+
+TEST_F(DamageTest, AFlippedByteAnywhereNeverYieldsAWrongRecordNorLosesOneBeforeIt) {
+  write_some();
+  std::mt19937 random(5);
+  for (int round = 0; round < 1500; ++round) {
+    const auto segment = random() % (places_.back().segment + 1);
+    // Every third time in the segment header, which stands before all records and is not needed to read them.
+    const std::uint64_t at = round % 3 == 0 ? random() % 128 : random() % segment_bytes;
+    auto file = system_files().open(file_of(segment), OpenMode::read_write, 0600);
+    ASSERT_TRUE(file.ok());
+    std::byte b{};
+    ASSERT_TRUE((*file)->read(at, std::span(&b, 1)).ok());
+    const std::byte flipped = b ^ static_cast<std::byte>(1U << (random() % 8));
+    ASSERT_TRUE((*file)->write(at, std::span(&flipped, 1)).ok());
+    std::size_t before = 0;
+    bool inside = false;
+    for (const auto& p : places_) {
+      if (p.segment == segment && at >= p.at && at < p.at + p.bytes) inside = true;
+      if (p.segment > segment || (p.segment == segment && p.at + p.bytes > at)) break;
+      ++before;
+    }
+    const auto n = read_all();
+    ASSERT_FALSE(HasFatalFailure()) << "segment " << segment << " byte " << at;
+    ASSERT_GE(n, before) << "segment " << segment << " byte " << at;
+    if (!inside) {
+      ASSERT_EQ(n, said_.size()) << "segment " << segment << " byte " << at;
+    }
+    ASSERT_TRUE((*file)->write(at, std::span(&b, 1)).ok());
+  }
+}
+
+TEST_F(DamageTest, ACutAnywhereKeepsEveryRecordBeforeIt) {
+  write_some();
+  std::mt19937 random(6);
+  for (int round = 0; round < 300; ++round) {
+    const auto segment = random() % (places_.back().segment + 1);
+    const std::uint64_t at = random() % segment_bytes;
+    const auto path = file_of(segment);
+    auto whole = read_whole(system_files(), path);
+    ASSERT_TRUE(whole.ok());
+    {
+      auto file = system_files().open(path, OpenMode::read_write, 0600);
+      ASSERT_TRUE((*file)->resize(at).ok());
+    }
+    std::size_t before = 0;
+    for (const auto& p : places_) {
+      if (p.segment > segment || (p.segment == segment && p.at + p.bytes > at)) break;
+      ++before;
+    }
+    const auto n = read_all();
+    ASSERT_FALSE(HasFatalFailure()) << "segment " << segment << " cut at " << at;
+    // The first segment cut before its first record leaves nothing to begin from.
+    ASSERT_GE(n, before) << "segment " << segment << " cut at " << at;
+    auto file = system_files().open(path, OpenMode::read_write, 0600);
+    ASSERT_TRUE((*file)->write(0, *whole).ok());
+  }
+}
+
+TEST_F(DamageTest, ALivingReaderNamesSegmentAndByteOfADamagedHeader) {
+  write_some();
+  auto file = system_files().open(file_of(places_[3].segment), OpenMode::read_write, 0600);
+  const std::byte b{0x55};
+  ASSERT_TRUE((*file)->write(places_[3].at + 20, std::span(&b, 1)).ok());
+  auto r = reader(name_);
+  Result<std::optional<Record>> next = std::optional<Record>();
+  for (int i = 0; i < 4; ++i) next = r->next();
+  ASSERT_FALSE(next.ok());
+  EXPECT_EQ(next.error().code, Code::corrupt);
+  EXPECT_NE(next.error().message.find("at byte " + std::to_string(places_[3].at)), std::string::npos) << next.error().message;
+}
+
+TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {
+  add_segments(4);
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto w = Writer::open(stage_, {0, static_cast<std::uint32_t>(::getpid()), "n", "m"});
+    for (std::uint64_t i = 1;; ++i) {
+      auto s = (*w)->append(RecordType::put, 0, 1, {}, 1000,
+                            [&](std::byte* to) { std::memset(to, static_cast<int>(i), 1000); return crc32c(to, 1000); },
+                            [] { return Result<void>(Error{Code::full, "", 0}); });
+      if (!s) ::pause();
+      (void)!::write(pipe_ends[1], &i, sizeof i);
+      if (i == 150) ::pause();
+    }
+  }
+  std::uint64_t told = 0;
+  while (told < 150) ASSERT_EQ(::read(pipe_ends[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
+  auto names = system_files().list(stage_.journals());
+  ASSERT_EQ(names->size(), 1U);
+  auto r = reader((*names)[0]);
+  EXPECT_TRUE(r->writer_alive());
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(r->writer_alive());
+  std::uint64_t n = 0;
+  for (auto next = r->next(); next.ok() && next->has_value(); next = r->next()) {
+    EXPECT_TRUE(verify_payload(**next).ok());
+    ++n;
+  }
+  EXPECT_EQ(n, 150U);
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+}
+
+TEST_F(JournalTest, ARecordLongerThanASegmentIsRefusedAndSaysWhatToDo) {
+  add_segments(2);
+  auto w = writer();
+  auto s = w->append(RecordType::put, 0, 1, {}, segment_bytes, [](std::byte*) { return 0U; }, nullptr);
+  ASSERT_FALSE(s.ok());
+  EXPECT_EQ(s.error().code, Code::invalid);
+  EXPECT_NE(s.error().message.find("stage.segment_bytes"), std::string::npos);
+}
+
+TEST_F(JournalTest, PayloadNowAndMaxAreWhatFits) {
+  add_segments(3);
+  auto w = writer();
+  EXPECT_EQ(w->payload_now(100), 0U);
+  const auto most = w->payload_max(100);
+  const auto meta = Bytes(100);
+  const auto zeros = [](std::uint64_t n) {
+    return [n](std::byte* to) { std::memset(to, 0, n); return crc32c(to, n); };
+  };
+  ASSERT_TRUE(w->append(RecordType::put, 0, 1, meta, most, zeros(most), nullptr).ok());
+  EXPECT_EQ(w->segments_used(), 1U);
+  EXPECT_EQ(w->payload_now(0), 0U);
+  ASSERT_TRUE(w->append(RecordType::put, 0, 1, meta, 10, zeros(10), nullptr).ok());
+  EXPECT_EQ(w->segments_used(), 2U);
+  const auto now = w->payload_now(100);
+  ASSERT_TRUE(w->append(RecordType::put, 0, 1, meta, now, zeros(now), nullptr).ok());
+  EXPECT_EQ(w->segments_used(), 2U);
+}
+
+TEST_F(JournalTest, AWaitThatIsGivenUpReturnsItsReasonAndLosesNothing) {
+  add_segments(1);
+  auto w = writer();
+  int asked = 0;
+  Result<std::uint64_t> s = std::uint64_t{0};
+  std::uint64_t n = 0;
+  const Bytes data(5000);
+  while (s.ok()) {
+    s = w->append(RecordType::put, 0, 1, {}, data.size(),
+                  [&](std::byte* to) { return copy_crc32c(to, data.data(), data.size()); },
+                  [&]() -> Result<void> {
+                    if (++asked < 3) return {};
+                    return Error{Code::full, "the stage is full", 0};
+                  });
+    if (s.ok()) ++n;
+  }
+  EXPECT_EQ(s.error().code, Code::full);
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(stage_.control().waits.load(), 1U);
+  add_segments(1);
+  ASSERT_TRUE(w->append(RecordType::sync, 0, 1, {}, 0, nullptr, nullptr).ok());
+  auto r = reader(w->name());
+  std::uint64_t read = 0;
+  for (auto next = r->next(); next.ok() && next->has_value(); next = r->next()) ++read;
+  EXPECT_EQ(read, n + 1);
+}
+
+TEST_F(JournalTest, AStageOfAnotherVersionIsRefusedByName) {
+  stage_.control().version = 99;
+  auto s = Stage::open(system_files(), stage_.directory());
+  ASSERT_FALSE(s.ok());
+  EXPECT_EQ(s.error().code, Code::unsupported);
+  EXPECT_NE(s.error().message.find("99"), std::string::npos);
+}
+
+TEST_F(JournalTest, TheServerLockIsHeldByOneAtATime) {
+  auto first = ProcessLock::take(scratch_ / "lock");
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(ProcessLock::held(scratch_ / "lock"));
+  EXPECT_EQ(ProcessLock::take(scratch_ / "lock").error().code, Code::exists);
+  { const ProcessLock gone = std::move(first).value(); }
+  EXPECT_FALSE(ProcessLock::held(scratch_ / "lock"));
+}
+
+}  // namespace
+}  // namespace advectio::journal

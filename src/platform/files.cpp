@@ -175,7 +175,8 @@ class SystemFiles final : public Files {
 }  // namespace
 
 Files& system_files() {
-  static SystemFiles files;
+  // Never destroyed: the journal's thread uses it to the very end of a process, when statics are gone.
+  static Files& files = *new SystemFiles;
   return files;
 }
 

@@ -1,0 +1,174 @@
+// advectiod: the server. Names the concrete sinks; everything else is in the libraries.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/advectiod/config_command.h"
+#include "apps/advectiod/leftover.h"
+#include "config/config.h"
+#include "platform/machine.h"
+#include "server/server.h"
+#include "sinks/cdf5/cdf5_sink.h"
+#include "sinks/netcdf4/netcdf4_sink.h"
+
+namespace {
+
+using namespace advectio;
+
+constexpr const char* usage =
+    "advectiod carries what the programs of a run have put into its stage to their files.\n"
+    "It is started by `advectio run`; by hand:\n"
+    "\n"
+    "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS]\n"
+    "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
+    "  advectiod recover DIR [--config FILE] [--json] [--dry-run]\n"
+    "      finish what a leftover run directory holds\n"
+    "  advectiod config [--config FILE] [--json | --yaml], or --example, or --reference\n"
+    "      check a config and print every value with its origin\n"
+    "  advectiod --version\n";
+
+constexpr int exit_usage = 2;
+
+int complain(const std::string& text) {
+  std::fprintf(stderr, "advectiod: error: %s\n", text.c_str());
+  return exit_usage;
+}
+
+Server* serving = nullptr;
+void on_signal(int) {
+  if (serving != nullptr) serving->stop();
+}
+
+struct Arguments {
+  std::string command, run_dir, config_file, directory;
+  double exit_when_idle_s = -1;
+  bool json = false, dry_run = false;
+};
+
+Result<Arguments> parse(int argc, char** argv) {
+  Arguments a;
+  a.command = argv[1];
+  for (int i = 2; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&]() -> Result<std::string> {
+      if (i + 1 >= argc) return Error{Code::invalid, arg + " needs a value", 0};
+      return std::string(argv[++i]);
+    };
+    if (arg == "--json") a.json = true;
+    else if (arg == "--dry-run") a.dry_run = true;
+    else if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle") {
+      auto v = value();
+      if (!v) return std::move(v).error();
+      if (arg == "--run-dir") a.run_dir = *v;
+      else if (arg == "--config") a.config_file = *v;
+      else if (arg == "--directory") a.directory = *v;
+      else {
+        char* end = nullptr;
+        a.exit_when_idle_s = std::strtod(v->c_str(), &end);
+        if (end == v->c_str() || *end != '\0' || a.exit_when_idle_s < 0)
+          return Error{Code::invalid, "--exit-when-idle needs a number of seconds, not '" + *v + "'", 0};
+      }
+    } else if (a.command == "recover" && a.run_dir.empty() && arg[0] != '-') {
+      a.run_dir = arg;
+    } else {
+      return Error{Code::invalid, "unknown argument '" + arg + "'; see advectiod --help", 0};
+    }
+  }
+  return a;
+}
+
+Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
+                                        Executor& executor) {
+  if (!is_hdf5(request.format)) return open_cdf5(system_files(), request.path, {}, request.resume);
+  Netcdf4Options options;
+  options.memory = memory;
+  options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
+  return open_netcdf4(system_files(), request.path, options, executor, request.resume);
+}
+
+int serve(const Arguments& a, const Config& config, bool recover) {
+  Log log(config.log.level);
+  const unsigned threads = config.server.threads.value_or(usable_cores());
+  Executor executor(threads);
+  ServerOptions options;
+  options.run_dir = a.run_dir;
+  options.recover = recover;
+  options.exit_when_idle_s = a.exit_when_idle_s;
+  options.threads = threads;
+  options.segment_bytes = config.stage.segment_bytes;
+  options.wait_max_ns = static_cast<std::uint64_t>(config.stage.wait_max.count()) * 1'000'000U;
+  if (recover) {
+    options.segments_max = 2;
+  } else {
+    if (auto made = system_files().make_directory(a.run_dir, 0700); !made)
+      return complain(std::move(made).error().with("stage.directory").message);
+    struct stat st {};
+    if (::stat(a.run_dir.c_str(), &st) != 0 || st.st_uid != ::geteuid())
+      return complain(a.run_dir + " belongs to another user");
+    (void)::chmod(a.run_dir.c_str(), 0700);
+    auto free = system_files().free_bytes(a.run_dir);
+    if (!free) return complain(free.error().message);
+    auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);
+    if (!cap) return complain(cap.error().message);
+    options.segments_max = *cap / options.segment_bytes;
+    options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
+  }
+  const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
+  auto server = Server::open(
+      system_files(), options, config,
+      [&](const SinkRequest& request) { return open_sink(request, memory, executor); }, log);
+  if (!server) return complain(server.error().message);
+  log.also_to(a.run_dir + "/advectiod.log");
+  if (!config.log.file.empty()) log.also_to(config.log.file);
+  serving = server->get();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  // Ctrl-C reaches the whole group; the run ends when its command does, and the server after that.
+  ::signal(SIGINT, recover ? SIG_DFL : SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  const auto outcome = (*server)->run();
+  serving = nullptr;
+  if (recover) std::printf("%s\n", (*server)->status().c_str());
+  return static_cast<int>(outcome);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2 || std::strcmp(argv[1], "--help") == 0 || std::strcmp(argv[1], "-h") == 0) {
+    std::fputs(usage, argc < 2 ? stderr : stdout);
+    return argc < 2 ? exit_usage : 0;
+  }
+  if (std::strcmp(argv[1], "--version") == 0) {
+    std::puts("advectiod " ADVECTIO_VERSION);
+    return 0;
+  }
+  if (std::strcmp(argv[1], "config") == 0) return config_command(std::vector<std::string>(argv + 2, argv + argc));
+  auto arguments = parse(argc, argv);
+  if (!arguments) return complain(arguments.error().message);
+  const auto& a = *arguments;
+  auto config = a.config_file.empty() ? Result<Config>(default_config()) : load_config(a.config_file);
+  if (!config) return complain(config.error().message);
+  if (!a.directory.empty() && ::chdir(a.directory.c_str()) != 0)
+    return complain(system_error("--directory " + a.directory, errno).message);
+
+  if (a.command == "serve") {
+    if (a.run_dir.empty()) return complain("serve needs --run-dir DIR");
+    return serve(a, *config, false);
+  }
+  if (a.command == "recover") {
+    if (a.run_dir.empty()) return complain("recover needs the run directory, e.g. advectiod recover /dev/shm/advectio-1000/RUN");
+    if (a.dry_run) return list_leftover(a.run_dir, a.json);
+    return serve(a, *config, true);
+  }
+  return complain("unknown command '" + a.command + "'; see advectiod --help");
+}

@@ -1,0 +1,103 @@
+// The model-rank side as its faces (netcdf/, later pnetcdf/, capi/, wrf/) see it: one session per process, one
+// CapturedDataset per dataset the program has created. Everything here copies what it is given and returns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/box.h"
+#include "core/result.h"
+#include "core/schema.h"
+
+namespace advectio {
+
+/// Rows to gather from the program's memory: element (i0,i1,…) of the block lies at data + Σ ik × step[k] bytes.
+/// Dense row-major memory is the common case and is copied in one go.
+struct Memory {
+  const void* data = nullptr;
+  std::vector<std::ptrdiff_t> step;  ///< bytes, one per dimension; empty: dense row-major
+};
+
+/// One dataset of this process on its way out. One caller at a time. Destroying it without `close` abandons the
+/// frame under way, as when the program had died.
+class CapturedDataset {
+ public:
+  virtual ~CapturedDataset() = default;
+
+  /// Tell the schema as it is now. Cheap when nothing has changed since the last call (the bytes are compared).
+  virtual Result<void> schema(const Schema& schema) = 0;
+
+  /// Copy one block into the journal. `stride` is empty or one per dimension (distance in the variable's index space).
+  /// Memory is of the variable's own type; `element` is its size in bytes.
+  /// Blocks while the stage is full and the server drains it.
+  /// Errors: Code::gone (no server for longer than `stage.wait_max`), Code::full (this dataset's sink has failed and the stage is full).
+  virtual Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                           const Memory& memory, std::size_t element) = 0;
+
+  /// The same for a string variable: box.volume() pointers, row-major; a null pointer counts as an empty string.
+  virtual Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                                   const char* const* strings) = 0;
+
+  /// End of a frame. Does not wait for the file. Returns the error that the sink has met since the last call, if any:
+  /// Error::sys holds the system's errno where there was one.
+  virtual Result<void> sync() = 0;
+
+  /// The program is done with the dataset. Does not wait. Errors as `sync`. The object is only good for destruction then.
+  virtual Result<void> close() = 0;
+
+  /// Throw away everything since the last sync; where there was none the file is removed.
+  virtual Result<void> abort() = 0;
+
+  /// sync, then wait until everything put so far can be read from the file at `file_path()`.
+  virtual Result<void> wait_visible() = 0;
+
+  /// Close, wait until the file is complete and the server has let go of it. The real library may then open it
+  /// for writing.
+  virtual Result<void> hand_over() = 0;
+
+  /// A path by which this process can open the file even when the program has renamed or removed it since.
+  [[nodiscard]] virtual const std::string& file_path() const noexcept = 0;
+
+  /// Bytes and time of the frame under way are kept by the dataset; faces report what they spent in our code
+  /// outside these calls here (nanoseconds), so that `stall` is the whole of it.
+  virtual void add_stall(std::uint64_t nanoseconds) noexcept = 0;
+};
+
+struct CreateRequest {
+  std::string path;             ///< as the program gave it
+  FileFormat format = FileFormat::netcdf4;
+  bool no_clobber = false;      ///< fail with Code::exists when a file is there
+};
+
+/// The one session of this process. Opened by the first create; a process that never creates never touches the stage.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  /// The session of the run that the environment (ADVECTIO_RUN) names, or null where there is none to talk to: not under
+  /// `advectio run`, the server is gone, or the run directory cannot be used; the reason is said once on
+  /// stderr (when ADVECTIO_RUN is set, or when it is not but the library has been preloaded). Safe to call from any thread; a forked child gets a session of its own.
+  static Session* current();
+
+  /// True when the config wants this path to be carried (datasets: match / capture).
+  virtual bool wants(const std::string& path) = 0;
+
+  /// Create the file itself (so that its name is there, and so that permission, existence and missing directories are
+  /// answered now: Code::permission, exists, not_found with Error::sys), and journal the creation.
+  virtual Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) = 0;
+
+  /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.
+  /// Otherwise waits until everything synced so far can be read (for_writing: until the dataset is finished).
+  /// Errors: the sink's error of that dataset; Code::timeout; Code::exists when `for_writing` and this process has it open.
+  virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
+
+  /// Wait until all datasets of this process are visible. Called when the process ends by itself.
+  virtual void finish() noexcept = 0;
+
+  /// One line of the log, on stderr of this process, each distinct `text` at most once.
+  virtual void say_once(const std::string& text) noexcept = 0;
+};
+
+}  // namespace advectio

@@ -1,0 +1,199 @@
+// One dataset that the program believes is a netCDF file: the shadow in the real library, which holds the metadata and
+// answers for it, and the CapturedDataset, which takes the data away.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/dataset.h"
+#include "capture/netcdf/convert.h"
+#include "capture/netcdf/real_library.h"
+#include "core/schema.h"
+
+namespace advectio {
+
+/// The netCDF error number that a program gets for a failure on our side: the system's errno where there is one (nc_strerror explains
+/// positive numbers), else NC_EIO.
+int code_of(const Error& error) noexcept;
+
+/// One nc_put_var* call. What the form does not have is null.
+struct PutCall {
+  enum class Form : std::uint8_t { var, var1, vara, vars, varm };
+  Form form = Form::vara;
+  int variable = -1;
+  const std::size_t* start = nullptr;
+  const std::size_t* count = nullptr;
+  const std::ptrdiff_t* stride = nullptr;
+  const std::ptrdiff_t* map = nullptr;  ///< in elements
+  const void* data = nullptr;
+  nc_type memory = NC_NAT;  ///< NC_NAT: as the variable
+};
+
+struct PutAnswer {
+  int code = NC_NOERR;
+  /// The call cannot be right. The shadow, asked the same, knows the library's own code for it.
+  bool ask_shadow = false;
+};
+
+class CapturedFile {
+ public:
+  CapturedFile(const RealLibrary& real, int ncid, std::string path, int mode, FileFormat format,
+               std::unique_ptr<CapturedDataset> out);
+  ~CapturedFile();
+  CapturedFile(const CapturedFile&) = delete;
+  CapturedFile& operator=(const CapturedFile&) = delete;
+
+  const RealLibrary& lib;
+  const int ncid;           ///< of the shadow, and for the program
+  const std::string path;   ///< as the program gave it
+  const std::string where;  ///< the same, absolute: the program may change its directory
+  const int mode;           ///< creation flags as the program gave them
+  const FileFormat format;
+
+  [[nodiscard]] CapturedDataset& out() noexcept { return *out_; }
+
+  // --- modes -----------------------------------------------------------------------------------------------------
+  /// The shadow of a classic format never leaves define mode, for then the library would lay the file out in memory; which mode the
+  /// program is in is known only here.
+  [[nodiscard]] bool classic_format() const noexcept { return !is_hdf5(format); }
+  /// Define mode is left and entered by the program alone; netCDF-4 proper does so by itself.
+  [[nodiscard]] bool explicit_modes() const noexcept { return format != FileFormat::netcdf4; }
+  [[nodiscard]] bool defining() const noexcept { return defining_; }
+  /// Never left define mode yet.
+  [[nodiscard]] bool fresh() const noexcept { return fresh_; }
+
+  /// netCDF-4 proper enters define mode by itself when metadata are to be changed, also for a change that then fails.
+  void may_define() noexcept {
+    if (!explicit_modes()) defining_ = true;
+  }
+  int redef();
+  int enddef(const std::size_t* header_pad, std::size_t data_align, std::size_t data_pad, std::size_t record_align);
+  int set_fill(int fill_mode, int* old_mode);
+
+  // --- metadata --------------------------------------------------------------------------------------------------
+  enum class Touched : std::uint8_t { dimensions, globals, variable, everything };
+  /// The program has changed metadata: what was read of it is stale.
+  void touch(Touched what, int variable = NC_GLOBAL);
+
+  /// After nc_def_var: the library's choice of chunks depends on how long the unlimited dimensions were when last asked for, which the
+  /// shadow does not know.
+  int choose_chunks(int variable);
+
+  /// Tell the schema to the dataset if it has changed since.
+  int flush_schema();
+  /// The schema as the shadow has it now.
+  const Schema& read_schema();
+
+  /// Length as the program must see it: that of the puts so far for an unlimited dimension. False: not such a dimension.
+  bool grown_length(int dimension, std::size_t& length);
+
+  // --- data ------------------------------------------------------------------------------------------------------
+  PutAnswer put(const PutCall& call);
+
+  /// A dataset of the real library, opened on the file itself, in which everything put so far can be read.
+  /// ask_shadow: the call cannot be right.
+  struct Reading {
+    int code = NC_NOERR;
+    bool ask_shadow = false;
+    int ncid = -1, variable = -1;
+  };
+  Reading read(int variable, nc_type memory);
+
+  // --- frames and the end ----------------------------------------------------------------------------------------
+  int sync();
+  /// Everything said so far can be read from the file by others in this process.
+  int make_visible();
+  /// These end the life of shadow and dataset; only destruction is left.
+  int close();
+  int abort();
+  /// Give the file to the real library under the same ncid. From then on the number is not ours.
+  int hand_over();
+
+  // --- time ------------------------------------------------------------------------------------------------------
+  /// Measures the calls into the dataset apart: it keeps their time itself.
+  template <typename Call>
+  auto timed(Call&& call) {
+    const auto begin = now();
+    auto result = call();
+    inside_ns_ += now() - begin;
+    return result;
+  }
+  static std::uint64_t now() noexcept;
+
+ private:
+  friend class Stall;
+
+  struct Known {
+    nc_type type = NC_NAT;
+    std::size_t element = 0;
+    std::vector<int> dimensions;
+  };
+  struct Extent {
+    bool unlimited = false;
+    std::uint64_t length = 0;
+    std::uint64_t asked = 0;  ///< the length when the program, or the library for it, last asked
+  };
+
+  void load_dimensions();
+  const Known* known(int variable);
+  int leave_define_mode();
+  int settle();
+  int check_layout();
+  void close_reader();
+  void close_shadow();
+  int reopen(bool create_anew, bool define);
+
+  int refusal(const PutCall& call, const Known& variable, nc_type memory, bool& ask_shadow);
+  int vara_refusal_hdf5(const Known& variable) const;
+  int vara_refusal_classic(const Known& variable) const;
+  int vars_refusal_classic(const Known& variable, const PutCall& call) const;
+  int varm_refusal(const Known& variable, const PutCall& call);
+  int send(const PutCall& call, const Known& variable, nc_type memory);
+  int send_strings(const PutCall& call, const std::vector<std::uint64_t>& stride);
+  int send_converted(const PutCall& call, const Known& variable, nc_type memory,
+                     const std::vector<std::uint64_t>& stride);
+
+  std::unique_ptr<CapturedDataset> out_;
+  bool defining_ = true;
+  bool fresh_ = true;
+  int fill_mode_ = NC_FILL;
+
+  Schema schema_;
+  bool dirty_ = true, dirty_dimensions_ = true, dirty_globals_ = true;
+  bool dirty_before_redef_ = false;
+  std::vector<bool> dirty_variables_;  // shorter than the list of variables: the rest is new
+
+  std::vector<Extent> extents_;
+  bool extents_stale_ = true;
+  std::vector<Known> known_;
+  bool put_anything_ = false;
+
+  // The place of the put under way; members to spare allocations.
+  Box box_;
+  std::vector<std::uint64_t> stride_;
+
+  Converter converter_;
+  int reader_ = -1;
+  bool shadow_open_ = true;
+  std::uint64_t inside_ns_ = 0;
+};
+
+/// Reports the time spent in our code, apart from that in the dataset's own calls, as stall of the frame.
+class Stall {
+ public:
+  explicit Stall(CapturedFile& file) noexcept : file_(&file), begin_(CapturedFile::now()) { file.inside_ns_ = 0; }
+  ~Stall() { report(); }
+  Stall(const Stall&) = delete;
+  Stall& operator=(const Stall&) = delete;
+  /// Before the dataset goes.
+  void report() noexcept;
+
+ private:
+  CapturedFile* file_;
+  std::uint64_t begin_;
+};
+
+}  // namespace advectio

@@ -1,0 +1,304 @@
+// Definitions, attributes and names. The shadow does the work and finds the errors; here we note what has changed, hand over what we cannot
+// carry, and keep the classic formats' rules for data mode, which their shadow, always in define mode, cannot.
+#include <cstring>
+#include <string>
+
+#include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/open_files.h"
+
+namespace advectio {
+namespace {
+
+using Touched = CapturedFile::Touched;
+
+/// A classic dataset whose program is in data mode.
+bool in_classic_data_mode(const CapturedFile& file) { return file.classic_format() && !file.defining(); }
+
+template <typename Call>
+int change(CapturedFile& file, Touched what, int variable, Call&& call) {
+  const Stall stall(file);
+  const int code = call();
+  file.may_define();
+  // An attribute with values out of range has been put all the same.
+  if (code == NC_NOERR || code == NC_ERANGE) file.touch(what, variable);
+  return code;
+}
+
+template <typename Call>
+int define(CapturedFile& file, Touched what, int variable, Call&& call) {
+  if (in_classic_data_mode(file)) return NC_ENOTINDEFINE;
+  return change(file, what, variable, std::forward<Call>(call));
+}
+
+/// Bytes of an attribute's values in a classic header.
+std::size_t header_bytes(nc_type type, std::size_t count) { return (memory_size(type) * count + 3) / 4 * 4; }
+
+/// In data mode a classic attribute may be written anew where it does not need more room.
+template <typename Call>
+int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count, Call&& call) {
+  if (!in_classic_data_mode(file) || name == nullptr) return change(file, Touched::variable, variable, call);
+  nc_type old_type = NC_NAT;
+  std::size_t old_count = 0;
+  if (file.lib.nc_inq_att(file.ncid, variable, name, &old_type, &old_count) == NC_NOERR) {
+    if (header_bytes(type, count) > header_bytes(old_type, old_count)) return NC_ENOTINDEFINE;
+    return change(file, Touched::variable, variable, call);
+  }
+  // A new one is refused, but only if nothing worse is wrong with it.
+  if (const int code = call(); code != NC_NOERR && code != NC_ERANGE) return code;
+  file.lib.nc_del_att(file.ncid, variable, name);
+  return NC_ENOTINDEFINE;
+}
+
+/// A name may not grow in data mode. The shadow finds what else may be wrong.
+template <typename Call, typename Undo>
+int rename(CapturedFile& file, Touched what, int variable, const char* from, const char* to, Call&& call, Undo&& undo) {
+  const bool grows = in_classic_data_mode(file) && to != nullptr && std::strlen(to) > std::strlen(from);
+  const int code = change(file, what, variable, call);
+  if (code != NC_NOERR || !grows) return code;
+  undo();
+  return NC_ENOTINDEFINE;
+}
+
+/// The dataset goes to the real library, under its number, before the call.
+int give_away(CapturedFile& file, const char* why) {
+  const auto owned = remove_file(file);
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(owned->path + ": " + why + " cannot be carried; the netCDF library writes this file from here on");
+  return owned->hand_over();
+}
+
+/// Only netCDF-4 proper knows groups and user types; elsewhere the shadow refuses them.
+template <typename Call>
+int with_groups_or_types(CapturedFile* file, const char* why, Call&& call) {
+  if (file != nullptr && file->format == FileFormat::netcdf4) {
+    if (const int code = give_away(*file, why); code != NC_NOERR) return code;
+  }
+  return call();
+}
+
+bool knows_filter(unsigned id) {
+  for (const unsigned known : {filter_id::deflate, filter_id::shuffle, filter_id::fletcher32, filter_id::szip,
+                               filter_id::blosc, filter_id::lz4, filter_id::bitshuffle, filter_id::zstd})
+    if (id == known) return true;
+  return false;
+}
+
+}  // namespace
+}  // namespace advectio
+
+using advectio::CapturedFile;
+using advectio::Touched;
+
+#define ADVECTIO_FILE             \
+  ADVECTIO_ENTER;                 \
+  auto* file = entry.find(ncid)
+
+// --- dimensions and variables --------------------------------------------------------------------------------------
+
+ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
+  return file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
+}
+
+ADVECTIO_EXPORT int nc_inq_dimlen(int ncid, int dimid, size_t* length) {
+  ADVECTIO_FILE;
+  const int code = ADVECTIO_REAL(nc_inq_dimlen, ncid, dimid, length);
+  if (file != nullptr && code == NC_NOERR && length != nullptr) file->grown_length(dimid, *length);
+  return code;
+}
+
+ADVECTIO_EXPORT int nc_inq_dim(int ncid, int dimid, char* name, size_t* length) {
+  ADVECTIO_FILE;
+  const int code = ADVECTIO_REAL(nc_inq_dim, ncid, dimid, name, length);
+  if (file != nullptr && code == NC_NOERR && length != nullptr) file->grown_length(dimid, *length);
+  return code;
+}
+
+ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_rename_dim, ncid, dimid, name); };
+  if (file == nullptr) return call();
+  char old[NC_MAX_NAME + 1] = {};
+  file->lib.nc_inq_dim(ncid, dimid, old, nullptr);
+  return advectio::rename(*file, Touched::dimensions, NC_GLOBAL, old, name, call,
+                          [&] { file->lib.nc_rename_dim(ncid, dimid, old); });
+}
+
+ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
+  ADVECTIO_FILE;
+  int defined = -1;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
+  int code = file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
+  if (code != NC_NOERR) return code;
+  if (id != nullptr) *id = defined;
+  return file != nullptr ? file->choose_chunks(defined) : code;
+}
+
+ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_rename_var, ncid, varid, name); };
+  if (file == nullptr) return call();
+  char old[NC_MAX_NAME + 1] = {};
+  file->lib.nc_inq_varname(ncid, varid, old);
+  return advectio::rename(*file, Touched::variable, varid, old, name, call,
+                          [&] { file->lib.nc_rename_var(ncid, varid, old); });
+}
+
+ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_fill, ncid, varid, no_fill, value); };
+  if (varid == NC_GLOBAL) return call();  // refused as such in every mode
+  return file != nullptr ? advectio::define(*file, Touched::variable, varid, call) : call();
+}
+
+// How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
+#define ADVECTIO_STORAGE(F, ...)                                  \
+  ADVECTIO_FILE;                                                  \
+  const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
+  return file != nullptr ? advectio::change(*file, Touched::variable, varid, call) : call()
+
+ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) {
+  ADVECTIO_STORAGE(nc_def_var_chunking, ncid, varid, storage, chunks);
+}
+ADVECTIO_EXPORT int nc_def_var_chunking_ints(int ncid, int varid, int contiguous, int* chunks) {
+  ADVECTIO_STORAGE(nc_def_var_chunking_ints, ncid, varid, contiguous, chunks);
+}
+ADVECTIO_EXPORT int nc_def_var_deflate(int ncid, int varid, int shuffle, int deflate, int level) {
+  ADVECTIO_STORAGE(nc_def_var_deflate, ncid, varid, shuffle, deflate, level);
+}
+ADVECTIO_EXPORT int nc_def_var_fletcher32(int ncid, int varid, int fletcher32) {
+  ADVECTIO_STORAGE(nc_def_var_fletcher32, ncid, varid, fletcher32);
+}
+ADVECTIO_EXPORT int nc_def_var_szip(int ncid, int varid, int options_mask, int pixels_per_block) {
+  ADVECTIO_STORAGE(nc_def_var_szip, ncid, varid, options_mask, pixels_per_block);
+}
+ADVECTIO_EXPORT int nc_def_var_endian(int ncid, int varid, int endian) {
+  ADVECTIO_STORAGE(nc_def_var_endian, ncid, varid, endian);
+}
+ADVECTIO_EXPORT int nc_def_var_zstandard(int ncid, int varid, int level) {
+  ADVECTIO_STORAGE(nc_def_var_zstandard, ncid, varid, level);
+}
+ADVECTIO_EXPORT int nc_def_var_blosc(int ncid, int varid, unsigned subcompressor, unsigned level, unsigned blocksize,
+                                     unsigned addshuffle) {
+  ADVECTIO_STORAGE(nc_def_var_blosc, ncid, varid, subcompressor, level, blocksize, addshuffle);
+}
+
+ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t count, const unsigned* parameters) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_filter, ncid, varid, id, count, parameters); };
+  if (file == nullptr) return call();
+  if (!file->classic_format() && !advectio::knows_filter(id)) {
+    const std::string why = "HDF5 filter " + std::to_string(id);
+    if (const int code = advectio::give_away(*file, why.c_str()); code != NC_NOERR) return code;
+    return call();
+  }
+  return advectio::change(*file, Touched::variable, varid, call);
+}
+
+ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_bzip2, ncid, varid, level); };
+  if (file != nullptr && !file->classic_format()) {
+    if (const int code = advectio::give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
+  }
+  return call();
+}
+
+ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digits) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_quantize, ncid, varid, mode, digits); };
+  if (file == nullptr) return call();
+  if (!file->classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
+    if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
+    return call();
+  }
+  return advectio::change(*file, Touched::variable, varid, call);
+}
+
+// --- groups and user types -----------------------------------------------------------------------------------------
+
+ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
+  ADVECTIO_FILE;
+  return advectio::with_groups_or_types(file, "a group",
+                                        [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
+}
+ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
+  ADVECTIO_FILE;
+  return advectio::with_groups_or_types(file, "a compound type",
+                                        [&] { return ADVECTIO_REAL(nc_def_compound, ncid, size, name, type); });
+}
+ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) {
+  ADVECTIO_FILE;
+  return advectio::with_groups_or_types(file, "a variable-length type",
+                                        [&] { return ADVECTIO_REAL(nc_def_vlen, ncid, name, base, type); });
+}
+ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) {
+  ADVECTIO_FILE;
+  return advectio::with_groups_or_types(file, "an opaque type",
+                                        [&] { return ADVECTIO_REAL(nc_def_opaque, ncid, size, name, type); });
+}
+ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) {
+  ADVECTIO_FILE;
+  return advectio::with_groups_or_types(file, "an enum type",
+                                        [&] { return ADVECTIO_REAL(nc_def_enum, ncid, base, name, type); });
+}
+
+// --- attributes ----------------------------------------------------------------------------------------------------
+
+#define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, ...)                                              \
+  ADVECTIO_FILE;                                                                                 \
+  const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); };             \
+  return file != nullptr ? advectio::put_attribute(*file, varid, name, TYPE, COUNT, call) : call()
+
+#define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C)                                                                      \
+  ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count,           \
+                                     const C* values) {                                                           \
+    ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type, count, values);                                     \
+  }
+
+ADVECTIO_EXPORT int nc_put_att(int ncid, int varid, const char* name, nc_type type, size_t count, const void* values) {
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att, type, count, type, count, values);
+}
+ADVECTIO_EXPORT int nc_put_att_text(int ncid, int varid, const char* name, size_t count, const char* text) {
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_text, NC_CHAR, count, count, text);
+}
+ADVECTIO_EXPORT int nc_put_att_string(int ncid, int varid, const char* name, size_t count, const char** strings) {
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_string, NC_STRING, count, count, strings);
+}
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(schar, signed char)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uchar, unsigned char)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ubyte, unsigned char)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(short, short)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ushort, unsigned short)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(int, int)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uint, unsigned int)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(long, long)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(longlong, long long)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ulonglong, unsigned long long)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(float, float)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(double, double)
+
+ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const char* new_name) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_rename_att, ncid, varid, name, new_name); };
+  if (file == nullptr || name == nullptr) return call();
+  return advectio::rename(*file, Touched::variable, varid, name, new_name, call,
+                          [&] { file->lib.nc_rename_att(ncid, varid, new_name, name); });
+}
+
+ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
+  return file != nullptr ? advectio::define(*file, Touched::variable, varid, call) : call();
+}
+
+ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) {
+  ADVECTIO_FILE;
+  const auto call = [&] { return ADVECTIO_REAL(nc_copy_att, from, from_varid, name, ncid, varid); };
+  if (file == nullptr) return call();
+  nc_type type = NC_NAT;
+  std::size_t count = 0;
+  if (file->lib.nc_inq_att(from, from_varid, name, &type, &count) != NC_NOERR) return call();
+  return advectio::put_attribute(*file, varid, name, type, count, call);
+}

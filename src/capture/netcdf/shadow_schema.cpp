@@ -1,0 +1,234 @@
+#include "capture/netcdf/shadow_schema.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace advectio {
+namespace {
+
+
+int read_attribute(const RealLibrary& lib, int ncid, int variable, Attribute& to) {
+  nc_type type = NC_NAT;
+  std::size_t count = 0;
+  if (const int code = lib.nc_inq_att(ncid, variable, to.name.c_str(), &type, &count); code != NC_NOERR) return code;
+  to.type = static_cast<DataType>(type);
+  to.count = count;
+  if (!is_known(to.type)) return NC_EBADTYPE;
+  if (to.type != DataType::string) {
+    to.values.resize(count * size_of(to.type));
+    return count == 0 ? NC_NOERR : lib.nc_get_att(ncid, variable, to.name.c_str(), to.values.data());
+  }
+  std::vector<char*> strings(count, nullptr);
+  if (count != 0) {
+    if (const int code = lib.nc_get_att_string(ncid, variable, to.name.c_str(), strings.data()); code != NC_NOERR)
+      return code;
+  }
+  for (const char* s : strings) to.strings.emplace_back(s != nullptr ? s : "");
+  if (count != 0) lib.nc_free_string(count, strings.data());
+  return NC_NOERR;
+}
+
+int read_layout(const RealLibrary& lib, int ncid, int variable, std::size_t rank, Variable& to) {
+  if (lib.nc_inq_var_chunking == nullptr) return NC_NOERR;
+  int storage = NC_CONTIGUOUS;
+  std::vector<std::size_t> chunks(rank, 0);
+  if (const int code = lib.nc_inq_var_chunking(ncid, variable, &storage, chunks.data()); code != NC_NOERR) return code;
+  to.contiguous = storage != NC_CHUNKED;
+  to.compact = storage == NC_COMPACT;
+  if (!to.contiguous) to.chunks.assign(chunks.begin(), chunks.end());
+  return NC_NOERR;
+}
+
+/// In the order in which the library gives them to HDF5, which is the order in which it lists them.
+int read_filters(const RealLibrary& lib, int ncid, int variable, Variable& to) {
+  if (lib.nc_inq_var_filter_ids != nullptr && lib.nc_inq_var_filter_info != nullptr) {
+    std::size_t count = 0;
+    if (const int code = lib.nc_inq_var_filter_ids(ncid, variable, &count, nullptr); code != NC_NOERR) return code;
+    std::vector<unsigned> ids(count);
+    if (count != 0) lib.nc_inq_var_filter_ids(ncid, variable, &count, ids.data());
+    for (const unsigned id : ids) {
+      Filter filter{id, {}};
+      std::size_t n = 0;
+      if (const int code = lib.nc_inq_var_filter_info(ncid, variable, id, &n, nullptr); code != NC_NOERR) return code;
+      filter.parameters.resize(n);
+      if (n != 0) lib.nc_inq_var_filter_info(ncid, variable, id, &n, filter.parameters.data());
+      to.filters.push_back(std::move(filter));
+    }
+    return NC_NOERR;
+  }
+  int shuffle = 0, deflate = 0, level = 0, fletcher32 = 0;
+  if (lib.nc_inq_var_fletcher32 != nullptr) lib.nc_inq_var_fletcher32(ncid, variable, &fletcher32);
+  if (lib.nc_inq_var_deflate != nullptr) lib.nc_inq_var_deflate(ncid, variable, &shuffle, &deflate, &level);
+  if (shuffle != 0) to.filters.push_back({filter_id::shuffle, {}});
+  if (deflate != 0) to.filters.push_back({filter_id::deflate, {static_cast<std::uint32_t>(level)}});
+  if (fletcher32 != 0) to.filters.push_back({filter_id::fletcher32, {}});
+  return NC_NOERR;
+}
+
+void read_fill(const RealLibrary& lib, int ncid, int variable, Variable& to) {
+  int no_fill = 0;
+  if (lib.nc_inq_var_fill != nullptr) lib.nc_inq_var_fill(ncid, variable, &no_fill, nullptr);
+  to.no_fill = no_fill != 0;
+  const auto set = std::find_if(to.attributes.begin(), to.attributes.end(), [&](const Attribute& a) {
+    return a.name == "_FillValue" && a.type == to.type && a.count == 1;
+  });
+  if (set == to.attributes.end()) return;
+  to.has_fill = true;
+  if (to.type == DataType::string) {
+    to.fill_text = set->strings.front();
+  } else if (set->values != default_fill(to.type)) {
+    to.fill = set->values;
+  }
+}
+
+int define_attributes(const RealLibrary& lib, int ncid, int variable, const std::vector<Attribute>& attributes) {
+  for (const auto& a : attributes) {
+    int code = NC_NOERR;
+    if (a.type == DataType::string) {
+      std::vector<const char*> strings;
+      for (const auto& s : a.strings) strings.push_back(s.c_str());
+      code = lib.nc_put_att_string(ncid, variable, a.name.c_str(), a.count, strings.data());
+    } else {
+      code = lib.nc_put_att(ncid, variable, a.name.c_str(), static_cast<nc_type>(a.type), a.count, a.values.data());
+    }
+    if (code != NC_NOERR) return code;
+  }
+  return NC_NOERR;
+}
+
+int define_filter(const RealLibrary& lib, int ncid, int variable, const Filter& filter) {
+  switch (filter.id) {
+    // nc_def_var_deflate sets both; a second call without shuffle keeps what the first has set.
+    case filter_id::shuffle: return lib.nc_def_var_deflate(ncid, variable, 1, 0, 0);
+    case filter_id::fletcher32: return lib.nc_def_var_fletcher32(ncid, variable, NC_FLETCHER32);
+    default: break;
+  }
+  if (lib.nc_def_var_filter == nullptr) {
+    if (filter.id != filter_id::deflate || filter.parameters.empty()) return NC_EFILTER;
+    return lib.nc_def_var_deflate(ncid, variable, 0, 1, static_cast<int>(filter.parameters[0]));
+  }
+  return lib.nc_def_var_filter(ncid, variable, filter.id, filter.parameters.size(), filter.parameters.data());
+}
+
+int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hdf5) {
+  const std::vector<int> dimensions(v.dimensions.begin(), v.dimensions.end());
+  int id = -1;
+  int code = lib.nc_def_var(ncid, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(dimensions.size()),
+                            dimensions.data(), &id);
+  if (code == NC_NOERR && hdf5 && !dimensions.empty()) {
+    const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
+    const int storage = v.compact ? NC_COMPACT : v.contiguous ? NC_CONTIGUOUS : NC_CHUNKED;
+    code = lib.nc_def_var_chunking(ncid, id, storage, chunks.empty() ? nullptr : chunks.data());
+  }
+  if (hdf5) {
+    for (const auto& filter : v.filters)
+      if (code == NC_NOERR) code = define_filter(lib, ncid, id, filter);
+    if (code == NC_NOERR && v.endian != Endian::native)
+      code = lib.nc_def_var_endian(ncid, id, v.endian == Endian::big ? NC_ENDIAN_BIG : NC_ENDIAN_LITTLE);
+    if (code == NC_NOERR && v.round_bits != 0)
+      code = lib.nc_def_var_quantize != nullptr
+                 ? lib.nc_def_var_quantize(ncid, id, NC_QUANTIZE_BITROUND, static_cast<int>(v.round_bits))
+                 : NC_ENOTBUILT;
+  }
+  if (code == NC_NOERR) code = define_attributes(lib, ncid, id, v.attributes);
+  if (code == NC_NOERR && v.no_fill) code = lib.nc_def_var_fill(ncid, id, 1, nullptr);
+  return code;
+}
+
+}  // namespace
+
+int read_dimensions(const RealLibrary& lib, int ncid, std::vector<Dimension>& dimensions) {
+  int count = 0;
+  if (const int code = lib.nc_inq(ncid, &count, nullptr, nullptr, nullptr); code != NC_NOERR) return code;
+  std::vector<int> unlimited;
+  int n = 0;
+  if (lib.nc_inq_unlimdims != nullptr) {
+    if (const int code = lib.nc_inq_unlimdims(ncid, &n, nullptr); code != NC_NOERR) return code;
+    unlimited.resize(static_cast<std::size_t>(n));
+    if (n > 0) lib.nc_inq_unlimdims(ncid, &n, unlimited.data());
+  } else if (lib.nc_inq_unlimdim(ncid, &n) == NC_NOERR && n >= 0) {
+    unlimited.push_back(n);
+  }
+  dimensions.assign(static_cast<std::size_t>(count), {});
+  for (int i = 0; i < count; ++i) {
+    auto& d = dimensions[static_cast<std::size_t>(i)];
+    char name[NC_MAX_NAME + 1] = {};
+    std::size_t length = 0;
+    if (const int code = lib.nc_inq_dim(ncid, i, name, &length); code != NC_NOERR) return code;
+    d.name = name;
+    d.unlimited = std::find(unlimited.begin(), unlimited.end(), i) != unlimited.end();
+    d.length = d.unlimited ? 0 : length;
+  }
+  return NC_NOERR;
+}
+
+int read_attributes(const RealLibrary& lib, int ncid, int variable, std::vector<Attribute>& attributes) {
+  int count = 0;
+  const int code = variable == NC_GLOBAL ? lib.nc_inq(ncid, nullptr, nullptr, &count, nullptr)
+                                         : lib.nc_inq_varnatts(ncid, variable, &count);
+  if (code != NC_NOERR) return code;
+  attributes.clear();
+  for (int i = 0; i < count; ++i) {
+    char name[NC_MAX_NAME + 1] = {};
+    if (const int failed = lib.nc_inq_attname(ncid, variable, i, name); failed != NC_NOERR) return failed;
+    Attribute a;
+    a.name = name;
+    if (const int failed = read_attribute(lib, ncid, variable, a); failed != NC_NOERR) return failed;
+    attributes.push_back(std::move(a));
+  }
+  return NC_NOERR;
+}
+
+int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Variable& to) {
+  to = {};
+  char name[NC_MAX_NAME + 1] = {};
+  nc_type type = NC_NAT;
+  int rank = 0;
+  std::vector<int> dimensions(NC_MAX_VAR_DIMS);
+  int code = lib.nc_inq_var(ncid, variable, name, &type, &rank, dimensions.data(), nullptr);
+  if (code != NC_NOERR) return code;
+  to.name = name;
+  to.type = static_cast<DataType>(type);
+  if (!is_known(to.type)) return NC_EBADTYPE;
+  to.dimensions.assign(dimensions.begin(), dimensions.begin() + rank);
+  code = read_attributes(lib, ncid, variable, to.attributes);
+  if (code != NC_NOERR) return code;
+  // A fill value that the library has refused for its type may still stand there, empty; no file can hold it.
+  if (hdf5) {
+    std::erase_if(to.attributes, [&](const Attribute& a) {
+      return a.name == "_FillValue" && (a.type != to.type || a.count != 1);
+    });
+  }
+  read_fill(lib, ncid, variable, to);
+  if (!hdf5) return NC_NOERR;
+
+  // A scalar has no chunks, and so none of the filters that the library may list for it.
+  if (rank > 0) {
+    code = read_layout(lib, ncid, variable, to.dimensions.size(), to);
+    if (code == NC_NOERR) code = read_filters(lib, ncid, variable, to);
+  }
+  int endian = NC_ENDIAN_NATIVE;
+  if (code == NC_NOERR && size_of(to.type) > 1 && lib.nc_inq_var_endian != nullptr &&
+      lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)
+    to.endian = endian == NC_ENDIAN_BIG      ? Endian::big
+                : endian == NC_ENDIAN_LITTLE ? Endian::little
+                                             : Endian::native;
+  int mode = NC_NOQUANTIZE, digits = 0;
+  if (code == NC_NOERR && lib.nc_inq_var_quantize != nullptr &&
+      lib.nc_inq_var_quantize(ncid, variable, &mode, &digits) == NC_NOERR && mode == NC_QUANTIZE_BITROUND)
+    to.round_bits = static_cast<std::uint32_t>(digits);
+  return code;
+}
+
+int define(const RealLibrary& lib, int ncid, const Schema& schema) {
+  for (const auto& d : schema.dimensions) {
+    const int code = lib.nc_def_dim(ncid, d.name.c_str(), d.unlimited ? NC_UNLIMITED : d.length, nullptr);
+    if (code != NC_NOERR) return code;
+  }
+  if (const int code = define_attributes(lib, ncid, NC_GLOBAL, schema.attributes); code != NC_NOERR) return code;
+  for (const auto& v : schema.variables)
+    if (const int code = define_variable(lib, ncid, v, is_hdf5(schema.format)); code != NC_NOERR) return code;
+  return NC_NOERR;
+}
+
+}  // namespace advectio

@@ -1,0 +1,742 @@
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "capture/dataset.h"
+#include "journal/writer.h"
+
+namespace advectio {
+
+namespace {
+
+using journal::DatasetPage;
+using journal::DatasetState;
+using journal::monotonic_ns;
+using journal::Page;
+using journal::RecordType;
+using journal::Stage;
+using journal::Writer;
+
+constexpr std::uint64_t wait_slice_ns = 20'000'000;
+constexpr std::uint64_t small_put = 1U << 20U;  // what may be left unused at the end of a segment
+
+std::string base_name(const std::string& path) {
+  const auto slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string absolute(const std::string& path) {
+  if (!path.empty() && path[0] == '/') return path;
+  char here[PATH_MAX];
+  if (::getcwd(here, sizeof here) == nullptr) return path;
+  return std::string(here) + "/" + path;
+}
+
+/// The path without links, for one that exists; else as given.
+std::string real_path(const std::string& path) {
+  char real[PATH_MAX];
+  return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
+}
+
+std::int64_t rank_from_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return std::atoll(value);
+  }
+  return -1;
+}
+
+std::string own_command() {
+  std::ifstream in("/proc/self/comm");
+  std::string name;
+  std::getline(in, name);
+  return name;
+}
+
+/// What the server has told the ranks of the config (capture.conf in the run directory).
+struct Rule {
+  std::string match;
+  int capture = -1;     // -1: the rule does not say
+  int close_wait = -1;
+};
+
+class SessionImpl;
+
+class Dataset final : public CapturedDataset {
+ public:
+  Dataset(SessionImpl& session, std::uint32_t number, Page<DatasetPage> page, bool close_waits)
+      : session_(session), number_(number), page_(std::move(page)), link_(page_->link), close_waits_(close_waits) {}
+  ~Dataset() override;
+
+  Result<void> schema(const Schema& schema) override;
+  Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                   const Memory& memory, std::size_t element) override;
+  Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                           const char* const* strings) override;
+  Result<void> sync() override;
+  Result<void> close() override;
+  Result<void> abort() override;
+  Result<void> wait_visible() override;
+  Result<void> hand_over() override;
+  [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
+  void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
+
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
+  [[nodiscard]] DatasetPage& page() const noexcept { return *page_; }
+
+ private:
+  struct Timer {
+    explicit Timer(std::uint64_t& sum) : sum_(sum), from_(monotonic_ns()) {}
+    ~Timer() { sum_ += monotonic_ns() - from_; }
+    std::uint64_t& sum_;
+    std::uint64_t from_;
+  };
+
+  Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
+                               std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill);
+  Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);
+  Result<void> put_whole(const journal::Put& put, std::uint64_t bytes,
+                         const std::function<std::uint32_t(std::byte*)>& fill);
+  Result<void> sync_record(RecordType type, std::uint16_t flags);
+  Result<void> sink_error();
+  Result<void> while_waiting();
+
+  SessionImpl& session_;
+  std::uint32_t number_;
+  Page<DatasetPage> page_;
+  std::string link_;
+  bool close_waits_;
+  bool closed_ = false;
+  Bytes schema_;
+  std::uint64_t frame_ = 0;
+  std::uint64_t frame_put_bytes_ = 0;
+  std::uint64_t frame_first_segment_ = 0;
+  std::uint64_t puts_since_sync_ = 0;
+  bool said_since_sync_ = false;  // anything journalled since the last sync
+  std::uint64_t stall_ns_ = 0;
+  std::uint32_t errors_seen_ = 0;
+  std::uint64_t waiting_since_ = 0;
+  std::uint64_t waiting_activity_ = 0;
+};
+
+class SessionImpl final : public Session {
+ public:
+  SessionImpl(Stage stage, std::vector<Rule> rules)
+      : stage_(std::move(stage)), rules_(std::move(rules)), pid_(::getpid()) {}
+
+  bool wants(const std::string& path) override;
+  Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
+  Result<void> wait_for_file(const std::string& path, bool for_writing) override;
+  void finish() noexcept override;
+  void say_once(const std::string& text) noexcept override;
+
+  Result<Writer*> writer();
+  [[nodiscard]] Stage& stage() noexcept { return stage_; }
+  std::mutex& mutex() noexcept { return mutex_; }
+  void forget(Dataset* dataset) noexcept;
+  /// A process that has closed its last dataset holds no segment. Called with the mutex held.
+  void seal_if_last(Dataset* dataset) noexcept {
+    open_.erase(dataset);
+    if (!open_.empty() || !writer_) return;
+    writer_->seal();
+  }
+  [[nodiscard]] bool foreign() const noexcept { return foreign_; }
+  void become_foreign() noexcept {
+    foreign_ = true;
+    if (writer_) writer_->forget_in_child();
+    (void)writer_.release();  // its thread lives in the parent: leaked on purpose
+  }
+  /// Wait until `done()`; gives up when nothing moves for stage.wait_max.
+  template <typename Done>
+  Result<void> wait_until(Done done, const std::string& what);
+  std::uint64_t fair_segments();
+
+ private:
+  [[nodiscard]] Rule rule_for(const std::string& path) const;
+
+  Stage stage_;
+  std::vector<Rule> rules_;
+  pid_t pid_;
+  bool foreign_ = false;
+  std::mutex mutex_;  // guards the writer and the lists below
+  std::unique_ptr<Writer> writer_;
+  std::uint32_t datasets_made_ = 0;
+  std::set<Dataset*> open_;
+  std::vector<Page<DatasetPage>> closing_;  // closed by the program, perhaps not complete yet
+  std::set<std::string> said_;
+};
+
+Error error_of_page(const DatasetPage& page) {
+  const int sys = page.error_sys.load(std::memory_order_acquire);
+  return Error{sys != 0 ? system_error("", sys).code : Code::io, page.error_text, sys};
+}
+
+// ---- Dataset ----
+
+Dataset::~Dataset() {
+  if (!session_.foreign()) session_.forget(this);
+}
+
+Result<void> Dataset::while_waiting() {
+  auto& control = session_.stage().control();
+  const auto now = monotonic_ns();
+  const auto activity = control.activity.load(std::memory_order_relaxed);
+  if (waiting_since_ == 0 || activity != waiting_activity_) {
+    waiting_since_ = now;
+    waiting_activity_ = activity;
+    return {};
+  }
+  if (page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
+    return error_of_page(*page_).with("the stage is full and this dataset cannot be written");
+  if (now - waiting_since_ < control.wait_max_ns) return {};
+  return Error{session_.stage().server_alive() ? Code::timeout : Code::gone,
+               "the stage is full and nothing has left it for " + std::to_string((now - waiting_since_) / 1'000'000'000U) +
+                   " s (stage.wait_max)", ETIMEDOUT};
+}
+
+Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
+                                      std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill) {
+  if (session_.foreign()) return Error{Code::gone, "the dataset belongs to the parent process", 0};
+  if (closed_) return Error{Code::invalid, "the dataset is closed", 0};
+  auto writer = session_.writer();
+  if (!writer) return std::move(writer).error();
+  waiting_since_ = 0;
+  said_since_sync_ = true;
+  return (*writer)->append(type, flags, number_, meta, payload, fill, [this] { return while_waiting(); });
+}
+
+Result<void> Dataset::schema(const Schema& schema) {
+  const Timer timer(stall_ns_);
+  const std::lock_guard guard(session_.mutex());
+  auto bytes = encode(schema);
+  if (bytes == schema_) return {};
+  auto sequence = append(RecordType::schema, 0, {}, bytes.size(), [&bytes](std::byte* to) {
+    return journal::copy_crc32c(to, bytes.data(), bytes.size());
+  });
+  if (!sequence) return std::move(sequence).error().with("journal the schema");
+  schema_ = std::move(bytes);
+  auto writer = session_.writer();
+  if (writer) {
+    const auto wanted = frame_bytes(schema) / (*writer)->segment_bytes() + 1;
+    (*writer)->keep_ahead(std::min(wanted, session_.fair_segments()));
+  }
+  return {};
+}
+
+Result<void> Dataset::put_whole(const journal::Put& put, std::uint64_t bytes,
+                                const std::function<std::uint32_t(std::byte*)>& fill) {
+  auto sequence = append(RecordType::put, 0, journal::encode(put), bytes, fill);
+  if (!sequence) return std::move(sequence).error().with("journal a block");
+  frame_put_bytes_ += bytes;
+  ++puts_since_sync_;
+  page_->bytes_put.fetch_add(bytes, std::memory_order_relaxed);
+  return {};
+}
+
+Result<void> Dataset::put_dense(journal::Put& put, const std::byte* data, std::size_t element) {
+  const auto bytes = put.box.volume() * element;
+  auto writer = session_.writer();
+  if (!writer) return std::move(writer).error();
+  const auto meta = 16 + 24 * put.box.rank();  // of the encoded Put, or a little more
+  const auto now = (*writer)->payload_now(meta);
+  const auto max = (*writer)->payload_max(meta);
+  if (bytes <= now || (bytes <= max && now <= small_put))
+    return put_whole(put, bytes, [&](std::byte* to) { return journal::copy_crc32c(to, data, bytes); });
+
+  // Cut along the slowest dimension that can be cut, so that every piece is dense in the program's memory.
+  std::size_t d = 0;
+  while (d < put.box.rank() && put.box.count[d] <= 1) ++d;
+  if (d == put.box.rank()) return Error{Code::bug, "one element does not fit a segment", 0};
+  const auto rows = put.box.count[d];
+  const auto row_bytes = bytes / rows;
+  const auto start = put.box.start[d];
+  const auto step = put.stride.empty() ? 1 : put.stride[d];
+  for (std::uint64_t row = 0; row < rows;) {
+    const auto room_now = (*writer)->payload_now(meta);
+    const auto room = room_now >= row_bytes && room_now > small_put ? room_now : max;
+    const auto n = std::max<std::uint64_t>(1, std::min(rows - row, room / row_bytes));
+    journal::Put piece = put;
+    piece.box.start[d] = start + row * step;
+    piece.box.count[d] = n;
+    const auto* from = data + row * row_bytes;
+    if (n * row_bytes <= max) {
+      ADVECTIO_TRY(put_whole(piece, n * row_bytes,
+                             [&](std::byte* to) { return journal::copy_crc32c(to, from, n * row_bytes); }));
+    } else {
+      ADVECTIO_TRY(put_dense(piece, from, element));
+    }
+    row += n;
+  }
+  return {};
+}
+
+Result<void> Dataset::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                          const Memory& memory, std::size_t element) {
+  const Timer timer(stall_ns_);
+  if (box.empty()) return {};
+  const std::lock_guard guard(session_.mutex());
+  journal::Put put{variable, box, stride};
+  const auto* data = static_cast<const std::byte*>(memory.data);
+  if (memory.step.empty()) return put_dense(put, data, element);
+
+  // Scattered memory: gather the innermost dimensions that fit a megabyte, walk the others.
+  std::size_t inner = box.rank();
+  std::uint64_t inner_count = 1;
+  while (inner > 0 && inner_count * box.count[inner - 1] * element <= small_put) inner_count *= box.count[--inner];
+  std::vector<std::byte> gathered(inner_count * element);
+  std::vector<std::uint64_t> at(box.rank(), 0);
+  const auto address = [&] {
+    std::ptrdiff_t offset = 0;
+    for (std::size_t k = 0; k < box.rank(); ++k) offset += static_cast<std::ptrdiff_t>(at[k]) * memory.step[k];
+    return data + offset;
+  };
+  const auto advance = [&](std::size_t from, std::size_t to) {  // odometer over dimensions [from, to)
+    for (std::size_t k = to; k-- > from;) {
+      if (++at[k] < box.count[k]) return true;
+      at[k] = 0;
+    }
+    return false;
+  };
+  journal::Put piece = put;
+  for (std::size_t k = 0; k < inner; ++k) piece.box.count[k] = 1;
+  for (;;) {
+    std::byte* to = gathered.data();
+    for (;;) {
+      std::memcpy(to, address(), element);
+      to += element;
+      if (!advance(inner, box.rank())) break;
+    }
+    for (std::size_t k = 0; k < inner; ++k) piece.box.start[k] = box.start[k] + at[k] * (stride.empty() ? 1 : stride[k]);
+    ADVECTIO_TRY(put_dense(piece, gathered.data(), element));
+    if (!advance(0, inner)) return {};
+  }
+}
+
+Result<void> Dataset::put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                                  const char* const* strings) {
+  const Timer timer(stall_ns_);
+  if (box.empty()) return {};
+  const std::lock_guard guard(session_.mutex());
+  auto writer = session_.writer();
+  if (!writer) return std::move(writer).error();
+  const auto meta = 16 + 24 * box.rank();
+  const auto max = (*writer)->payload_max(meta);
+
+  // As many rows of the fastest dimension as fit a record; pieces of one row where the whole does not fit.
+  const auto piece_bytes = [&](std::uint64_t first, std::uint64_t n) {
+    std::uint64_t bytes = 0;
+    for (std::uint64_t i = first; i < first + n; ++i) bytes += 4 + (strings[i] != nullptr ? std::strlen(strings[i]) : 0);
+    return bytes;
+  };
+  const auto fill = [&](std::uint64_t first, std::uint64_t n) {
+    return [&strings, first, n](std::byte* to) {
+      const std::byte* begin = to;
+      for (std::uint64_t i = first; i < first + n; ++i) {
+        const auto length = static_cast<std::uint32_t>(strings[i] != nullptr ? std::strlen(strings[i]) : 0);
+        std::memcpy(to, &length, sizeof length);
+        to += sizeof length;
+        if (length > 0) std::memcpy(to, strings[i], length);
+        to += length;
+      }
+      return journal::crc32c(begin, static_cast<std::size_t>(to - begin));
+    };
+  };
+  const auto total = box.volume();
+  if (const auto bytes = piece_bytes(0, total); bytes <= max)
+    return put_whole(journal::Put{variable, box, stride}, bytes, fill(0, total));
+  std::vector<std::uint64_t> at(box.rank(), 0);
+  for (std::uint64_t i = 0; i < total; ++i) {
+    journal::Put one{variable, box, stride};
+    for (std::size_t k = 0; k < box.rank(); ++k) {
+      one.box.start[k] = box.start[k] + at[k] * (stride.empty() ? 1 : stride[k]);
+      one.box.count[k] = 1;
+    }
+    ADVECTIO_TRY(put_whole(one, piece_bytes(i, 1), fill(i, 1)));
+    for (std::size_t k = box.rank(); k-- > 0;) {
+      if (++at[k] < box.count[k]) break;
+      at[k] = 0;
+    }
+  }
+  return {};
+}
+
+Result<void> Dataset::sink_error() {
+  const auto errors = page_->errors.load(std::memory_order_acquire);
+  if (errors == errors_seen_) return {};
+  errors_seen_ = errors;
+  return error_of_page(*page_);
+}
+
+Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
+  journal::Sync sync;
+  if (puts_since_sync_ > 0) {
+    sync.frame = ++frame_;
+    sync.stall_ns = stall_ns_;
+    sync.bytes = frame_put_bytes_;
+    stall_ns_ = 0;
+  }
+  const Timer timer(stall_ns_);
+  auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
+  if (!sequence) return std::move(sequence).error().with(std::string("journal the ") + journal::name_of(type));
+  if (sync.frame > 0) page_->frames_synced.store(frame_, std::memory_order_relaxed);
+  if (auto writer = session_.writer(); writer && puts_since_sync_ > 0) {
+    const auto used = (*writer)->segments_used();
+    (*writer)->keep_ahead(std::min(used - frame_first_segment_ + 1, session_.fair_segments()));
+    frame_first_segment_ = used;
+  }
+  frame_put_bytes_ = 0;
+  puts_since_sync_ = 0;
+  said_since_sync_ = false;
+  page_->synced.store(*sequence, std::memory_order_release);
+  return {};
+}
+
+Result<void> Dataset::sync() {
+  const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+  return sink_error();
+}
+
+Result<void> Dataset::close() {
+  if (closed_) return {};
+  {
+    const std::lock_guard guard(session_.mutex());
+    auto r = sync_record(RecordType::close, 0);
+    closed_ = true;
+    if (!r) return r;
+    page_->closed.store(1, std::memory_order_release);
+    session_.seal_if_last(this);
+  }
+  if (close_waits_) {
+    auto r = session_.wait_until(
+        [this] {
+          return page_->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
+        },
+        std::string("wait for ") + page_->path);
+    if (!r) return r;
+  }
+  return sink_error();
+}
+
+Result<void> Dataset::abort() {
+  if (closed_) return {};
+  const std::lock_guard guard(session_.mutex());
+  auto sequence = append(RecordType::abort, 0, {}, 0, nullptr);
+  closed_ = true;
+  if (!sequence) return std::move(sequence).error();
+  page_->synced.store(*sequence, std::memory_order_release);
+  page_->closed.store(1, std::memory_order_release);
+  return {};
+}
+
+Result<void> Dataset::wait_visible() {
+  if (said_since_sync_) {
+    const std::lock_guard guard(session_.mutex());
+    ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
+  }
+  const auto target = page_->synced.load(std::memory_order_acquire);
+  ADVECTIO_TRY(session_.wait_until(
+      [this, target] {
+        return page_->visible.load(std::memory_order_acquire) >= target ||
+               page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
+      },
+      std::string("wait for ") + page_->path));
+  return sink_error();
+}
+
+Result<void> Dataset::hand_over() {
+  ADVECTIO_TRY(close());
+  ADVECTIO_TRY(session_.wait_until(
+      [this] {
+        return page_->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
+      },
+      std::string("wait for ") + page_->path));
+  return sink_error();
+}
+
+// ---- Session ----
+
+Rule SessionImpl::rule_for(const std::string& path) const {
+  Rule all;
+  all.capture = 1;
+  all.close_wait = 0;
+  const std::string whole = absolute(path);
+  const std::string name = base_name(path);
+  for (const auto& r : rules_) {
+    const bool by_path = r.match.find('/') != std::string::npos;
+    if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
+    if (r.capture >= 0) all.capture = r.capture;
+    if (r.close_wait >= 0) all.close_wait = r.close_wait;
+  }
+  return all;
+}
+
+bool SessionImpl::wants(const std::string& path) { return rule_for(path).capture == 1; }
+
+Result<Writer*> SessionImpl::writer() {
+  if (writer_) return writer_.get();
+  char host[64] = "";
+  ::gethostname(host, sizeof host - 1);
+  auto opened = Writer::open(stage_, {rank_from_environment(), static_cast<std::uint32_t>(::getpid()), host, own_command()});
+  if (!opened) return std::move(opened).error().with("begin a journal");
+  writer_ = std::move(opened).value();
+  return writer_.get();
+}
+
+std::uint64_t SessionImpl::fair_segments() {
+  auto names = stage_.files().list(stage_.journals());
+  const auto writers = names && !names->empty() ? names->size() : 1;
+  return std::max<std::uint64_t>(1, stage_.control().segments_max / writers / 2);
+}
+
+template <typename Done>
+Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
+  auto& control = stage_.control();
+  auto since = monotonic_ns();
+  auto activity = control.activity.load(std::memory_order_relaxed);
+  for (;;) {
+    const auto seen = control.progress.load(std::memory_order_acquire);
+    if (done()) return {};
+    const auto now = monotonic_ns();
+    if (const auto a = control.activity.load(std::memory_order_relaxed); a != activity) {
+      activity = a;
+      since = now;
+    } else if (now - since > control.wait_max_ns) {
+      const bool alive = stage_.server_alive();
+      return Error{alive ? Code::timeout : Code::gone,
+                   what + (alive ? ": the server makes no progress" : ": the server has gone"), ETIMEDOUT};
+    }
+    journal::await_ring(control.progress, seen, wait_slice_ns);
+  }
+}
+
+Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest& request) {
+  const Rule rule = rule_for(request.path);
+  const std::string path = absolute(request.path);
+  struct stat st {};
+  if (::stat(path.c_str(), &st) == 0) {
+    if (!S_ISREG(st.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};
+    if (request.no_clobber) return system_error("create " + path, EEXIST);
+    ADVECTIO_TRY(wait_for_file(path, true));
+  }
+  const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (request.no_clobber ? O_EXCL : 0);
+  const int fd = ::open(path.c_str(), flags, 0666);
+  if (fd < 0) return system_error("create " + path, errno);
+  const int failed = ::fstat(fd, &st) != 0 ? errno : 0;
+  ::close(fd);
+  if (failed != 0) return system_error("create " + path, failed);
+
+  const std::lock_guard guard(mutex_);
+  auto w = writer();
+  if (!w) return std::move(w).error();
+
+  const std::string real = real_path(path);
+  const auto slash = real.find_last_of('/');
+  const std::uint32_t number = datasets_made_ + 1;
+  char suffix[48];
+  std::snprintf(suffix, sizeof suffix, ".advectio-%08x-%u", static_cast<unsigned>((*w)->journal()), number);
+  std::string link = real.substr(0, slash + 1) + "." + real.substr(slash + 1) + suffix;
+  // File systems without hard links: the server then goes by the name, and the program must not rename the file.
+  if (::link(real.c_str(), link.c_str()) != 0) link = real;
+  if (link.size() >= sizeof(DatasetPage::link) || path.size() >= sizeof(DatasetPage::path))
+    return system_error("create " + path, ENAMETOOLONG);
+
+  const std::string page_name = Stage::page_name(st.st_dev, st.st_ino);
+  auto page = stage_.make_page("." + page_name);
+  if (!page) return std::move(page).error().with("register " + path);
+  DatasetPage& p = **page;
+  p.magic = journal::dataset_magic;
+  p.version = journal::format_version;
+  p.format = request.format;
+  p.journal = (*w)->journal();
+  p.number = number;
+  p.writer_pid = static_cast<std::uint32_t>(::getpid());
+  std::memcpy(p.path, path.c_str(), path.size() + 1);
+  std::memcpy(p.link, link.c_str(), link.size() + 1);
+  ADVECTIO_TRY(stage_.files().rename(stage_.datasets() + "/." + page_name, stage_.datasets() + "/" + page_name));
+
+  const auto meta = journal::encode(journal::Create{request.format, path, link, page_name});
+  std::uint64_t since = 0, activity = 0;
+  auto sequence = (*w)->append(RecordType::create, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
+    auto& control = stage_.control();
+    const auto now = monotonic_ns();
+    if (const auto a = control.activity.load(std::memory_order_relaxed); since == 0 || a != activity) {
+      since = now;
+      activity = a;
+    }
+    if (now - since < control.wait_max_ns) return {};
+    return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
+  });
+  if (!sequence) {
+    (void)stage_.files().remove(stage_.datasets() + "/" + page_name);
+    if (link != real) ::unlink(link.c_str());
+    return std::move(sequence).error().with("create " + path);
+  }
+  datasets_made_ = number;
+  auto dataset = std::make_unique<Dataset>(*this, number, std::move(page).value(), rule.close_wait == 1);
+  open_.insert(dataset.get());
+  // A second mapping, to ask after the dataset when the program has closed and forgotten it.
+  if (auto again = stage_.open_page(page_name); again) closing_.push_back(std::move(again).value());
+  std::erase_if(closing_, [](const Page<DatasetPage>& q) {
+    const auto state = static_cast<DatasetState>(q->state.load(std::memory_order_acquire));
+    return state == DatasetState::finished || state == DatasetState::dropped;
+  });
+  return std::unique_ptr<CapturedDataset>(std::move(dataset));
+}
+
+void SessionImpl::forget(Dataset* dataset) noexcept {
+  const std::lock_guard guard(mutex_);
+  open_.erase(dataset);
+}
+
+Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writing) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return {};
+  const auto name = Stage::page_name(st.st_dev, st.st_ino);
+  if (!stage_.files().exists(stage_.datasets() + "/" + name)) return {};
+  auto page = stage_.open_page(name);
+  if (!page) {
+    if (page.error().code == Code::not_found) return {};  // finished meanwhile
+    return std::move(page).error();
+  }
+  const DatasetPage& p = **page;
+  const bool closed = p.closed.load(std::memory_order_acquire) != 0;
+  const auto target = p.synced.load(std::memory_order_acquire);
+  const auto state = [&p] { return static_cast<DatasetState>(p.state.load(std::memory_order_acquire)); };
+  if (for_writing && !closed && p.writer_pid == static_cast<std::uint32_t>(::getpid()))
+    return Error{Code::exists, path + " is open for writing in this process", EBUSY};
+  ADVECTIO_TRY(wait_until(
+      [&] {
+        if (state() != DatasetState::in_flight) return true;
+        if (for_writing) return !stage_.files().exists(stage_.datasets() + "/" + name);
+        return p.visible.load(std::memory_order_acquire) >= target;
+      },
+      "wait for " + path));
+  if (state() == DatasetState::failed) return error_of_page(p);
+  return {};
+}
+
+void SessionImpl::finish() noexcept {
+  if (foreign_) return;
+  try {
+    for (;;) {
+      Dataset* d = nullptr;
+      {
+        const std::lock_guard guard(mutex_);
+        if (open_.empty()) break;
+        d = *open_.begin();
+        open_.erase(open_.begin());
+      }
+      (void)d->close();
+    }
+    for (const auto& p : closing_) {
+      auto r = wait_until(
+          [&p] {
+            return p->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
+          },
+          std::string("wait for ") + p->path);
+      if (!r) {
+        say_once(r.error().message);
+        break;
+      }
+      if (static_cast<DatasetState>(p->state.load(std::memory_order_acquire)) == DatasetState::failed)
+        say_once(std::string(p->path) + ": " + p->error_text);
+    }
+  } catch (...) {  // the process is ending: nothing to be done
+  }
+}
+
+void SessionImpl::say_once(const std::string& text) noexcept {
+  try {
+    if (!said_.insert(text).second) return;
+    const std::string line = "advectio: " + text + "\n";
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+  } catch (...) {
+  }
+}
+
+// ---- the one session ----
+
+struct Global {
+  std::mutex mutex;
+  bool tried = false;
+  SessionImpl* session = nullptr;
+};
+
+Global& global() {
+  static auto* g = new Global;  // never destroyed: the program may call us while it exits
+  return *g;
+}
+
+void say(const std::string& text) {
+  const std::string line = "advectio: " + text + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::vector<Rule> read_rules(const std::string& path) {
+  std::vector<Rule> rules;
+  std::ifstream in(path);
+  std::string line;
+  while (std::getline(in, line)) {
+    // rule <capture> <close> <pattern>, each of the first two "1", "0" or "-"
+    if (line.rfind("rule ", 0) != 0 || line.size() < 10) continue;
+    const auto flag = [](char c) { return c == '-' ? -1 : c - '0'; };
+    rules.push_back({line.substr(9), flag(line[5]), flag(line[7])});
+  }
+  return rules;
+}
+
+void child_after_fork() {
+  auto& g = global();
+  new (&g.mutex) std::mutex;
+  if (g.session != nullptr) g.session->become_foreign();  // left to the datasets the child has inherited
+  g.session = nullptr;
+  g.tried = false;
+}
+
+}  // namespace
+
+Session* Session::current() {
+  auto& g = global();
+  const std::lock_guard guard(g.mutex);
+  if (g.tried) return g.session;
+  g.tried = true;
+  static const int handler = ::pthread_atfork(nullptr, nullptr, child_after_fork);
+  (void)handler;
+
+  const char* run = std::getenv("ADVECTIO_RUN");
+  if (run == nullptr || *run == '\0') {
+    say("no server (ADVECTIO_RUN is not set): output goes through the netCDF library as usual");
+    return nullptr;
+  }
+  auto stage = Stage::open(system_files(), run);
+  if (!stage) {
+    say("no server: output goes through the netCDF library as usual (" + stage.error().message + ")");
+    return nullptr;
+  }
+  // A server that has died is being restarted: give it a moment before giving up on it.
+  const auto until = monotonic_ns() + 10'000'000'000U;
+  while (!stage->server_alive()) {
+    if (monotonic_ns() > until) {
+      say(std::string("no server (nobody serves ") + run + "): output goes through the netCDF library as usual");
+      return nullptr;
+    }
+    ::usleep(20'000);
+  }
+  g.session = new SessionImpl(std::move(stage).value(), read_rules(std::string(run) + "/capture.conf"));
+  return g.session;
+}
+
+}  // namespace advectio

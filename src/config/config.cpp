@@ -1,0 +1,368 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "config/fields.h"
+#include "config/glob.h"
+
+namespace advectio {
+namespace {
+
+using config::Fault;
+using config::Field;
+using config::line_of;
+
+/// Edit distance, for "did you mean".
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+/// A key as it is known: the section it belongs to ("" for a section itself) and its name.
+struct Known {
+  std::string section, key;
+  [[nodiscard]] std::string full() const { return section.empty() ? key : section + "." + key; }
+};
+
+std::vector<Known> all_known() {
+  std::vector<Known> known;
+  const Config config;
+  config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto&) {
+    known.push_back({"", name});
+    for (const auto& f : fields) known.push_back({name, std::string(f.key)});
+  });
+  known.push_back({"", "datasets"});
+  known.push_back({"datasets", "match"});
+  for (const auto& f : config::dataset_fields()) known.push_back({"datasets", std::string(f.key)});
+  return known;
+}
+
+/// The known key nearest to one that is not known. The same name in another section counts as near.
+std::string nearest(const std::string& section, const std::string& key) {
+  std::string best;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const Known& k : all_known()) {
+    const std::size_t d = 2 * distance(key, k.key) + (k.section == section ? 0 : 1);
+    if (d >= least) continue;
+    least = d;
+    best = k.full();
+  }
+  return best;
+}
+
+/// Reads one text. Every member returns false after `refuse`, so that the first fault ends it.
+class Parser {
+ public:
+  explicit Parser(const std::string& name) : name_(name) {}
+
+  Result<Config> parse(std::string_view text) {
+    Config config = default_config();
+    if (!read(text, config)) return std::move(error_);
+    return config;
+  }
+
+ private:
+  bool refuse(int line, const std::string& what) {
+    error_ = Error{Code::config, name_ + ":" + std::to_string(line) + ": " + what};
+    return false;
+  }
+  /// `key` stands at `key_node`; a value that is nothing has no line of its own.
+  bool refuse(const Fault& fault, const std::string& key, const YAML::Node& key_node, const YAML::Node& value) {
+    return refuse(value.IsNull() ? line_of(key_node) : fault.line, key + ": " + fault.text);
+  }
+
+  [[nodiscard]] std::string origin(const YAML::Node& node) const { return name_ + ":" + std::to_string(line_of(node)); }
+
+  bool read(std::string_view text, Config& config) {
+    std::vector<YAML::Node> documents;
+    try {
+      documents = YAML::LoadAll(std::string(text));
+    } catch (const YAML::Exception& e) {
+      std::string hint;
+      if (e.msg.find("alias") != std::string::npos || e.msg.find("anchor") != std::string::npos)
+        hint = "; a pattern that begins with * or & stands in quotes";
+      return refuse(std::max(e.mark.line + 1, 1), "not YAML: " + e.msg + hint);
+    }
+    if (documents.empty() || documents[0].IsNull()) return true;
+    if (documents.size() > 1) return refuse(line_of(documents[1]), "a second YAML document; only one is read");
+    const YAML::Node& root = documents[0];
+    if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets");
+
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      if (!entry.first.IsScalar()) return refuse(line_of(entry.first), "a key is wanted here");
+      const std::string& key = entry.first.Scalar();
+      if (!seen.insert(key).second) return refuse(line_of(entry.first), "section " + key + " stands there twice");
+      bool known = false;
+      bool good = true;
+      config::for_each_section(config, [&](const std::string& name, const auto& fields, auto& section) {
+        if (name != key) return;
+        known = true;
+        good = read_section(name, entry.second, fields, section, config.origins);
+      });
+      if (key == "datasets") {
+        known = true;
+        good = read_datasets(entry.second, config.datasets);
+      }
+      if (!known)
+        return refuse(line_of(entry.first), "unknown key " + key + "; did you mean " + nearest("", key) + "?");
+      if (!good) return false;
+    }
+    return check_stage(config);
+  }
+
+  template <typename Section>
+  bool read_section(const std::string& name, const YAML::Node& node, const std::vector<Field<Section>>& fields,
+                    Section& section, std::map<std::string, std::string>& origins) {
+    if (node.IsNull()) return true;
+    if (!node.IsMap())
+      return refuse(line_of(node),
+                    name + ": keys are wanted below it, like " + name + "." + std::string(fields.front().key));
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) return refuse(line_of(entry.first), "a key is wanted here");
+      const std::string& key = entry.first.Scalar();
+      const std::string full = name + "." + key;
+      if (!seen.insert(key).second) return refuse(line_of(entry.first), full + " stands there twice");
+      const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
+      if (field == fields.end())
+        return refuse(line_of(entry.first), "unknown key " + full + "; did you mean " + nearest(name, key) + "?");
+      if (auto fault = field->read(entry.second, section)) return refuse(*fault, full, entry.first, entry.second);
+      origins[full] = origin(entry.first);
+    }
+    return true;
+  }
+
+  bool read_datasets(const YAML::Node& node, std::vector<DatasetRule>& rules) {
+    if (node.IsNull()) return true;
+    if (!node.IsSequence())
+      return refuse(line_of(node), "datasets: a list of rules is wanted, each beginning with - match: PATTERN");
+    std::size_t number = 0;
+    for (const auto& item : node) {
+      const std::string where = "datasets[" + std::to_string(number++) + "]";
+      if (!item.IsMap()) return refuse(line_of(item), where + ": a rule is wanted, beginning with match: PATTERN");
+      DatasetRule rule;
+      if (!read_rule(where, item, rule)) return false;
+      rules.push_back(std::move(rule));
+    }
+    return true;
+  }
+
+  bool read_rule(const std::string& where, const YAML::Node& item, DatasetRule& rule) {
+    rule.origin = origin(item);
+    for (const auto& entry : item) {
+      if (!entry.first.IsScalar()) return refuse(line_of(entry.first), "a key is wanted here");
+      const std::string& key = entry.first.Scalar();
+      const std::string full = where + "." + key;
+      if (rule.origins.contains(key)) return refuse(line_of(entry.first), full + " stands there twice");
+      if (key == "match") {
+        if (!read_match(full, entry.second, rule)) return false;
+      } else {
+        const auto& fields = config::dataset_fields();
+        const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
+        if (field == fields.end())
+          return refuse(line_of(entry.first),
+                        "unknown key " + full + "; did you mean " + nearest("datasets", key) + "?");
+        if (auto fault = field->read(entry.second, rule.values)) return refuse(*fault, full, entry.first, entry.second);
+      }
+      rule.origins[key] = origin(entry.first);
+    }
+    if (!rule.origins.contains("match")) return refuse(line_of(item), where + ": match is missing");
+    rule.origins.erase("match");
+    return check_rule(where, item, rule);
+  }
+
+  bool read_match(const std::string& full, const YAML::Node& node, DatasetRule& rule) {
+    if (!node.IsScalar()) return refuse(line_of(node), full + ": a pattern like \"wrfout_*\" is wanted");
+    rule.match = node.Scalar();
+    if (auto good = check_glob(rule.match); !good)
+      return refuse(line_of(node), full + ": '" + rule.match + "': " + good.error().message);
+    if (rule.match.find('/') != std::string::npos &&
+        std::string_view("/*?[").find(rule.match.front()) == std::string_view::npos)
+      return refuse(line_of(node), full + ": '" + rule.match +
+                                       "' can match nothing: with a / in it, it is held against the absolute path; "
+                                       "begin it with / or */");
+    return true;
+  }
+
+  /// What is wrong only in combination. A rule is complete in itself here: `codec`, `level`, `deflate` and `format`
+  /// of other rules do not make it right or wrong.
+  bool check_rule(const std::string& where, const YAML::Node& item, const DatasetRule& rule) {
+    const auto line = [&](const char* key) { return line_of_key(item, key); };
+    const DatasetPolicy& v = rule.values;
+    const bool names_codec = rule.sets("codec") && v.codec != Codec::asked;
+    if (v.level) {
+      if (!names_codec)
+        return refuse(line("level"), where + ".level: the scale belongs to a codec; name the codec in the same rule");
+      const auto range = config::level_range(v.codec, v.deflate);
+      const std::string codec(name_of(v.codec));
+      if (!range) return refuse(line("level"), where + ".level: codec " + codec + " has no levels; leave it out");
+      if (*v.level < range->least || *v.level > range->most) {
+        std::string text = where + ".level: " + std::to_string(*v.level) + " is outside " +
+                           std::to_string(range->least) + " to " + std::to_string(range->most) + " of " + codec;
+        if (v.codec == Codec::deflate) {
+          text += " by " + std::string(name_of(v.deflate));
+          if (v.deflate == DeflateBy::isal && *v.level <= 12)
+            text += "; for higher levels say deflate: libdeflate in the same rule";
+        }
+        return refuse(line("level"), text);
+      }
+    }
+    if (v.format && !is_hdf5(*v.format)) {
+      if (names_codec && v.codec != Codec::none)
+        return refuse(line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
+                                         " cannot be: the classic formats have no compression");
+      if (!v.chunks.empty())
+        return refuse(line("chunks"), where + ".chunks cannot be: the classic formats have no chunks");
+    }
+    return true;
+  }
+
+  static int line_of_key(const YAML::Node& map, std::string_view key) {
+    for (const auto& entry : map)
+      if (entry.first.IsScalar() && entry.first.Scalar() == key) return line_of(entry.first);
+    return line_of(map);
+  }
+
+  bool check_stage(Config& config) {
+    StageConfig& stage = config.stage;
+    const auto origin_of = [&](const char* key) -> const std::string& { return config.origins.at(key); };
+    const auto place_of = [&](const char* key, const char* other) {
+      const std::string& o = origin_of(key) != "default" ? origin_of(key) : origin_of(other);
+      return std::atoi(o.substr(o.rfind(':') + 1).c_str());
+    };
+    if (stage.bytes_max && *stage.bytes_max < 2 * stage.segment_bytes)
+      return refuse(place_of("stage.bytes_max", "stage.segment_bytes"),
+                    "stage.bytes_max (" + size_text(*stage.bytes_max) + ") holds fewer than two segments of " +
+                        size_text(stage.segment_bytes) + " (stage.segment_bytes, " + origin_of("stage.segment_bytes") +
+                        "); make stage.bytes_max at least " + size_text(2 * stage.segment_bytes) +
+                        " or stage.segment_bytes smaller");
+    if (stage.bytes_max && stage.warm_bytes > *stage.bytes_max) {
+      if (origin_of("stage.warm_bytes") != "default")
+        return refuse(place_of("stage.warm_bytes", "stage.bytes_max"),
+                      "stage.warm_bytes (" + size_text(stage.warm_bytes) + ") is more than stage.bytes_max (" +
+                          size_text(*stage.bytes_max) + "); make it at most that");
+      stage.warm_bytes = *stage.bytes_max;
+    }
+    return true;
+  }
+
+  const std::string& name_;
+  Error error_{Code::config, {}};
+};
+
+}  // namespace
+
+Config default_config() {
+  Config config;
+  config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto&) {
+    for (const auto& f : fields) config.origins[name + "." + std::string(f.key)] = "default";
+  });
+  return config;
+}
+
+Result<Config> parse_config(std::string_view text, const std::string& name) {
+  return Parser(name).parse(text);
+}
+
+Result<Config> load_config(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
+  if (!file) return system_error("config " + path, errno);
+  std::string text;
+  char buffer[4096];
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, n);
+  if (std::ferror(file.get()) != 0) return system_error("config " + path, errno);
+  return parse_config(text, path);
+}
+
+DatasetPolicy resolve(const Config& config, const std::string& path) {
+  DatasetPolicy policy;
+  for (const DatasetRule& rule : config.datasets) {
+    if (!dataset_matches(rule.match, path)) continue;
+    if (rule.sets("codec") || rule.sets("deflate")) policy.level = std::nullopt;
+    for (const auto& field : config::dataset_fields())
+      if (rule.sets(std::string(field.key))) field.copy(rule.values, policy);
+  }
+  return policy;
+}
+
+unsigned round_bits(const DatasetPolicy& policy, const std::string& variable) {
+  for (const auto& [name, bits] : policy.round)
+    if (name == variable) return bits;
+  for (const auto& [pattern, bits] : policy.round)
+    if (glob_matches(pattern, variable)) return bits;
+  return 0;
+}
+
+Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory_bytes, std::uint64_t free_bytes) {
+  const StageConfig& stage = config.stage;
+  if (stage.bytes_max) return *stage.bytes_max;
+  const std::uint64_t cap = std::min(memory_bytes / 4, free_bytes / 10 * 8) / stage.segment_bytes * stage.segment_bytes;
+  if (cap < 2 * stage.segment_bytes)
+    return Error{Code::config, "stage.bytes_max: auto comes to " + size_text(cap) + " here (memory " +
+                                   size_text(memory_bytes >> 20 << 20) + ", free in " + stage.directory + " " +
+                                   size_text(free_bytes >> 20 << 20) + "), less than two segments of " +
+                                   size_text(stage.segment_bytes) +
+                                   "; make room there, or set stage.directory or a smaller stage.segment_bytes"};
+  return cap;
+}
+
+std::string_view name_of(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::error: return "error";
+    case LogLevel::warning: return "warning";
+    case LogLevel::info: return "info";
+    case LogLevel::debug: return "debug";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(Codec codec) noexcept {
+  switch (codec) {
+    case Codec::asked: return "asked";
+    case Codec::none: return "none";
+    case Codec::deflate: return "deflate";
+    case Codec::zstd: return "zstd";
+    case Codec::lz4: return "lz4";
+    case Codec::blosc_lz4: return "blosc-lz4";
+    case Codec::blosc_zstd: return "blosc-zstd";
+    case Codec::szip: return "szip";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(DeflateBy by) noexcept {
+  return by == DeflateBy::isal ? "isal" : "libdeflate";
+}
+
+std::string_view name_of(Shuffle shuffle) noexcept {
+  switch (shuffle) {
+    case Shuffle::asked: return "asked";
+    case Shuffle::none: return "none";
+    case Shuffle::byte: return "byte";
+    case Shuffle::bit: return "bit";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(CloseMode mode) noexcept {
+  return mode == CloseMode::async ? "async" : "wait";
+}
+
+}  // namespace advectio

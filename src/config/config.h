@@ -1,0 +1,141 @@
+// `advectio.yaml` as immutable structs. Text is parsed once; every value knows where it comes from, and whatever cannot
+// be right is refused with one line that names file, line and key. What needs the machine (is the directory writable,
+// how much memory is there) is asked by the caller; the arithmetic for it is here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+
+namespace advectio {
+
+struct StageConfig {
+  std::string directory = "/dev/shm";
+  std::optional<std::uint64_t> bytes_max;  ///< empty: auto, see `stage_bytes_max`
+  std::uint64_t segment_bytes = 32ULL << 20;
+  std::uint64_t warm_bytes = 512ULL << 20;
+  std::chrono::milliseconds wait_max = std::chrono::minutes(10);
+  bool operator==(const StageConfig&) const = default;
+};
+
+struct ServerConfig {
+  std::optional<unsigned> threads;  ///< empty: auto, the cores available
+  std::uint64_t memory_max = 512ULL << 20;
+  unsigned restarts_max = 5;
+  bool operator==(const ServerConfig&) const = default;
+};
+
+enum class LogLevel : std::uint8_t { error, warning, info, debug };
+
+struct LogConfig {
+  LogLevel level = LogLevel::warning;
+  std::string file;  ///< empty: none
+  bool operator==(const LogConfig&) const = default;
+};
+
+enum class Codec : std::uint8_t { asked, none, deflate, zstd, lz4, blosc_lz4, blosc_zstd, szip };
+enum class DeflateBy : std::uint8_t { isal, libdeflate };
+enum class Shuffle : std::uint8_t { asked, none, byte, bit };
+enum class CloseMode : std::uint8_t { async, wait };
+
+std::string_view name_of(LogLevel) noexcept;
+std::string_view name_of(Codec) noexcept;
+std::string_view name_of(DeflateBy) noexcept;
+std::string_view name_of(Shuffle) noexcept;
+std::string_view name_of(CloseMode) noexcept;
+
+/// What the rules say about one dataset, all of them applied. "Asked": as the program asked for it.
+struct DatasetPolicy {
+  bool capture = true;
+  Codec codec = Codec::asked;
+  std::optional<int> level;  ///< on the codec's own scale; empty: auto
+  DeflateBy deflate = DeflateBy::isal;
+  Shuffle shuffle = Shuffle::asked;
+  std::vector<std::pair<std::string, std::uint64_t>> chunks;  ///< dimension, length; those not named: as asked
+  std::optional<FileFormat> format;                           ///< empty: as asked
+  std::vector<std::pair<std::string, unsigned>> round;        ///< variable name or pattern, significant bits
+  bool durable = true;
+  CloseMode close = CloseMode::async;
+  bool operator==(const DatasetPolicy&) const = default;
+};
+
+/// Bits of mantissa that `round` leaves a variable: by its very name, else by the first pattern that matches. 0: all.
+unsigned round_bits(const DatasetPolicy& policy, const std::string& variable);
+
+/// One entry of `datasets`: the keys it sets, and those only.
+struct DatasetRule {
+  std::string match;
+  std::string origin;                          ///< "advectio.yaml:12"
+  DatasetPolicy values;                        ///< only the keys of `origins` mean anything
+  std::map<std::string, std::string> origins;  ///< key → where it is set
+  bool sets(const std::string& key) const { return origins.contains(key); }
+};
+
+struct Config {
+  StageConfig stage;
+  ServerConfig server;
+  LogConfig log;
+  std::vector<DatasetRule> datasets;
+  /// "stage.bytes_max" → "advectio.yaml:3", or "default". Holds every key of stage, server and log.
+  std::map<std::string, std::string> origins;
+};
+
+/// Everything at its default.
+Config default_config();
+
+/// `name` is what origins and errors call the text. Error Code::config, one line: "NAME:LINE: what is wrong".
+Result<Config> parse_config(std::string_view text, const std::string& name);
+
+/// Read and parse a file. Error Code::config when it cannot be read or is not right.
+Result<Config> load_config(const std::string& path);
+
+/// The rules that match `path` applied in order, a later one overriding key by key. A rule that sets `codec` or
+/// `deflate` takes `level` back to auto unless it sets it too: the scale belongs to the codec. `path` must be absolute
+/// for patterns with a `/`.
+DatasetPolicy resolve(const Config& config, const std::string& path);
+
+/// The cap of staged bytes: `stage.bytes_max`, or for auto min(25 % of memory, 80 % of what is free in the stage's
+/// directory), rounded down to whole segments. `free_bytes` is what is free there before anything is staged. Error
+/// Code::config when the auto cap would be under two segments: says the numbers and what to do.
+Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory_bytes, std::uint64_t free_bytes);
+
+/// One key as it stands: for `explain`, for the JSON dump, and for the reference page.
+struct ExplainedValue {
+  std::string key;               ///< "stage.bytes_max"
+  std::string value;             ///< as one would write it in YAML
+  std::string origin;            ///< "advectio.yaml:3", or "default"
+  std::string type;              ///< "size or auto"
+  std::string doc;               ///< one line
+  std::optional<double> number;  ///< bytes, seconds or a count, where it is one
+};
+std::vector<ExplainedValue> explain(const Config& config);
+
+/// {"values":[{"key","value","origin","type","doc","number"}…],"datasets":[{"match","origin","values":[…]}…]}
+std::string to_json(const Config& config);
+
+/// The config as YAML text that parses to the same config again.
+std::string to_yaml(const Config& config);
+
+/// A commented example with every key, the defaults filled in and the dataset rules as comments.
+std::string example_yaml();
+
+/// The tables of docs/configuration.md.
+std::string reference_markdown();
+
+/// "4GiB", "1.5GB", "64KB", "0". Error: what is wrong, without file and line.
+Result<std::uint64_t> parse_size(std::string_view text);
+/// Exactly, in the largest unit that divides it: "512MiB", "1500MB", "4097B".
+std::string size_text(std::uint64_t bytes);
+/// "500ms", "30s", "10min", "2h", "0".
+Result<std::chrono::milliseconds> parse_duration(std::string_view text);
+std::string duration_text(std::chrono::milliseconds duration);
+
+}  // namespace advectio

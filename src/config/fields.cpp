@@ -1,0 +1,391 @@
+#include "config/fields.h"
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <set>
+
+#include "config/glob.h"
+
+namespace advectio::config {
+namespace {
+
+std::string kind_of(const YAML::Node& node) {
+  if (node.IsSequence()) return "a list";
+  if (node.IsMap()) return "a map";
+  if (node.IsNull()) return "nothing";
+  return "'" + node.Scalar() + "'";
+}
+
+Fault at(const YAML::Node& node, std::string text) {
+  return Fault{line_of(node), std::move(text)};
+}
+
+std::optional<Fault> wants_scalar(const YAML::Node& node, std::string_view what) {
+  if (node.IsScalar()) return std::nullopt;
+  return at(node, std::string(what) + " is wanted, this is " + kind_of(node));
+}
+
+template <typename T>
+std::optional<T> whole_number(const std::string& text) {
+  T value{};
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string range_text(std::uint64_t least, std::uint64_t most) {
+  return std::to_string(least) + " to " + std::to_string(most);
+}
+
+template <typename S, typename T>
+Field<S> base(std::string_view key, std::string_view type, std::string_view doc, T S::*member) {
+  Field<S> f;
+  f.key = key;
+  f.type = type;
+  f.doc = doc;
+  f.number = [](const S&) { return std::nullopt; };
+  f.copy = [member](const S& from, S& to) { to.*member = from.*member; };
+  return f;
+}
+
+struct SizeRange {
+  std::uint64_t least = 0, most = 1ULL << 60, multiple = 1;
+};
+
+std::optional<Fault> read_size(const YAML::Node& node, SizeRange range, std::string_view what, std::uint64_t& out) {
+  if (auto fault = wants_scalar(node, what)) return fault;
+  auto size = parse_size(node.Scalar());
+  if (!size) return at(node, size.error().message);
+  if (*size < range.least) return at(node, node.Scalar() + " is too small; the least is " + size_text(range.least));
+  if (*size > range.most) return at(node, node.Scalar() + " is too large; the most is " + size_text(range.most));
+  if (*size % range.multiple != 0)
+    return at(node, node.Scalar() + " is not a multiple of " + std::to_string(range.multiple) + " bytes; " +
+                        size_text(*size / range.multiple * range.multiple) + " would be");
+  out = *size;
+  return std::nullopt;
+}
+
+template <typename S>
+Field<S> size_field(std::string_view key, std::uint64_t S::*member, SizeRange range, std::string_view doc) {
+  auto f = base<S>(key, "size", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) { return read_size(node, range, "a size like 4GiB", s.*member); };
+  f.show = [=](const S& s) { return size_text(s.*member); };
+  f.number = [=](const S& s) { return std::optional(static_cast<double>(s.*member)); };
+  return f;
+}
+
+template <typename S>
+Field<S> size_or_auto_field(std::string_view key, std::optional<std::uint64_t> S::*member, SizeRange range,
+                            std::string_view doc) {
+  auto f = base<S>(key, "size or auto", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (node.IsScalar() && node.Scalar() == "auto") {
+      s.*member = std::nullopt;
+      return std::nullopt;
+    }
+    std::uint64_t value = 0;
+    if (auto fault = read_size(node, range, "a size like 4GiB, or auto,", value)) return fault;
+    s.*member = value;
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return s.*member ? size_text(*(s.*member)) : "auto"; };
+  f.number = [=](const S& s) { return s.*member ? std::optional(static_cast<double>(*(s.*member))) : std::nullopt; };
+  return f;
+}
+
+template <typename S>
+Field<S> duration_field(std::string_view key, std::chrono::milliseconds S::*member, std::string_view doc) {
+  auto f = base<S>(key, "duration", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (auto fault = wants_scalar(node, "a duration like 30s")) return fault;
+    auto duration = parse_duration(node.Scalar());
+    if (!duration) return at(node, duration.error().message);
+    s.*member = *duration;
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return duration_text(s.*member); };
+  f.number = [=](const S& s) { return std::optional(static_cast<double>((s.*member).count()) / 1000.0); };
+  return f;
+}
+
+std::optional<Fault> read_count(const YAML::Node& node, unsigned least, unsigned most, bool or_auto, unsigned& out) {
+  const std::string tail = or_auto ? ", or auto" : "";
+  if (auto fault = wants_scalar(node, "a whole number" + tail + (or_auto ? "," : ""))) return fault;
+  const auto value = whole_number<unsigned>(node.Scalar());
+  if (!value || *value < least || *value > most)
+    return at(node, kind_of(node) + " is not a whole number from " + range_text(least, most) + tail);
+  out = *value;
+  return std::nullopt;
+}
+
+template <typename S>
+Field<S> count_field(std::string_view key, unsigned S::*member, unsigned least, unsigned most, std::string_view doc) {
+  auto f = base<S>(key, "whole number", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) { return read_count(node, least, most, false, s.*member); };
+  f.show = [=](const S& s) { return std::to_string(s.*member); };
+  f.number = [=](const S& s) { return std::optional(static_cast<double>(s.*member)); };
+  return f;
+}
+
+template <typename S, typename T>
+Field<S> count_or_auto_field(std::string_view key, std::optional<T> S::*member, unsigned least, unsigned most,
+                             std::string_view doc) {
+  auto f = base<S>(key, "whole number or auto", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (node.IsScalar() && node.Scalar() == "auto") {
+      s.*member = std::nullopt;
+      return std::nullopt;
+    }
+    unsigned value = 0;
+    if (auto fault = read_count(node, least, most, true, value)) return fault;
+    s.*member = static_cast<T>(value);
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return s.*member ? std::to_string(*(s.*member)) : "auto"; };
+  f.number = [=](const S& s) { return s.*member ? std::optional(static_cast<double>(*(s.*member))) : std::nullopt; };
+  return f;
+}
+
+template <typename S>
+Field<S> flag_field(std::string_view key, bool S::*member, std::string_view doc) {
+  auto f = base<S>(key, "true or false", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (!node.IsScalar() || (node.Scalar() != "true" && node.Scalar() != "false"))
+      return at(node, "true or false is wanted, this is " + kind_of(node));
+    s.*member = node.Scalar() == "true";
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return std::string(s.*member ? "true" : "false"); };
+  return f;
+}
+
+template <typename E>
+using Choice = std::pair<std::string_view, E>;
+
+template <typename S, typename E>
+Field<S> choice_field(std::string_view key, E S::*member, std::string_view type, std::vector<Choice<E>> choices,
+                      std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (node.IsScalar()) {
+      for (const auto& [name, value] : choices) {
+        if (name != node.Scalar()) continue;
+        s.*member = value;
+        return std::nullopt;
+      }
+    }
+    return at(node, kind_of(node) + " is none of: " + std::string(type));
+  };
+  f.show = [=](const S& s) {
+    for (const auto& [name, value] : choices)
+      if (value == s.*member) return std::string(name);
+    return std::string();
+  };
+  return f;
+}
+
+template <typename N>
+std::string flow_map(const std::vector<std::pair<std::string, N>>& entries) {
+  std::string out = "{";
+  for (const auto& [name, value] : entries) {
+    if (out.size() > 1) out += ", ";
+    out += yaml_scalar(name) + ": " + std::to_string(value);
+  }
+  return out + "}";
+}
+
+/// A map from names to whole numbers in a range; `word` is the scalar that means the empty map.
+template <typename S, typename N>
+Field<S> map_field(std::string_view key, std::vector<std::pair<std::string, N>> S::*member, std::string_view word,
+                   std::string_view type, N least, N most, bool names_are_patterns, std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    std::vector<std::pair<std::string, N>> entries;
+    if (node.IsScalar() && node.Scalar() == word) {
+      s.*member = std::move(entries);
+      return std::nullopt;
+    }
+    if (!node.IsMap())
+      return at(node, "a map like " + std::string(type.substr(0, type.find(" or "))) + ", or " + std::string(word) +
+                          ", is wanted, this is " + kind_of(node));
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty())
+        return at(entry.first, "a name is wanted, this is " + kind_of(entry.first));
+      const std::string& name = entry.first.Scalar();
+      if (!seen.insert(name).second) return at(entry.first, "'" + name + "' stands there twice");
+      if (names_are_patterns) {
+        if (auto good = check_glob(name); !good) return at(entry.first, "'" + name + "': " + good.error().message);
+      }
+      const auto value = entry.second.IsScalar() ? whole_number<N>(entry.second.Scalar()) : std::nullopt;
+      if (!value || *value < least || *value > most)
+        return at(entry.second, "'" + name + "': " + kind_of(entry.second) + " is not a whole number " +
+                                    (most == std::numeric_limits<N>::max() ? "of at least " + std::to_string(least)
+                                                                           : "from " + range_text(least, most)));
+      entries.emplace_back(name, *value);
+    }
+    s.*member = std::move(entries);
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return (s.*member).empty() ? std::string(word) : flow_map(s.*member); };
+  return f;
+}
+
+template <typename S>
+Field<S> text_field(std::string_view key, std::string S::*member, std::string_view type, bool may_be_null,
+                    std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (may_be_null && node.IsNull()) {
+      (s.*member).clear();
+      return std::nullopt;
+    }
+    if (auto fault = wants_scalar(node, "a path")) return fault;
+    if (node.Scalar().empty()) return at(node, "the path is empty");
+    s.*member = node.Scalar();
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) { return (s.*member).empty() ? std::string("null") : yaml_scalar(s.*member); };
+  return f;
+}
+
+template <typename S>
+Field<S> with_example(Field<S> field, std::string_view example) {
+  field.example = example;
+  return field;
+}
+
+}  // namespace
+
+const std::vector<Field<StageConfig>>& stage_fields() {
+  static const std::vector<Field<StageConfig>> fields = {
+      text_field("directory", &StageConfig::directory, "path", false,
+                 "Where run directories are made; a directory on a disk makes it a burst buffer."),
+      size_or_auto_field("bytes_max", &StageConfig::bytes_max, {},
+                         "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
+      size_field("segment_bytes", &StageConfig::segment_bytes, {1ULL << 20, 1ULL << 30, 4096},
+                 "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes."),
+      size_field("warm_bytes", &StageConfig::warm_bytes, {},
+                 "Stage kept free and touched ahead of need, so that a put meets no page fault; at most bytes_max."),
+      duration_field("wait_max", &StageConfig::wait_max,
+                     "How long a put may wait on a full stage without any progress before it fails."),
+  };
+  return fields;
+}
+
+const std::vector<Field<ServerConfig>>& server_fields() {
+  static const std::vector<Field<ServerConfig>> fields = {
+      count_or_auto_field("threads", &ServerConfig::threads, 1, 1024,
+                          "Threads that compress and write; auto: the cores available to the server."),
+      size_field("memory_max", &ServerConfig::memory_max, {1ULL << 20}, "Memory for chunks being compressed."),
+      count_field("restarts_max", &ServerConfig::restarts_max, 0, 1000,
+                  "How often `advectio run` restarts a server that died."),
+  };
+  return fields;
+}
+
+const std::vector<Field<LogConfig>>& log_fields() {
+  static const std::vector<Field<LogConfig>> fields = {
+      choice_field<LogConfig, LogLevel>("level", &LogConfig::level, "error, warning, info, debug",
+                                        {{"error", LogLevel::error},
+                                         {"warning", LogLevel::warning},
+                                         {"info", LogLevel::info},
+                                         {"debug", LogLevel::debug}},
+                                        "What the server says on stderr and in its log."),
+      text_field("file", &LogConfig::file, "path or null", true, "Also append the log to this file."),
+  };
+  return fields;
+}
+
+const std::vector<Field<DatasetPolicy>>& dataset_fields() {
+  using P = DatasetPolicy;
+  static const std::vector<Field<P>> fields = {
+      flag_field("capture", &P::capture, "false: leave these datasets to the netCDF library."),
+      choice_field<P, Codec>("codec", &P::codec, "asked, none, deflate, zstd, lz4, blosc-lz4, blosc-zstd, szip",
+                             {{"asked", Codec::asked},
+                              {"none", Codec::none},
+                              {"deflate", Codec::deflate},
+                              {"zstd", Codec::zstd},
+                              {"lz4", Codec::lz4},
+                              {"blosc-lz4", Codec::blosc_lz4},
+                              {"blosc-zstd", Codec::blosc_zstd},
+                              {"szip", Codec::szip}},
+                             "Compression; asked: what the program asked for."),
+      count_or_auto_field(
+          "level", &P::level, 0, 22,
+          "Level on the codec's own scale (deflate by isal 0-3, by libdeflate 1-12, zstd 1-22, blosc 1-9); "
+          "stands in the same rule as its codec."),
+      choice_field<P, DeflateBy>("deflate", &P::deflate, "isal, libdeflate",
+                                 {{"isal", DeflateBy::isal}, {"libdeflate", DeflateBy::libdeflate}},
+                                 "Who makes deflate streams: isal is fast, libdeflate makes them smaller."),
+      choice_field<P, Shuffle>(
+          "shuffle", &P::shuffle, "asked, none, byte, bit",
+          {{"asked", Shuffle::asked}, {"none", Shuffle::none}, {"byte", Shuffle::byte}, {"bit", Shuffle::bit}},
+          "Shuffle before compression; asked: what the program asked for."),
+      with_example(map_field<P, std::uint64_t>("chunks", &P::chunks, "asked", "{bottom_top: 1} or asked", 1,
+                                               std::numeric_limits<std::uint64_t>::max(), false,
+                                               "Chunk length per dimension name; dimensions not named stay as asked."),
+                   "{bottom_top: 1}"),
+      choice_field<P, std::optional<FileFormat>>("format", &P::format,
+                                                 "asked, netcdf4, netcdf4-classic, classic, 64bit-offset, cdf5",
+                                                 {{"asked", std::nullopt},
+                                                  {"netcdf4", FileFormat::netcdf4},
+                                                  {"netcdf4-classic", FileFormat::netcdf4_classic},
+                                                  {"classic", FileFormat::classic},
+                                                  {"64bit-offset", FileFormat::offset64},
+                                                  {"cdf5", FileFormat::cdf5}},
+                                                 "File format; asked: what the program asked for."),
+      with_example(
+          map_field<P, unsigned>("round", &P::round, "none", "{T: 10, \"*\": 12} or none", 1, 52, true,
+                                 "Significant bits to keep per floating-point variable (name or pattern): lossy, "
+                                 "and recorded in the file."),
+          "{T: 10, \"*\": 12}"),
+      flag_field("durable", &P::durable, "true: what is committed is also fsynced (fdatasync after each commit)."),
+      choice_field<P, CloseMode>("close", &P::close, "async, wait",
+                                 {{"async", CloseMode::async}, {"wait", CloseMode::wait}},
+                                 "async: nc_close returns at once; wait: when the file is complete."),
+  };
+  return fields;
+}
+
+std::string yaml_scalar(const std::string& text) {
+  static const std::set<std::string> words = {"null",  "Null", "NULL", "~",  "true", "True", "TRUE",  "false", "False",
+                                              "FALSE", "yes",  "no",   "on", "off",  "auto", "asked", "none",  "-"};
+  bool plain = !text.empty() && !words.contains(text);
+  for (const char c : text)
+    plain = plain && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '/' || c == '.' || c == '-');
+  if (plain && text.front() != '-' && text.front() != '.') return text;
+  std::string out = "\"";
+  constexpr std::string_view hex = "0123456789abcdef";
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (u < 0x20 || u == 0x7f) {
+      out += "\\x";
+      out += hex[u >> 4];
+      out += hex[u & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::optional<LevelRange> level_range(Codec codec, DeflateBy by) {
+  switch (codec) {
+    case Codec::deflate: return by == DeflateBy::isal ? LevelRange{0, 3} : LevelRange{1, 12};
+    case Codec::zstd: return LevelRange{1, 22};
+    case Codec::blosc_lz4:
+    case Codec::blosc_zstd: return LevelRange{1, 9};
+    case Codec::asked:
+    case Codec::none:
+    case Codec::lz4:
+    case Codec::szip: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace advectio::config

@@ -1,0 +1,67 @@
+// The keys of `advectio.yaml`, declared as data: parsing, `explain`, the JSON dump and the reference page are all
+// derived from these tables, so that they cannot say different things. Private to config/.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+
+namespace advectio::config {
+
+/// What is wrong with a value, and on which line (counted from 1).
+struct Fault {
+  int line = 0;
+  std::string text;
+};
+
+inline int line_of(const YAML::Node& node) {
+  return node.Mark().line + 1;
+}
+
+template <typename Section>
+struct Field {
+  std::string_view key;
+  std::string_view type;     ///< what may be written, for people
+  std::string_view doc;      ///< one line
+  std::string_view example;  ///< for the commented example, where the default shows too little; else empty
+  std::function<std::optional<Fault>(const YAML::Node&, Section&)> read;
+  std::function<std::string(const Section&)> show;  ///< as one writes it in YAML
+  std::function<std::optional<double>(const Section&)> number;
+  std::function<void(const Section& from, Section& to)> copy;
+};
+
+const std::vector<Field<StageConfig>>& stage_fields();
+const std::vector<Field<ServerConfig>>& server_fields();
+const std::vector<Field<LogConfig>>& log_fields();
+/// The keys of a dataset rule but `match`.
+const std::vector<Field<DatasetPolicy>>& dataset_fields();
+
+inline constexpr std::string_view kMatchType = "pattern";
+inline constexpr std::string_view kMatchDoc =
+    "Which datasets: a shell pattern on the file's name; with a / in it, on the whole absolute path.";
+
+/// Call `visit(name, table, section)` for each of the three plain sections, in their order. `C` is Config or const
+/// Config.
+template <typename C, typename Visit>
+void for_each_section(C& config, Visit&& visit) {
+  visit(std::string("stage"), stage_fields(), config.stage);
+  visit(std::string("server"), server_fields(), config.server);
+  visit(std::string("log"), log_fields(), config.log);
+}
+
+/// Text as a YAML scalar that reads back as this text: plain where that is safe, else in double quotes.
+std::string yaml_scalar(const std::string& text);
+
+/// Range of `level` for a codec. Empty: the codec has no levels.
+struct LevelRange {
+  int least = 0, most = 0;
+};
+std::optional<LevelRange> level_range(Codec codec, DeflateBy by);
+
+}  // namespace advectio::config

@@ -1,0 +1,100 @@
+#include "server/segment_pool.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "journal/reader.h"
+
+namespace advectio {
+
+namespace {
+
+/// Count the segments of a stage, and remember the highest number given.
+std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_number) {
+  std::uint64_t n = 0;
+  const auto see = [&](const std::string& segment) {
+    if (segment.empty() || segment[0] != 's') return;
+    ++n;
+    next_number = std::max<std::uint64_t>(next_number, std::strtoull(segment.c_str() + 1, nullptr, 10) + 1);
+  };
+  auto& files = stage.files();
+  if (auto free = files.list(stage.pool())) {
+    for (const auto& name : *free) {
+      if (name[0] == '.') (void)files.remove(stage.pool() + "/" + name);  // half-made when a server died
+      else see(name);
+    }
+  }
+  if (auto writers = files.list(stage.journals())) {
+    for (const auto& w : *writers) {
+      auto names = files.list(stage.journals() + "/" + w);
+      if (!names) continue;
+      for (const auto& name : *names) {
+        if (name.rfind("ahead-", 0) == 0) see(name.substr(6));
+        else if (const auto parsed = journal::parse_chain_name(name)) see(parsed->second);
+      }
+    }
+  }
+  return n;
+}
+
+}  // namespace
+
+SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
+    : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log) {
+  total_ = count_segments(stage, next_number_);
+  limit_ = stage.control().segments_max;
+  stage_.control().segments_total.store(total_);
+  thread_ = std::thread([this] { work(); });
+}
+
+SegmentPool::~SegmentPool() {
+  {
+    const std::lock_guard guard(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void SegmentPool::work() {
+  // Warming is for the future: it gives way to whoever computes now (Linux: nice is per thread).
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
+  std::unique_lock guard(mutex_);
+  while (!ending_) {
+    guard.unlock();
+    std::uint64_t free = 0;
+    if (auto names = stage_.files().list(stage_.pool())) free = names->size();
+    const bool made = free < warm_ && !exhausted() && make_one();
+    guard.lock();
+    if (!made) wake_.wait_for(guard, std::chrono::milliseconds(5));
+  }
+}
+
+bool SegmentPool::make_one() {
+  char name[24];
+  std::snprintf(name, sizeof name, "s%06llu", static_cast<unsigned long long>(next_number_));
+  const std::string hidden = stage_.pool() + "/." + name;
+  auto& files = stage_.files();
+  auto file = files.open(hidden, OpenMode::create, 0600);
+  Result<void> reserved = file ? (*file)->reserve(stage_.control().segment_bytes) : std::move(file).error();
+  if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
+  if (!reserved) {
+    (void)files.remove(hidden);
+    limit_ = total_.load();
+    log_.warning("the stage cannot grow beyond " + std::to_string(total_.load()) + " segments: " + reserved.error().message);
+    return false;
+  }
+  ++next_number_;
+  ++total_;
+  stage_.control().segments_total.store(total_);
+  journal::ring(stage_.control().progress);
+  return true;
+}
+
+}  // namespace advectio

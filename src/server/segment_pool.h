@@ -1,0 +1,45 @@
+// Makes the stage's segments, up to its cap, ahead of need: touching fresh pages costs several times the copy itself.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "journal/stage.h"
+#include "server/log.h"
+
+namespace advectio {
+
+class SegmentPool {
+ public:
+  /// Keeps `warm` segments free as long as there are fewer than `segments_max` of the stage in all.
+  SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log);
+  ~SegmentPool();
+  SegmentPool(const SegmentPool&) = delete;
+  SegmentPool& operator=(const SegmentPool&) = delete;
+
+  [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
+  [[nodiscard]] std::uint64_t total_peak() const noexcept { return total_.load(); }  // segments are kept until the end
+  /// True when no more segments can be made: the cap is reached, or the file system is full.
+  [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
+  /// Look again at once: segments were taken.
+  void wake() noexcept { wake_.notify_one(); }
+
+ private:
+  void work();
+  bool make_one();
+
+  const journal::Stage& stage_;
+  std::uint64_t warm_;
+  Log& log_;
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> limit_{0};
+  std::uint64_t next_number_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace advectio

@@ -1,0 +1,1039 @@
+#include "server/server.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "journal/reader.h"
+#include "server/control_socket.h"
+#include "server/segment_pool.h"
+#include "server/storage.h"
+
+namespace advectio {
+
+namespace {
+
+using journal::DatasetPage;
+using journal::DatasetState;
+using journal::monotonic_ns;
+using journal::Page;
+using journal::Reader;
+using journal::realtime_ns;
+using journal::Record;
+using journal::RecordType;
+using journal::Stage;
+using journal::Trust;
+using nlohmann::json;
+
+constexpr std::uint64_t idle_slice_ns = 5'000'000;
+constexpr std::uint64_t look_around_ns = 50'000'000;       // new and dead writers
+constexpr std::uint64_t starved_recently_ns = 200'000'000;
+constexpr std::uint64_t retry_after_ns = 5'000'000'000;
+constexpr std::uint64_t turn_bytes = 64ULL << 20;          // of one journal before the next has its turn
+
+double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+/// Times of frames. The maximum is exact; the median is over the latest 1024.
+class Samples {
+ public:
+  void add(double value) {
+    max_ = count_ == 0 ? value : std::max(max_, value);
+    if (latest_.size() < kept) latest_.push_back(value);
+    else latest_[count_ % kept] = value;
+    ++count_;
+  }
+  [[nodiscard]] json to_json() const {
+    if (count_ == 0) return nullptr;
+    auto sorted = latest_;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    return {{"median", *middle}, {"max", max_}};
+  }
+
+ private:
+  static constexpr std::size_t kept = 1024;
+  std::vector<double> latest_;
+  std::uint64_t count_ = 0;
+  double max_ = 0;
+};
+
+enum class State : std::uint8_t { open, closed, finished, failed, dropped };
+
+const char* name_of(State s) {
+  switch (s) {
+    case State::open: return "open";
+    case State::closed: return "closed";
+    case State::finished: return "finished";
+    case State::failed: return "failed";
+    case State::dropped: return "dropped";
+  }
+  return "?";
+}
+
+/// One dataset of the ledger. Finished ones stay, for the summary; what they no longer need is let go.
+struct Dataset {
+  std::string path, link, page_name, writer;
+  std::uint32_t number = 0;
+  FileFormat format = FileFormat::netcdf4;
+  State state = State::open;
+  Page<DatasetPage> page;
+  DatasetPolicy policy;
+  bool resume = false;               ///< the file may hold commits of an earlier life
+  std::optional<Schema> schema;      ///< as stored, the latest
+  bool declared = false;             ///< the sink knows `schema`
+  std::unique_ptr<Sink> sink;
+  std::uint64_t seen = 0;            ///< sequence of the last record handled
+  std::uint64_t visible = 0;         ///< everything up to here is committed
+  bool uncommitted = false;          ///< blocks or a schema have gone to the sink since
+  bool partial = false;              ///< committed in the midst of a frame, to make room
+  std::uint64_t failed_at_ns = 0;
+  Error error;
+
+  std::uint64_t frames_synced = 0, frames_visible = 0, frames_durable = 0;
+  std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
+  std::uint64_t busy_ns = 0;  ///< time this server has spent on it
+  Samples stall, to_visible, to_durable;
+
+  [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
+};
+
+/// Adds the time until it goes out of scope.
+struct Busy {
+  explicit Busy(std::uint64_t& sum) : sum_(sum), from_(monotonic_ns()) {}
+  ~Busy() { sum_ += monotonic_ns() - from_; }
+  std::uint64_t& sum_;
+  std::uint64_t from_;
+};
+
+/// One journal being followed.
+struct Journal {
+  std::string name;
+  std::unique_ptr<Reader> reader;
+  std::map<std::uint32_t, std::shared_ptr<Dataset>> datasets;
+  /// For each held segment, oldest first: the last record of each dataset in it.
+  struct Load {
+    std::uint64_t index = 0;
+    std::map<std::uint32_t, std::uint64_t> last;
+    std::uint64_t bytes = 0;
+  };
+  std::deque<Load> loads;
+  bool alive = true;
+  bool broken = false;
+  bool read_to_end = false;  ///< nothing more was there when last asked
+};
+
+struct DurableDone {
+  std::shared_ptr<Dataset> dataset;
+  std::uint64_t frames = 0;
+  std::vector<std::uint64_t> synced;
+  std::uint64_t at_ns = 0;
+  Result<void> result;
+};
+
+struct DurableJob {
+  std::function<Result<void>()> make;
+  std::shared_ptr<Dataset> dataset;
+  std::uint64_t sequence = 0;
+  std::uint64_t frames = 0;
+  std::uint64_t synced_ns = 0;  ///< real time of the sync record; 0: no frame ended here
+};
+
+}  // namespace
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(Files& files, const ServerOptions& options, const Config& config, SinkFactory sinks, Log& log,
+             journal::ProcessLock lock, Stage stage)
+      : files_(files), options_(options), config_(config), sinks_(std::move(sinks)), log_(log), lock_(std::move(lock)),
+        stage_(std::move(stage)), started_ns_(monotonic_ns()) {}
+  ~ServerImpl() override;
+
+  Result<void> begin();
+  Outcome run() override;
+  void stop() noexcept override {
+    stopping_ = true;
+  }
+  std::string status() override;
+
+ private:
+  void take_up_datasets();
+  void look_for_writers();
+  bool follow(Journal& j);
+  Result<void> handle(Journal& j, const Record& r, bool verify);
+  Result<void> on_create(Journal& j, const Record& r);
+  Result<void> on_schema(Dataset& d, const Record& r);
+  Result<void> on_put(Dataset& d, const Record& r, bool verify);
+  Result<void> on_sync(const std::shared_ptr<Dataset>& d, const Record& r);
+  Result<void> on_close(const std::shared_ptr<Dataset>& d, const Record& r);
+  void on_abort(Dataset& d);
+  Result<void> ready_sink(Dataset& d);
+  Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
+  void count_sink(Dataset& d);
+  void fail(Dataset& d, Error error);
+  void end_dataset(Dataset& d, State state);
+  void remove_placeholder(Dataset& d);
+  void writer_gone(Journal& j);
+  void release(Journal& j);
+  void make_room();
+  void retry_failed(bool now);
+  void make_durable_jobs();
+  void forward(bool rang);
+  bool finished();
+  void forget_journals();
+  void settle_orphans();
+  void collect_durable();
+  void make_picture();
+  json status_json(bool final);
+  std::uint64_t backlog() const;
+  Outcome conclude();
+
+  Files& files_;
+  ServerOptions options_;
+  Config config_;
+  SinkFactory sinks_;
+  Log& log_;
+  journal::ProcessLock lock_;
+  Stage stage_;
+  std::uint64_t started_ns_;
+
+  std::unique_ptr<SegmentPool> pool_;
+  std::unique_ptr<ControlSocket> socket_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> draining_{false};
+
+  // The ledger. Only the loop (`run`) touches it.
+  std::map<std::string, std::unique_ptr<Journal>> journals_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::shared_ptr<Dataset>> taken_up_;  ///< by journal uid and number
+  std::vector<std::shared_ptr<Dataset>> datasets_;
+  std::vector<std::string> errors_;
+  std::uint64_t backlog_peak_ = 0;
+  std::uint64_t last_look_ns_ = 0, last_writer_ns_ = 0;
+  bool any_writer_ = false;
+  std::uint64_t allocated_peak_ = 0;
+  std::uint64_t memory_peak_ = 0;
+
+  bool not_durable_ = false;
+
+  std::mutex picture_mutex_;
+  std::condition_variable picture_made_;
+  std::string picture_;
+  bool picture_wanted_ = false;
+  bool concluded_ = false;
+
+  std::mutex durable_mutex_;
+  std::condition_variable durable_wake_;
+  std::deque<DurableJob> durable_jobs_;
+  std::vector<DurableDone> durable_done_;
+  std::size_t durable_busy_ = 0;
+  bool durable_ending_ = false;
+  std::thread durable_thread_;
+};
+
+ServerImpl::~ServerImpl() {
+  socket_.reset();
+  {
+    const std::lock_guard guard(durable_mutex_);
+    durable_ending_ = true;
+  }
+  durable_wake_.notify_all();
+  if (durable_thread_.joinable()) durable_thread_.join();
+  pool_.reset();
+}
+
+Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& options, const Config& config,
+                                             SinkFactory sinks, Log& log) {
+  ADVECTIO_TRY_WITH(files.make_directory(options.run_dir, 0700), "run directory");
+  auto lock = journal::ProcessLock::take(options.run_dir + "/server.lock");
+  if (!lock) {
+    if (lock.error().code == Code::exists)
+      return Error{Code::exists, options.run_dir + " is being served by another advectiod", 0};
+    return std::move(lock).error();
+  }
+  auto segment_bytes = options.segment_bytes;
+  auto segments_max = options.segments_max;
+  if (auto there = Stage::open(files, options.run_dir)) {
+    // The segments that exist keep their size; the cap in bytes holds.
+    segments_max = std::max<std::uint64_t>(2, segments_max * segment_bytes / there->control().segment_bytes);
+    segment_bytes = there->control().segment_bytes;
+  } else if (there.error().code != Code::not_found) {
+    return std::move(there).error();
+  } else if (options.recover) {
+    return Error{Code::not_found, options.run_dir + " is not the run directory of a run (there is no control page)", 0};
+  }
+  auto stage = Stage::make(files, options.run_dir, segment_bytes, segments_max, options.wait_max_ns);
+  if (!stage) return std::move(stage).error();
+  auto server = std::make_unique<ServerImpl>(files, options, config, std::move(sinks), log, std::move(lock).value(),
+                                             std::move(stage).value());
+  ADVECTIO_TRY(server->begin());
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+Result<void> ServerImpl::begin() {
+  last_writer_ns_ = monotonic_ns();
+  take_up_datasets();
+  durable_thread_ = std::thread([this] { make_durable_jobs(); });
+  if (!options_.recover) {
+    // What the ranks need of the config: see SessionImpl in capture/session.cpp.
+    std::string rules;
+    for (const auto& r : config_.datasets) {
+      const char capture = !r.sets("capture") ? '-' : r.values.capture ? '1' : '0';
+      const char close = !r.sets("close") ? '-' : r.values.close == CloseMode::wait ? '1' : '0';
+      rules += std::string("rule ") + capture + ' ' + close + ' ' + r.match + '\n';
+    }
+    ADVECTIO_TRY(replace_whole(files_, options_.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
+    pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
+  }
+  auto socket = ControlSocket::open(options_.run_dir + "/socket",
+                                    {[this] { return status(); },
+                                     [this] {
+                                       draining_ = true;
+                                       journal::ring(stage_.control().work);
+                                     }});
+  if (!socket) return std::move(socket).error();
+  socket_ = std::move(socket).value();
+  return {};
+}
+
+/// The datasets an earlier server has left in flight.
+void ServerImpl::take_up_datasets() {
+  auto names = files_.list(stage_.datasets());
+  if (!names) return;
+  for (const auto& name : *names) {
+    if (name[0] == '.' || name.find(".schema") != std::string::npos) continue;
+    auto page = stage_.open_page(name);
+    if (!page) {
+      log_.error(page.error().message);
+      errors_.push_back(page.error().message);
+      continue;
+    }
+    auto d = std::make_shared<Dataset>();
+    d->page = std::move(page).value();
+    d->page_name = name;
+    d->path = d->page->path;
+    d->link = d->page->link;
+    d->number = d->page->number;
+    d->format = d->page->format;
+    d->visible = d->page->visible.load();
+    d->frames_visible = d->frames_synced = d->page->frames_visible.load();
+    d->resume = true;
+    d->policy = resolve(config_, d->path);
+    if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
+      if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
+    }
+    d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+    taken_up_[{d->page->journal, d->number}] = d;
+    datasets_.push_back(d);
+    log_.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
+  }
+}
+
+void ServerImpl::look_for_writers() {
+  auto names = files_.list(stage_.journals());
+  if (!names) return;
+  for (const auto& name : *names) {
+    if (name[0] == '.' || journals_.count(name) > 0) continue;
+    auto reader = Reader::open(files_, stage_.journals() + "/" + name, Trust::published);
+    if (!reader) {
+      log_.error(reader.error().message);
+      errors_.push_back(reader.error().message);
+      auto broken = std::make_unique<Journal>();
+      broken->name = name;
+      broken->broken = true;
+      broken->alive = false;
+      broken->read_to_end = true;
+      journals_[name] = std::move(broken);
+      continue;
+    }
+    auto j = std::make_unique<Journal>();
+    j->name = name;
+    j->reader = std::move(reader).value();
+    for (auto& [key, d] : taken_up_)
+      if (key.first == j->reader->journal()) {
+        d->writer = name;
+        j->datasets[key.second] = d;
+      }
+    any_writer_ = true;
+    log_.info("writer " + name + " (" + j->reader->writer().command + ")");
+    journals_[name] = std::move(j);
+  }
+}
+
+Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
+  if (r.type == RecordType::create) return on_create(j, r);
+  const auto it = j.datasets.find(r.dataset);
+  if (it == j.datasets.end()) return {};  // finished before this server began
+  const auto d = it->second;
+  if (d->over() || d->state == State::failed) return {};
+  if (r.sequence <= d->visible) return {};
+  d->seen = r.sequence;
+  const Busy busy(d->busy_ns);
+  switch (r.type) {
+    case RecordType::schema: return on_schema(*d, r);
+    case RecordType::put: return on_put(*d, r, verify);
+    case RecordType::sync: return on_sync(d, r);
+    case RecordType::close: return on_close(d, r);
+    case RecordType::abort: on_abort(*d); return {};
+    case RecordType::create: break;
+  }
+  return Error{Code::corrupt, "record " + std::to_string(r.sequence) + " is of unknown type " +
+                                  std::to_string(static_cast<int>(r.type)), 0};
+}
+
+Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto create = journal::decode_create(r.meta);
+  if (!create) return std::move(create).error();
+  auto page = stage_.open_page(create->page);
+  // No page, or another's: it was finished by an earlier server.
+  if (!page || (*page)->journal != j.reader->journal() || (*page)->number != r.dataset) return {};
+  auto d = std::make_shared<Dataset>();
+  d->path = create->path;
+  d->link = create->link;
+  d->page_name = create->page;
+  d->writer = j.name;
+  d->number = r.dataset;
+  d->format = create->format;
+  d->page = std::move(page).value();
+  d->policy = resolve(config_, d->path);
+  d->seen = r.sequence;
+  d->visible = r.sequence;
+  j.datasets[r.dataset] = d;
+  datasets_.push_back(d);
+  log_.debug("create " + d->path);
+  return {};
+}
+
+Result<void> ServerImpl::on_schema(Dataset& d, const Record& r) {
+  if (auto whole = journal::verify_payload(r); !whole) return whole;
+  auto asked = decode_schema(r.payload);
+  if (!asked) return std::move(asked).error();
+  auto stored = as_stored(*asked, d.policy);
+  if (!stored) return std::move(stored).error().with("schema");
+  d.schema = std::move(stored).value();
+  d.declared = false;
+  d.uncommitted = true;
+  const auto bytes = encode(*d.schema);
+  return replace_whole(files_, stage_.datasets() + "/" + d.page_name + ".schema", bytes);
+}
+
+Result<void> ServerImpl::ready_sink(Dataset& d) {
+  if (!d.schema) {
+    Schema empty;
+    empty.format = d.policy.format.value_or(d.format);
+    d.schema = empty;
+    d.declared = false;
+  }
+  if (!d.sink) {
+    auto sink = sinks_({d.link, d.schema->format, d.policy, d.resume});
+    if (!sink) return std::move(sink).error().with("open");
+    d.sink = std::move(sink).value();
+    d.declared = false;
+  }
+  if (!d.declared) {
+    ADVECTIO_TRY_WITH(d.sink->declare(*d.schema), "define");
+    d.declared = true;
+    d.uncommitted = true;
+  }
+  return {};
+}
+
+Result<void> ServerImpl::on_put(Dataset& d, const Record& r, bool verify) {
+  auto put = journal::decode_put(r.meta);
+  if (!put) return std::move(put).error();
+  if (verify) ADVECTIO_TRY(journal::verify_payload(r));
+  ADVECTIO_TRY(ready_sink(d));
+  if (put->variable >= d.schema->variables.size() ||
+      put->box.rank() != d.schema->variables[put->variable].dimensions.size())
+    return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " does not fit the schema", 0};
+  const auto& v = d.schema->variables[put->variable];
+  if (const auto element = size_of(v.type); element > 0 && put->box.volume() * element != r.payload.size())
+    return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " has not the bytes its box takes", 0};
+  Block block;
+  block.variable = put->variable;
+  block.box = std::move(put->box);
+  block.stride = std::move(put->stride);
+  block.data = r.payload.data();
+  block.bytes = r.payload.size();
+  d.bytes_put += block.bytes;
+  d.uncommitted = true;
+  ADVECTIO_TRY_WITH(d.sink->write(block), "write " + v.name);
+  return {};
+}
+
+/// Bring everything the sink has taken into the readable file. `synced_ns`: when the frame that ends here was synced.
+Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns) {
+  ADVECTIO_TRY(ready_sink(*d));
+  if (d->uncommitted) ADVECTIO_TRY_WITH(d->sink->commit(), "commit");
+  d->uncommitted = false;
+  d->visible = sequence;
+  count_sink(*d);
+  if (synced_ns != 0) {
+    ++d->frames_visible;
+    d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
+    d->page->frames_visible.store(d->frames_visible, std::memory_order_relaxed);
+  }
+  d->page->visible.store(sequence, std::memory_order_release);
+  forward(true);
+  if (d->policy.durable) {
+    const std::lock_guard guard(durable_mutex_);
+    durable_jobs_.push_back({d->sink->make_durable(), d, sequence, d->frames_visible, synced_ns});
+    durable_wake_.notify_one();
+  }
+  return {};
+}
+
+Result<void> ServerImpl::on_sync(const std::shared_ptr<Dataset>& d, const Record& r) {
+  auto sync = journal::decode_sync(r.meta);
+  if (!sync) return std::move(sync).error();
+  if (sync->frame > 0) {
+    d->frames_synced = std::max(d->frames_synced, sync->frame);
+    d->stall.add(seconds(sync->stall_ns));
+  }
+  ADVECTIO_TRY(commit(d, r.sequence, sync->frame > 0 ? r.time_ns : 0));
+  d->partial = false;
+  return {};
+}
+
+Result<void> ServerImpl::on_close(const std::shared_ptr<Dataset>& d, const Record& r) {
+  d->state = State::closed;
+  ADVECTIO_TRY(on_sync(d, r));
+  ADVECTIO_TRY_WITH(d->sink->close(), "close");
+  count_sink(*d);
+  end_dataset(*d, State::finished);
+  return {};
+}
+
+void ServerImpl::on_abort(Dataset& d) {
+  if (d.sink) d.sink->abandon();
+  if (d.page->visible.load() == 0) {
+    remove_placeholder(d);
+    end_dataset(d, State::dropped);
+  } else {
+    end_dataset(d, State::finished);
+  }
+}
+
+void ServerImpl::count_sink(Dataset& d) {
+  const auto c = d.sink->counters();
+  d.bytes_written = c.bytes_out;
+  d.encode_ns = c.encode_ns;
+}
+
+/// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
+void ServerImpl::fail(Dataset& d, Error error) {
+  if (d.sink) {
+    count_sink(d);
+    d.sink->abandon();
+    d.sink.reset();
+  }
+  const std::string text = d.path + ": frame " + std::to_string(d.frames_visible + 1) + ": " + error.message;
+  const bool known = d.state == State::failed || d.error.message == error.message;
+  d.state = State::failed;
+  d.resume = true;
+  d.declared = false;
+  d.failed_at_ns = monotonic_ns();
+  auto& page = *d.page;
+  const auto n = std::min(sizeof page.error_text - 1, error.message.size());
+  std::memcpy(page.error_text, error.message.data(), n);
+  page.error_text[n] = '\0';
+  page.error_sys.store(error.sys != 0 ? error.sys : EIO, std::memory_order_release);
+  if (!known) {
+    page.errors.fetch_add(1, std::memory_order_release);
+    log_.error(text + "; what is staged is kept and tried again");
+    errors_.push_back(text);
+  }
+  page.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
+  d.error = std::move(error);
+  forward(true);
+}
+
+/// The file is as it will be; nothing of the dataset is needed in the stage any more.
+void ServerImpl::end_dataset(Dataset& d, State state) {
+  d.state = state;
+  d.sink.reset();
+  d.schema.reset();
+  struct stat file {};
+  if (state == State::finished && ::stat(d.link.c_str(), &file) == 0) d.bytes_written = static_cast<std::uint64_t>(file.st_size);
+  const auto name = d.link.substr(d.link.find_last_of('/') + 1);
+  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
+  d.page->visible.store(d.seen, std::memory_order_release);
+  d.page->state.store(static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
+                      std::memory_order_release);
+  (void)files_.remove(stage_.datasets() + "/" + d.page_name);
+  (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
+  d.page = Page<DatasetPage>();
+  forward(true);
+}
+
+/// The empty file that nc_create has made, where nothing ever came to be in it.
+void ServerImpl::remove_placeholder(Dataset& d) {
+  struct stat file {};
+  if (::stat(d.path.c_str(), &file) == 0 && Stage::page_name(file.st_dev, file.st_ino) == d.page_name)
+    (void)files_.remove(d.path);
+}
+
+/// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
+void ServerImpl::writer_gone(Journal& j) {
+  j.alive = false;
+  for (auto& [number, d] : j.datasets) {
+    if (d->over() || d->state == State::failed) continue;
+    if (d->sink) d->sink->abandon();
+    if (d->page->frames_visible.load() == 0 && d->page->synced.load() == 0 && !d->partial) {
+      log_.warning(d->path + ": its writer " + j.name + " has gone before anything was synced; the file is removed");
+      remove_placeholder(*d);
+      end_dataset(*d, State::dropped);
+      continue;
+    }
+    log_.warning(d->path + ": its writer " + j.name + " has gone without closing it; it holds the " +
+                 std::to_string(d->frames_visible) + " frames that were synced" +
+                 (d->partial ? " and part of the next, which had been written to make room in the stage" : ""));
+    end_dataset(*d, State::finished);
+  }
+}
+
+/// Give back the segments whose every record is committed.
+void ServerImpl::release(Journal& j) {
+  if (!j.reader) return;
+  while (!j.reader->held().empty()) {
+    const auto& oldest = j.reader->held().front();
+    if (!oldest.done && j.alive) return;
+    if (!oldest.done && !j.read_to_end) return;
+    if (!j.loads.empty() && j.loads.front().index == oldest.index) {
+      for (const auto& [number, last] : j.loads.front().last) {
+        const auto it = j.datasets.find(number);
+        if (it == j.datasets.end() || it->second->over()) continue;
+        if (it->second->state == State::failed || it->second->visible < last) return;
+      }
+      j.loads.pop_front();
+    }
+    if (auto r = j.reader->release_oldest(stage_, true); !r) {
+      log_.warning("recycle a segment: " + r.error().message);
+      return;
+    }
+    forward(true);
+  }
+}
+
+/// Handle what a journal has, for a turn. True when there was something.
+bool ServerImpl::follow(Journal& j) {
+  if (j.broken) return false;
+  std::uint64_t bytes = 0;
+  bool any = false;
+  j.read_to_end = false;
+  while (bytes < turn_bytes) {
+    auto next = j.reader->next();
+    if (!next) {
+      j.broken = true;
+      j.read_to_end = true;
+      const std::string text = "journal " + j.name + ": " + next.error().message;
+      log_.error(text);
+      errors_.push_back(text);
+      for (auto& [number, d] : j.datasets)
+        if (!d->over() && d->state != State::failed) fail(*d, Error{Code::corrupt, text, EIO});
+      return any;
+    }
+    if (!next->has_value()) {
+      j.read_to_end = true;
+      break;
+    }
+    const Record& r = **next;
+    any = true;
+    bytes += r.payload.size() + 4096;
+    const auto index = j.reader->held().back().index;
+    if (j.loads.empty() || j.loads.back().index != index) j.loads.push_back({index, {}, 0});
+    j.loads.back().last[r.dataset] = r.sequence;
+    j.loads.back().bytes += r.payload.size();
+    // Replayed records may have been through a crash: look at every byte.
+    auto done = handle(j, r, options_.recover);
+    if (!done) {
+      if (const auto it = j.datasets.find(r.dataset); it != j.datasets.end()) {
+        fail(*it->second, std::move(done).error());
+      } else {
+        log_.error("journal " + j.name + ": " + done.error().message);
+        errors_.push_back(done.error().message);
+      }
+    }
+    if (r.type != RecordType::put) {
+      release(j);
+      backlog_peak_ = std::max(backlog_peak_, backlog());
+    }
+  }
+  if (any) forward(false);
+  return any;
+}
+
+/// A step forward: whoever waits for it looks again.
+void ServerImpl::forward(bool rang) {
+  stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
+  if (rang) journal::ring(stage_.control().progress);
+}
+
+/// A writer has found the pool empty: take back what others have only mapped ahead, and commit in the midst of frames.
+void ServerImpl::make_room() {
+  bool reclaimed = false;
+  for (auto& [name, j] : journals_) {
+    const std::string directory = stage_.journals() + "/" + name;
+    auto names = files_.list(directory);
+    if (!names) continue;
+    for (const auto& file : *names)
+      if (file.rfind("ahead-", 0) == 0 && files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6)))
+        reclaimed = true;
+  }
+  if (reclaimed) {
+    forward(true);
+    return;
+  }
+  for (auto& [name, j] : journals_) {
+    for (auto& [number, d] : j->datasets) {
+      if (d->over() || d->state == State::failed || !d->uncommitted) continue;
+      log_.info(d->path + ": committing in the midst of a frame to make room in the stage");
+      d->partial = true;
+      if (auto r = commit(d, d->seen, 0); !r) fail(*d, std::move(r).error());
+    }
+    release(*j);
+  }
+}
+
+/// Try the failed datasets again: with a fresh sink behind their last commit.
+void ServerImpl::retry_failed(bool now) {
+  for (auto& [name, j] : journals_) {
+    if (!j->reader || j->broken) continue;
+    for (auto& [number, d] : j->datasets) {
+      if (d->state != State::failed || (!now && monotonic_ns() - d->failed_at_ns < retry_after_ns)) continue;
+      auto again = Reader::open(files_, stage_.journals() + "/" + name, Trust::published);
+      if (!again) continue;
+      const auto until = j->reader->sequence();
+      d->state = State::open;
+      Result<void> done;
+      // The blocks stay mapped by `again` until they are committed.
+      while (done && !d->over() && (*again)->sequence() < until) {
+        auto next = (*again)->next();
+        if (!next) done = std::move(next).error();
+        else if (!next->has_value()) break;
+        else if ((*next)->dataset == number) done = handle(*j, **next, true);
+      }
+      if (done && !d->over() && d->uncommitted) {
+        d->partial = true;
+        done = commit(d, d->seen, 0);
+      }
+      if (!done) {
+        fail(*d, std::move(done).error());
+        continue;
+      }
+      log_.warning(d->path + ": could be written after all");
+      d->error = Error{};
+      if (!d->over()) d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+      forward(true);
+      release(*j);
+    }
+  }
+}
+
+void ServerImpl::make_durable_jobs() {
+  std::unique_lock guard(durable_mutex_);
+  for (;;) {
+    durable_wake_.wait(guard, [this] { return durable_ending_ || !durable_jobs_.empty(); });
+    if (durable_jobs_.empty()) return;
+    DurableJob job = std::move(durable_jobs_.front());
+    durable_jobs_.pop_front();
+    // Of several commits of one dataset the latest speaks for all.
+    std::vector<std::uint64_t> synced{job.synced_ns};
+    for (auto it = durable_jobs_.begin(); it != durable_jobs_.end();) {
+      if (it->dataset != job.dataset) {
+        ++it;
+        continue;
+      }
+      synced.push_back(it->synced_ns);
+      job.make = std::move(it->make);
+      job.sequence = it->sequence;
+      job.frames = it->frames;
+      it = durable_jobs_.erase(it);
+    }
+    ++durable_busy_;
+    guard.unlock();
+    auto done = job.make();
+    const auto now = realtime_ns();
+    guard.lock();
+    --durable_busy_;
+    durable_done_.push_back({std::move(job.dataset), job.frames, std::move(synced), now, std::move(done)});
+    journal::ring(stage_.control().work);
+  }
+}
+
+/// What the durable thread has done, into the ledger.
+void ServerImpl::collect_durable() {
+  std::vector<DurableDone> done;
+  {
+    const std::lock_guard guard(durable_mutex_);
+    done.swap(durable_done_);
+  }
+  for (auto& x : done) {
+    if (!x.result) {
+      const std::string text = x.dataset->path + ": make durable: " + x.result.error().message;
+      log_.error(text);
+      errors_.push_back(text);
+      not_durable_ = true;
+      continue;
+    }
+    x.dataset->frames_durable = x.frames;
+    for (const auto at : x.synced)
+      if (at != 0) x.dataset->to_durable.add(seconds(x.at_ns - std::min(x.at_ns, at)));
+  }
+}
+
+std::uint64_t ServerImpl::backlog() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, j] : journals_) {
+    for (const auto& load : j->loads) bytes += load.bytes;
+    if (j->reader) bytes += j->reader->bytes_ahead();
+  }
+  return bytes;
+}
+
+json ServerImpl::status_json(bool final) {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto cpu = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  std::uint64_t memory = 0;
+  {
+    std::ifstream in("/proc/self/status");
+    for (std::string line; std::getline(in, line);)
+      if (line.rfind("RssAnon:", 0) == 0) memory = std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
+  }
+  memory_peak_ = std::max(memory_peak_, memory);
+  auto& control = stage_.control();
+  const auto segment = control.segment_bytes;
+  const auto allocated = control.segments_total.load() * segment;
+  allocated_peak_ = std::max(allocated_peak_, allocated);
+  const auto waiting = backlog();
+  backlog_peak_ = std::max(backlog_peak_, waiting);
+
+  json writers = json::array();
+  for (const auto& [name, j] : journals_) {
+    if (!j->reader) continue;
+    const auto& w = j->reader->writer();
+    writers.push_back({{"rank", w.rank}, {"pid", w.pid}, {"host", w.host}, {"alive", j->alive}, {"command", w.command}});
+  }
+  std::uint64_t encode_ns = 0;
+  json datasets = json::array();
+  for (const auto& d : datasets_) {
+    encode_ns += d->encode_ns;
+    datasets.push_back(
+        {{"path", d->path},
+         {"format", std::string(name_of(d->policy.format.value_or(d->format)))},
+         {"state", name_of(d->state)},
+         {"writer", d->writer},
+         {"frames_synced", d->page ? std::max(d->frames_synced, d->page->frames_synced.load()) : d->frames_synced},
+         {"frames_visible", d->frames_visible},
+         {"frames_durable", d->frames_durable},
+         {"bytes_put", d->bytes_put},
+         {"bytes_written", d->bytes_written},
+         {"ratio", d->bytes_written > 0 ? json(static_cast<double>(d->bytes_put) / static_cast<double>(d->bytes_written)) : json()},
+         {"stall_s", d->stall.to_json()},
+         {"to_visible_s", d->to_visible.to_json()},
+         {"to_durable_s", d->to_durable.to_json()},
+         {"drain_bytes_per_s", d->busy_ns > 0 ? json(static_cast<double>(d->bytes_put) / seconds(d->busy_ns)) : json()},
+         {"error", d->state == State::failed ? json(d->error.message) : json()}});
+  }
+  return {{"version", ADVECTIO_VERSION},
+          {"run_dir", options_.run_dir},
+          {"pid", ::getpid()},
+          {"uptime_s", seconds(monotonic_ns() - started_ns_)},
+          {"final", final},
+          {"server",
+           {{"threads", options_.threads},
+            {"memory_bytes", memory},
+            {"memory_peak_bytes", memory_peak_},
+            {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},
+            {"encode_cpu_s", seconds(encode_ns)}}},
+          {"stage",
+           {{"directory", stage_.directory()},
+            {"bytes_max", control.segments_max * segment},
+            {"bytes_allocated", allocated},
+            {"bytes_allocated_peak", allocated_peak_},
+            {"backlog_bytes", waiting},
+            {"backlog_peak_bytes", backlog_peak_},
+            {"waits", control.waits.load()},
+            {"wait_s", seconds(control.wait_ns.load())}}},
+          {"writers", writers},
+          {"datasets", datasets},
+          {"errors", errors_}};
+}
+
+std::string ServerImpl::status() {
+  // The ledger belongs to the loop: ask it for a picture, and take the last one when it is deep in a commit.
+  std::unique_lock guard(picture_mutex_);
+  if (concluded_) return picture_;
+  picture_wanted_ = true;
+  journal::ring(stage_.control().work);
+  picture_made_.wait_for(guard, std::chrono::milliseconds(500), [this] { return !picture_wanted_; });
+  return picture_;
+}
+
+void ServerImpl::make_picture() {
+  {
+    const std::lock_guard guard(picture_mutex_);
+    if (!picture_wanted_ && !picture_.empty()) return;
+  }
+  auto text = status_json(false).dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::lock_guard guard(picture_mutex_);
+  picture_ = std::move(text);
+  picture_wanted_ = false;
+  picture_made_.notify_all();
+}
+
+Outcome ServerImpl::run() {
+  for (;;) {
+    const auto seen = stage_.control().work.load(std::memory_order_acquire);
+    const auto now = monotonic_ns();
+    bool moved = false;
+    const bool look = now - last_look_ns_ > look_around_ns;
+    for (auto& [name, j] : journals_) moved = follow(*j) || moved;
+    if (look || !moved) look_for_writers();
+    if (look) {
+      last_look_ns_ = now;
+      for (auto& [name, j] : journals_) {
+        if (!j->alive || !j->reader) continue;
+        if (j->reader->writer_alive()) {
+          last_writer_ns_ = now;
+          continue;
+        }
+        // Gone. What it had published before is handled first.
+        while (follow(*j)) {
+        }
+        if (!j->broken) writer_gone(*j);
+        j->alive = false;
+      }
+      forget_journals();
+      retry_failed(false);
+    }
+    for (auto& [name, j] : journals_) release(*j);
+    collect_durable();
+    if (!moved && pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now && pool_->exhausted()) make_room();
+    make_picture();
+    if (stopping_ && !moved) {
+      for (auto& d : datasets_)
+        if (!d->over() && d->sink) d->sink->abandon();
+      break;
+    }
+    if (!moved && finished()) break;
+    if (!moved) journal::await_ring(stage_.control().work, seen, idle_slice_ns);
+  }
+  return conclude();
+}
+
+/// Journals of processes that have gone, and of which nothing is needed any more.
+void ServerImpl::forget_journals() {
+  for (auto it = journals_.begin(); it != journals_.end();) {
+    Journal& j = *it->second;
+    bool needed = j.alive || j.broken || !j.read_to_end;
+    for (const auto& [number, d] : j.datasets) needed = needed || !d->over();
+    if (needed) {
+      ++it;
+      continue;
+    }
+    release(j);
+    if (!j.reader->held().empty()) {
+      ++it;
+      continue;
+    }
+    const std::string directory = stage_.journals() + "/" + j.name;
+    if (auto names = files_.list(directory)) {
+      for (const auto& file : *names) {
+        if (file.rfind("ahead-", 0) == 0) (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6));
+        else if (const auto parsed = journal::parse_chain_name(file))
+          (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + parsed->second);
+      }
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+    forward(true);
+    it = journals_.erase(it);
+  }
+}
+
+/// Is there nothing left to do, and nobody to wait for?
+bool ServerImpl::finished() {
+  const auto now = monotonic_ns();
+  const bool idle_end = options_.exit_when_idle_s >= 0 && seconds(now - last_writer_ns_) > options_.exit_when_idle_s &&
+                        (any_writer_ || seconds(now - started_ns_) > 60);
+  if (!draining_ && !options_.recover && !idle_end) return false;
+  // Whoever came in since the last look has to be seen.
+  look_for_writers();
+  for (const auto& [name, j] : journals_)
+    if (j->alive || !j->read_to_end) return false;
+  {
+    const std::lock_guard guard(durable_mutex_);
+    if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
+  }
+  settle_orphans();
+  // Whatever failed gets a last chance.
+  retry_failed(true);
+  forget_journals();
+  const std::lock_guard guard(durable_mutex_);
+  return durable_jobs_.empty() && durable_busy_ == 0 && durable_done_.empty();
+}
+
+/// Pages without a journal: their writer died between registering the dataset and its first record, or an earlier
+/// server died between the end of the journal and the end of the page.
+void ServerImpl::settle_orphans() {
+  auto names = files_.list(stage_.datasets());
+  if (!names) return;
+  for (const auto& name : *names) {
+    if (name[0] == '.' || name.find(".schema") != std::string::npos) continue;
+    auto page = stage_.open_page(name);
+    if (!page) continue;
+    const auto uid = (*page)->journal;
+    const bool followed = std::any_of(journals_.begin(), journals_.end(), [uid](const auto& j) {
+      return j.second->reader && j.second->reader->journal() == uid;
+    });
+    if (followed) continue;
+    auto& d = taken_up_[{uid, (*page)->number}];
+    if (!d) {
+      d = std::make_shared<Dataset>();
+      d->path = (*page)->path;
+      d->link = (*page)->link;
+      d->page_name = name;
+      d->number = (*page)->number;
+      d->page = std::move(page).value();
+      datasets_.push_back(d);
+    }
+    if (d->over()) continue;
+    const bool any = d->page->visible.load() > 0;
+    if (!any) remove_placeholder(*d);
+    end_dataset(*d, any ? State::finished : State::dropped);
+  }
+}
+
+Outcome ServerImpl::conclude() {
+  bool clean = !not_durable_;
+  for (const auto& [name, j] : journals_) clean = clean && !j->broken;
+  for (const auto& d : datasets_) clean = clean && d->over();
+  const auto final = status_json(true).dump(-1, ' ', false, json::error_handler_t::replace);
+  pool_.reset();
+  if (clean) {
+    std::error_code ignored;
+    std::filesystem::remove_all(options_.run_dir, ignored);
+  }
+  {
+    const std::lock_guard guard(picture_mutex_);
+    picture_ = final;
+    concluded_ = true;
+  }
+  socket_->finish(final);
+  return clean ? Outcome::clean : Outcome::incomplete;
+}
+
+}  // namespace advectio

@@ -1,0 +1,65 @@
+// The server of one node's run: follows the journals, keeps the ledger of datasets and frames, feeds the sinks, commits,
+// and only then lets segments be used again.
+//
+// What it knows that must outlive it is in the stage (journal/stage.h): a server that died and one that is told to recover
+// a leftover run directory do the same thing: take up every dataset behind its last commit and replay.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "config/config.h"
+#include "core/executor.h"
+#include "core/result.h"
+#include "platform/files.h"
+#include "server/log.h"
+#include "sinks/sink.h"
+
+namespace advectio {
+
+/// What a sink is opened for.
+struct SinkRequest {
+  std::string path;  ///< an existing file, whose inode stays
+  FileFormat format = FileFormat::netcdf4;
+  DatasetPolicy policy;
+  bool resume = false;
+};
+using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;
+
+struct ServerOptions {
+  std::string run_dir;
+  std::uint64_t segment_bytes = 0;
+  std::uint64_t segments_max = 0;
+  std::uint64_t warm_segments = 0;
+  std::uint64_t wait_max_ns = 0;
+  double exit_when_idle_s = -1;  ///< < 0: only when told to drain
+  bool recover = false;          ///< finish what is there, then end; nobody new is expected
+  unsigned threads = 0;          ///< for the status only
+};
+
+enum class Outcome : std::uint8_t {
+  clean = 0,       ///< everything is in its file; the run directory has been removed
+  incomplete = 1,  ///< some dataset could not be finished; what is left is in the run directory
+};
+
+class Server {
+ public:
+  /// Takes the run directory (Code::exists when another server has it) and begins to listen on its socket.
+  static Result<std::unique_ptr<Server>> open(Files& files, const ServerOptions& options, const Config& config,
+                                              SinkFactory sinks, Log& log);
+  virtual ~Server() = default;
+
+  /// Serve until drained (`drain` request, idle time, recovery done) or until `stop` was called.
+  virtual Outcome run() = 0;
+
+  /// From a signal handler: commit what has been published, then end; what is left stays in the run directory.
+  virtual void stop() noexcept = 0;
+
+  /// The status object (docs/cli.md), as JSON text.
+  virtual std::string status() = 0;
+};
+
+}  // namespace advectio

@@ -1,0 +1,447 @@
+// How a schema can change after there is data, although in these formats that moves the data:
+//   1. What there is is committed, and the file closed.
+//   2. A copy (`REDO.part`) gets the new header from netCDF-C, which moves the data within the copy.
+//   3. The copy is renamed to REDO. From here on the change will happen.
+//   4. Its bytes are written over the file's, whose inode stays.
+//   5. REDO is removed.
+// `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part`.
+#include "sinks/cdf5/cdf5_sink.h"
+
+#include <netcdf.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "sinks/library_lock.h"
+
+namespace advectio {
+
+namespace {
+
+struct Lock : std::lock_guard<std::recursive_mutex> {
+  Lock() : std::lock_guard<std::recursive_mutex>(library_mutex()) {}
+};
+
+Error netcdf_error(const std::string& what, int status) {
+  // Positive numbers are the system's.
+  if (status > 0) return system_error(what, status);
+  const bool caller = status == NC_EBADTYPE || status == NC_ESTRICTNC3 || status == NC_EUNLIMIT || status == NC_EVARSIZE ||
+                      status == NC_EDIMSIZE || status == NC_EUNLIMPOS || status == NC_EBADNAME;
+  return Error{caller ? Code::unsupported : Code::io, what + ": " + nc_strerror(status), 0};
+}
+
+#define ADVECTIO_NC(call, what)                                             \
+  do {                                                                      \
+    if (const int status_ = (call); status_ != NC_NOERR) return netcdf_error(what, status_); \
+  } while (false)
+
+int mode_of(FileFormat format) {
+  switch (format) {
+    case FileFormat::offset64: return NC_64BIT_OFFSET;
+    case FileFormat::cdf5: return NC_64BIT_DATA;
+    default: return 0;
+  }
+}
+
+Result<void> put_attribute(int nc, int variable, const Attribute& a) {
+  if (a.type == DataType::string) return Error{Code::unsupported, "attribute " + a.name + ": strings", 0};
+  ADVECTIO_NC(nc_put_att(nc, variable, a.name.c_str(), static_cast<nc_type>(a.type), a.count, a.values.data()),
+              "attribute " + a.name);
+  return {};
+}
+
+Result<void> set_attributes(int nc, int variable, const std::vector<Attribute>& is, const std::vector<Attribute>& to) {
+  for (const auto& a : is)
+    if (std::none_of(to.begin(), to.end(), [&](const Attribute& b) { return b.name == a.name; }))
+      ADVECTIO_NC(nc_del_att(nc, variable, a.name.c_str()), "attribute " + a.name);
+  for (const auto& a : to)
+    if (std::find(is.begin(), is.end(), a) == is.end()) ADVECTIO_TRY(put_attribute(nc, variable, a));
+  return {};
+}
+
+/// In define mode: make what the file is into what is wanted.
+Result<void> define(int nc, const Schema& is, const Schema& to) {
+  // Through names that nobody uses, because old and new ones may be exchanged.
+  for (const bool last : {false, true}) {
+    for (std::size_t d = 0; d < std::min(is.dimensions.size(), to.dimensions.size()); ++d)
+      if (is.dimensions[d].name != to.dimensions[d].name)
+        ADVECTIO_NC(nc_rename_dim(nc, static_cast<int>(d),
+                                  (last ? to.dimensions[d].name : "_advectio_" + std::to_string(d)).c_str()),
+                    "dimension " + to.dimensions[d].name);
+    for (std::size_t v = 0; v < std::min(is.variables.size(), to.variables.size()); ++v)
+      if (is.variables[v].name != to.variables[v].name)
+        ADVECTIO_NC(nc_rename_var(nc, static_cast<int>(v),
+                                  (last ? to.variables[v].name : "_advectio_" + std::to_string(v)).c_str()),
+                    "variable " + to.variables[v].name);
+  }
+  for (auto d = is.dimensions.size(); d < to.dimensions.size(); ++d) {
+    const auto& dim = to.dimensions[d];
+    int id = 0;
+    ADVECTIO_NC(nc_def_dim(nc, dim.name.c_str(), dim.unlimited ? NC_UNLIMITED : dim.length, &id), "dimension " + dim.name);
+  }
+  for (std::size_t v = 0; v < to.variables.size(); ++v) {
+    const auto& var = to.variables[v];
+    int id = static_cast<int>(v);
+    const std::vector<Attribute> none;
+    if (v >= is.variables.size()) {
+      const std::vector<int> ids(var.dimensions.begin(), var.dimensions.end());
+      ADVECTIO_NC(nc_def_var(nc, var.name.c_str(), static_cast<nc_type>(var.type), static_cast<int>(ids.size()), ids.data(), &id),
+                  "variable " + var.name);
+      ADVECTIO_NC(nc_def_var_fill(nc, id, var.no_fill ? NC_NOFILL : NC_FILL, nullptr), "variable " + var.name);
+    } else if (is.variables[v].type != var.type || is.variables[v].dimensions != var.dimensions) {
+      return Error{Code::invalid, "variable " + var.name + " has changed its type or its dimensions", 0};
+    }
+    ADVECTIO_TRY_WITH(set_attributes(nc, id, v < is.variables.size() ? is.variables[v].attributes : none, var.attributes),
+                      "variable " + var.name);
+  }
+  return set_attributes(nc, NC_GLOBAL, is.attributes, to.attributes);
+}
+
+int end_define(int nc, const Schema& s) {
+  if (s.header_pad == 0 && s.data_align == 0 && s.data_pad == 0 && s.record_align == 0) return nc_enddef(nc);
+  // 1 is no alignment; 0 is none of netCDF-C's values.
+  return nc__enddef(nc, s.header_pad, std::max<std::size_t>(s.data_align, 1), s.data_pad,
+                    std::max<std::size_t>(s.record_align, 1));
+}
+
+Result<std::vector<Attribute>> read_attributes(int nc, int variable, int count) {
+  std::vector<Attribute> out;
+  for (int i = 0; i < count; ++i) {
+    std::array<char, NC_MAX_NAME + 1> name{};
+    ADVECTIO_NC(nc_inq_attname(nc, variable, i, name.data()), "list attributes");
+    Attribute a;
+    a.name = name.data();
+    nc_type type = NC_NAT;
+    std::size_t n = 0;
+    ADVECTIO_NC(nc_inq_att(nc, variable, name.data(), &type, &n), "attribute " + a.name);
+    a.type = static_cast<DataType>(type);
+    a.count = n;
+    a.values.resize(n * size_of(a.type));
+    if (n > 0) ADVECTIO_NC(nc_get_att(nc, variable, name.data(), a.values.data()), "attribute " + a.name);
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+Result<Schema> read_schema(int nc) {
+  Schema s;
+  int dims = 0, vars = 0, atts = 0, unlimited = -1;
+  ADVECTIO_NC(nc_inq(nc, &dims, &vars, &atts, &unlimited), "read the header");
+  std::array<char, NC_MAX_NAME + 1> name{};
+  for (int d = 0; d < dims; ++d) {
+    std::size_t length = 0;
+    ADVECTIO_NC(nc_inq_dim(nc, d, name.data(), &length), "read the header");
+    s.dimensions.push_back({name.data(), d == unlimited ? 0 : length, d == unlimited});
+  }
+  auto global = read_attributes(nc, NC_GLOBAL, atts);
+  if (!global) return std::move(global).error();
+  s.attributes = std::move(global).value();
+  for (int v = 0; v < vars; ++v) {
+    Variable var;
+    nc_type type = NC_NAT;
+    int rank = 0, n = 0;
+    std::array<int, NC_MAX_VAR_DIMS> ids{};
+    ADVECTIO_NC(nc_inq_var(nc, v, name.data(), &type, &rank, ids.data(), &n), "read the header");
+    var.name = name.data();
+    var.type = static_cast<DataType>(type);
+    var.dimensions.assign(ids.begin(), ids.begin() + rank);
+    auto attributes = read_attributes(nc, v, n);
+    if (!attributes) return std::move(attributes).error();
+    var.attributes = std::move(attributes).value();
+    s.variables.push_back(std::move(var));
+  }
+  return s;
+}
+
+/// What of the file is netCDF-C's to change at any time: the number of records.
+struct Committed {
+  std::uint64_t size = 0;
+  std::array<std::byte, 12> head{};
+};
+
+class Cdf5Sink final : public Sink {
+ public:
+  Cdf5Sink(Files& files, std::string path, std::string redo, std::shared_ptr<File> file)
+      : files_(files), path_(std::move(path)), redo_(std::move(redo)), file_(std::move(file)) {}
+  ~Cdf5Sink() override { abandon(); }
+
+  Result<void> open(bool resume);
+
+  Result<void> declare(const Schema& schema) override {
+    ADVECTIO_TRY(usable());
+    if (is_hdf5(schema.format))
+      return Error{Code::invalid, "a " + std::string(name_of(schema.format)) + " file is not for the cdf5 sink", 0};
+    pending_ = schema;
+    return {};
+  }
+  Result<void> write(const Block& block) override {
+    ADVECTIO_TRY(usable());
+    return judge(take(block));
+  }
+  Result<void> commit() override {
+    ADVECTIO_TRY(usable());
+    return judge(commit_all());
+  }
+  std::function<Result<void>()> make_durable() override {
+    return [file = file_] { return file->sync(); };
+  }
+  Result<void> close() override {
+    if (closed_) return {};
+    ADVECTIO_TRY(commit());
+    const Lock lock;
+    const int status = nc_close(nc_);
+    nc_ = -1;
+    closed_ = true;
+    if (status != NC_NOERR) return netcdf_error("close " + path_, status);
+    return {};
+  }
+  void abandon() noexcept override;
+  [[nodiscard]] SinkCounters counters() const override { return counters_; }
+
+ private:
+  Result<void> usable() const {
+    if (closed_) return Error{Code::bug, path_ + " is closed", 0};
+    if (failed_) return *failed_;
+    return {};
+  }
+  Result<void> judge(Result<void> result) {
+    if (!result) failed_ = result.error();
+    return result;
+  }
+  Result<void> settle();
+  Result<void> create();
+  Result<void> change();
+  Result<void> take(const Block& block);
+  Result<void> commit_all();
+  Result<void> commit_data();
+  Result<void> note_commit();
+  Result<void> replace_content();
+  Result<void> set_fill_mode();
+
+  Files& files_;
+  std::string path_, redo_;
+  std::shared_ptr<File> file_;
+  int nc_ = -1;
+  std::optional<Schema> pending_;
+  Schema is_;
+  std::optional<Committed> committed_;
+  std::optional<Error> failed_;
+  SinkCounters counters_;
+  bool closed_ = false;
+};
+
+Result<void> Cdf5Sink::open(bool resume) {
+  const Lock lock;
+  ADVECTIO_TRY(files_.remove(redo_ + ".part"));
+  if (!resume) {
+    ADVECTIO_TRY(files_.remove(redo_));
+    return file_->resize(0);
+  }
+  if (files_.exists(redo_)) ADVECTIO_TRY(replace_content());
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  if (*size == 0) return {};
+  // A header is complete or not there at all: what was only begun is begun again.
+  if (nc_open(path_.c_str(), NC_WRITE, &nc_) != NC_NOERR) {
+    nc_ = -1;
+    return file_->resize(0);
+  }
+  auto schema = read_schema(nc_);
+  if (!schema) return std::move(schema).error();
+  is_ = std::move(schema).value();
+  return note_commit();
+}
+
+/// Steps 4 and 5.
+Result<void> Cdf5Sink::replace_content() {
+  auto from = files_.open(redo_, OpenMode::read);
+  if (!from) return std::move(from).error();
+  auto size = (*from)->size();
+  if (!size) return std::move(size).error();
+  std::vector<std::byte> buffer(std::size_t{4} << 20);
+  for (std::uint64_t at = 0; at < *size;) {
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), *size - at));
+    ADVECTIO_TRY((*from)->read(at, part));
+    ADVECTIO_TRY(file_->write(at, part));
+    counters_.bytes_out += part.size();
+    at += part.size();
+  }
+  ADVECTIO_TRY(file_->resize(*size));
+  return files_.remove(redo_);
+}
+
+Result<void> Cdf5Sink::create() {
+  ADVECTIO_NC(nc_create(path_.c_str(), NC_CLOBBER | mode_of(pending_->format), &nc_), "create " + path_);
+  auto defined = define(nc_, {}, *pending_);
+  // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
+  const int status = end_define(nc_, *pending_);
+  ADVECTIO_TRY(std::move(defined));
+  if (status != NC_NOERR) return netcdf_error("write the header of " + path_, status);
+  return {};
+}
+
+Result<void> Cdf5Sink::change() {
+  ADVECTIO_TRY(commit_data());
+  const int closed = nc_close(nc_);
+  nc_ = -1;
+  if (closed != NC_NOERR) return netcdf_error("close " + path_, closed);
+  const auto part = redo_ + ".part";
+  {
+    auto to = files_.open(part, OpenMode::create, 0600);
+    if (!to) return std::move(to).error();
+    auto size = file_->size();
+    if (!size) return std::move(size).error();
+    std::vector<std::byte> buffer(std::size_t{4} << 20);
+    for (std::uint64_t at = 0; at < *size;) {
+      const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), *size - at));
+      ADVECTIO_TRY(file_->read(at, piece));
+      ADVECTIO_TRY((*to)->write(at, piece));
+      counters_.bytes_out += piece.size();
+      at += piece.size();
+    }
+  }
+  int nc = -1;
+  ADVECTIO_NC(nc_open(part.c_str(), NC_WRITE, &nc), "open a copy of " + path_);
+  int status = nc_redef(nc);
+  Result<void> defined;
+  if (status == NC_NOERR) {
+    defined = define(nc, is_, *pending_);
+    status = end_define(nc, *pending_);
+  }
+  const int ended = nc_close(nc);
+  if (!defined || status != NC_NOERR || ended != NC_NOERR) {
+    (void)files_.remove(part);
+    ADVECTIO_TRY(std::move(defined));
+    return netcdf_error("change the header of " + path_, status != NC_NOERR ? status : ended);
+  }
+  ADVECTIO_TRY(files_.rename(part, redo_));
+  ADVECTIO_TRY(replace_content());
+  ADVECTIO_NC(nc_open(path_.c_str(), NC_WRITE, &nc_), "open " + path_);
+  return note_commit();
+}
+
+/// netCDF-C does not find in a file which of its variables are to be filled when records are added. When all are not, that can be told
+/// outside define mode; otherwise some are filled that need not be.
+Result<void> Cdf5Sink::set_fill_mode() {
+  const bool none = std::all_of(pending_->variables.begin(), pending_->variables.end(), [](const Variable& v) { return v.no_fill; });
+  int before = 0;
+  if (none) ADVECTIO_NC(nc_set_fill(nc_, NC_NOFILL, &before), "set no fill");
+  return {};
+}
+
+Result<void> Cdf5Sink::settle() {
+  if (!pending_) return {};
+  const Lock lock;
+  // What the file has beyond the schema stays: an older schema may be declared while a journal is replayed.
+  auto& to = *pending_;
+  for (auto d = to.dimensions.size(); d < is_.dimensions.size(); ++d) to.dimensions.push_back(is_.dimensions[d]);
+  for (auto v = to.variables.size(); v < is_.variables.size(); ++v) to.variables.push_back(is_.variables[v]);
+  const auto same = [&] {
+    if (is_.dimensions != to.dimensions || is_.attributes != to.attributes || is_.variables.size() != to.variables.size())
+      return false;
+    for (std::size_t v = 0; v < to.variables.size(); ++v)
+      if (is_.variables[v].name != to.variables[v].name || is_.variables[v].type != to.variables[v].type ||
+          is_.variables[v].dimensions != to.variables[v].dimensions ||
+          is_.variables[v].attributes != to.variables[v].attributes)
+        return false;
+    return true;
+  };
+  if (nc_ < 0)
+    ADVECTIO_TRY(create());
+  else if (!same())
+    ADVECTIO_TRY(change());
+  ADVECTIO_TRY(set_fill_mode());
+  is_ = std::move(to);
+  pending_.reset();
+  return {};
+}
+
+Result<void> Cdf5Sink::take(const Block& block) {
+  ADVECTIO_TRY(settle());
+  if (block.variable >= is_.variables.size())
+    return Error{Code::invalid, "no variable " + std::to_string(block.variable), 0};
+  const auto& v = is_.variables[block.variable];
+  const auto rank = v.dimensions.size();
+  if (block.box.start.size() != rank || block.box.count.size() != rank ||
+      (!block.stride.empty() && block.stride.size() != rank) || block.bytes != block.box.volume() * size_of(v.type))
+    return Error{Code::invalid, "block of " + v.name + " has not the variable's shape", 0};
+  counters_.bytes_in += block.bytes;
+  if (block.box.empty()) return {};
+  const Lock lock;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::size_t> start(block.box.start.begin(), block.box.start.end()),
+      count(block.box.count.begin(), block.box.count.end());
+  const int id = static_cast<int>(block.variable);
+  int status = NC_NOERR;
+  if (block.stride.empty()) {
+    status = nc_put_vara(nc_, id, start.data(), count.data(), block.data);
+  } else {
+    const std::vector<std::ptrdiff_t> stride(block.stride.begin(), block.stride.end());
+    status = nc_put_vars(nc_, id, start.data(), count.data(), stride.data(), block.data);
+  }
+  counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+  if (status != NC_NOERR) return netcdf_error("write " + v.name, status);
+  counters_.bytes_out += block.bytes;
+  return {};
+}
+
+Result<void> Cdf5Sink::note_commit() {
+  Committed c;
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  c.size = *size;
+  ADVECTIO_TRY(file_->read(0, std::span(c.head).first(std::min<std::uint64_t>(c.head.size(), c.size))));
+  committed_ = c;
+  return {};
+}
+
+Result<void> Cdf5Sink::commit_all() {
+  ADVECTIO_TRY(settle());
+  if (nc_ < 0) return Error{Code::bug, "commit before declare", 0};
+  return commit_data();
+}
+
+Result<void> Cdf5Sink::commit_data() {
+  const Lock lock;
+  ADVECTIO_NC(nc_sync(nc_), "commit " + path_);
+  return note_commit();
+}
+
+void Cdf5Sink::abandon() noexcept {
+  if (closed_) return;
+  closed_ = true;
+  const Lock lock;
+  if (nc_ >= 0) {
+    (void)nc_close(nc_);
+    nc_ = -1;
+    // Closing has counted the records written since the last commit.
+    if (committed_) {
+      (void)file_->write(0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
+      if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
+    } else {
+      (void)file_->resize(0);
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options, bool resume) {
+  auto redo = options.redo_path;
+  if (redo.empty()) {
+    const auto slash = path.find_last_of('/');
+    const auto name = slash == std::string::npos ? path : path.substr(slash + 1);
+    redo = (slash == std::string::npos ? std::string() : path.substr(0, slash + 1)) +
+           (name.starts_with('.') ? name + "-redo" : "." + name + ".advectio-redo");
+  }
+  auto file = files.open(path, OpenMode::read_write);
+  if (!file) return std::move(file).error();
+  auto sink = std::make_unique<Cdf5Sink>(files, path, redo, std::shared_ptr<File>(std::move(file).value()));
+  ADVECTIO_TRY(sink->open(resume));
+  return std::unique_ptr<Sink>(std::move(sink));
+}
+
+}  // namespace advectio

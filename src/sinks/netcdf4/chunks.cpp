@@ -1,0 +1,367 @@
+#include "sinks/netcdf4/chunks.h"
+
+#include <ctime>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace advectio {
+
+namespace {
+
+std::uint64_t thread_cpu_ns() noexcept {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1000000000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+void fill_with(std::byte* to, std::size_t elements, const Bytes& fill) noexcept {
+  const auto n = fill.size();
+  if (std::all_of(fill.begin(), fill.end(), [&](std::byte b) { return b == fill[0]; })) {
+    std::memset(to, std::to_integer<int>(fill[0]), elements * n);
+    return;
+  }
+  // Doubling: each copy is of what has been filled so far.
+  std::memcpy(to, fill.data(), n);
+  for (std::size_t done = 1; done < elements;) {
+    const auto more = std::min(done, elements - done);
+    std::memcpy(to + done * n, to, more * n);
+    done += more;
+  }
+}
+
+/// True when the boxes together cover all of `whole`. Gives up (false) when it becomes involved.
+bool cover(const std::vector<const Block*>& blocks, const Box& whole) {
+  std::vector<Box> open = {whole}, next;
+  for (auto it = blocks.rbegin(); it != blocks.rend() && !open.empty(); ++it) {
+    next.clear();
+    for (auto& box : open) {
+      const auto common = intersect(box, (*it)->box);
+      if (common.empty()) {
+        next.push_back(std::move(box));
+        continue;
+      }
+      // What is left of the box, cut off dimension by dimension.
+      for (std::size_t i = 0; i < box.rank(); ++i) {
+        const auto end = box.start[i] + box.count[i], common_end = common.start[i] + common.count[i];
+        if (common.start[i] > box.start[i]) {
+          auto piece = box;
+          piece.count[i] = common.start[i] - box.start[i];
+          next.push_back(std::move(piece));
+        }
+        if (common_end < end) {
+          auto piece = box;
+          piece.start[i] = common_end;
+          piece.count[i] = end - common_end;
+          next.push_back(std::move(piece));
+        }
+        box.start[i] = common.start[i];
+        box.count[i] = common.count[i];
+      }
+    }
+    open.swap(next);
+    if (open.size() > 256) return false;
+  }
+  return open.empty();
+}
+
+Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssembly::rank_max>& start) {
+  return {{start.begin(), start.begin() + static_cast<std::ptrdiff_t>(v.chunk.size())}, v.chunk};
+}
+
+Box clip(Box box, const std::vector<std::uint64_t>& limit) {
+  for (std::size_t i = 0; i < box.rank(); ++i) box.count[i] = std::min(box.count[i], limit[i] - box.start[i]);
+  return box;
+}
+
+/// The one block's memory where it holds the whole chunk as it has to be; else null.
+const std::byte* as_it_is(const ChunkedVariable& v, const Box& chunk, const std::vector<const Block*>& blocks) {
+  if (v.swap || v.round_bits > 0 || blocks.empty()) return nullptr;
+  const Block& last = *blocks.back();
+  if (!last.box.contains(chunk) || !is_contiguous(chunk, last.box)) return nullptr;
+  return last.data + offset_in(chunk, last.box) * v.element;
+}
+
+}  // namespace
+
+struct ChunkAssembly::Shared {
+  std::mutex mutex;
+  std::condition_variable news;
+  std::deque<Done> done;
+  std::size_t running = 0;  // started and not in `done` yet
+  std::vector<Buffer> spares;
+  std::atomic<std::uint64_t> encode_ns = 0;
+
+  Buffer take() {
+    const std::lock_guard lock(mutex);
+    if (spares.empty()) return {};
+    auto b = std::move(spares.back());
+    spares.pop_back();
+    return b;
+  }
+  /// Room for chunks is used again rather than given back and faulted in anew.
+  void give(Buffer b) {
+    const std::lock_guard lock(mutex);
+    if (spares.size() < 16 && b.capacity() <= (std::size_t{64} << 20)) spares.push_back(std::move(b));
+  }
+};
+
+std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
+  std::uint64_t h = 0x9E3779B97F4A7C15ULL ^ k.variable;
+  for (const auto s : k.start) h = (h ^ s) * 0xBF58476D1CE4E5B9ULL, h ^= h >> 29;
+  return h;
+}
+
+ChunkAssembly::ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget)
+    : executor_(executor), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {}
+
+ChunkAssembly::~ChunkAssembly() { abandon(); }
+
+std::uint64_t ChunkAssembly::encode_ns() const noexcept { return shared_->encode_ns; }
+
+Result<void> ChunkAssembly::add(std::uint32_t number, const std::shared_ptr<const ChunkedVariable>& variable,
+                                const std::vector<std::uint64_t>& extent, const Block& given) {
+  const auto& v = *variable;
+  const auto rank = v.chunk.size();
+  blocks_.push_back(given);
+  const Block& block = blocks_.back();
+  extents_[number] = extent;
+
+  Key key;
+  key.variable = number;
+  for (std::size_t i = 0; i < rank; ++i) key.start[i] = block.box.start[i] / v.chunk[i] * v.chunk[i];
+  const auto first = key.start;
+  for (;;) {
+    const auto needed = clip(box_at(v, key.start), v.limit);
+    const auto part = intersect(needed, block.box);
+    auto& entry = entries_[key];
+    entry.variable = variable;
+    entry.dirty = true;
+    if (part == needed) {
+      // What came before does not matter any more.
+      entry.blocks.assign(1, &block);
+      entry.touched = part.volume();
+      ADVECTIO_TRY(start(key, entry, {}, false));
+    } else {
+      entry.blocks.push_back(&block);
+      entry.touched += part.volume();
+      if (!entry.started && entry.touched >= needed.volume() && cover(entry.blocks, needed))
+        ADVECTIO_TRY(start(key, entry, {}, false));
+    }
+
+    std::size_t i = rank;
+    for (; i > 0; --i) {
+      key.start[i - 1] += v.chunk[i - 1];
+      if (key.start[i - 1] < block.box.start[i - 1] + block.box.count[i - 1]) break;
+      key.start[i - 1] = first[i - 1];
+    }
+    if (i == 0) break;
+  }
+  ADVECTIO_TRY(hand_over_finished(false));
+  return entries_.size() > chunks_max ? flush() : Result<void>();
+}
+
+/// Wait until `bytes` more may be under way.
+Result<void> ChunkAssembly::make_room(std::uint64_t bytes) {
+  for (;;) {
+    if (budget_->used.fetch_add(bytes) + bytes <= budget_->max) return {};
+    budget_->used -= bytes;
+    bool any = false;
+    {
+      const std::lock_guard lock(shared_->mutex);
+      any = shared_->running > 0 || !shared_->done.empty();
+    }
+    if (!any) {
+      budget_->used += bytes;
+      return {};
+    }
+    ADVECTIO_TRY(hand_over_finished(true));
+  }
+}
+
+Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, bool has_base) {
+  const auto& v = *entry.variable;
+  const auto bytes = v.chunk_bytes();
+  entry.started = true;
+  entry.dirty = false;
+  ++entry.version;
+  if (v.pipeline.stages.empty() && !has_base && as_it_is(v, box_at(v, key.start), entry.blocks) != nullptr)
+    return write_now(key, entry);
+
+  const auto reserved = 2 * bytes + encoded_bytes_max(v.pipeline, bytes);
+  ADVECTIO_TRY(make_room(reserved));
+  // The entry may be changed while the job runs; the blocks and their memory may not.
+  struct Job {
+    Key key;
+    std::uint64_t version, reserved;
+    std::shared_ptr<const ChunkedVariable> variable;
+    std::vector<const Block*> blocks;
+    Buffer base;
+    bool has_base;
+    std::shared_ptr<Shared> shared;
+  };
+  auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base), has_base, shared_});
+  {
+    const std::lock_guard lock(shared_->mutex);
+    ++shared_->running;
+  }
+  executor_.run([job] {
+    const auto begin = thread_cpu_ns();
+    Done done;
+    done.key = job->key;
+    done.version = job->version;
+    done.variable = job->variable;
+    done.reserved = job->reserved;
+    auto& shared = *job->shared;
+    try {
+      const auto& var = *job->variable;
+      const auto size = var.chunk_bytes();
+      const auto box = box_at(var, job->key.start);
+      Buffer gathered = std::move(job->base), spare = shared.take();
+      const auto* source = job->has_base ? nullptr : as_it_is(var, box, job->blocks);
+      if (source == nullptr) {
+        if (!job->has_base) {
+          gathered = shared.take();
+          gathered.reserve(size);
+          if (!std::any_of(job->blocks.begin(), job->blocks.end(), [&](const Block* b) { return b->box.contains(box); }))
+            fill_with(gathered.data(), size / var.element, var.fill);
+        }
+        for (const auto* b : job->blocks) {
+          const auto part = intersect(box, b->box);
+          if (!part.empty()) copy_part(part, b->data, b->box, gathered.data(), box, var.element);
+        }
+        if (var.round_bits > 0) round_bits(var.type, var.round_bits, var.fill, gathered.data(), size / var.element);
+        if (var.swap) swap_bytes(gathered.data(), size / var.element, var.element);
+        source = gathered.data();
+      }
+      if (var.pipeline.stages.empty()) {
+        done.data = std::move(gathered);
+        done.encoded.bytes = size;
+      } else {
+        done.data = shared.take();
+        auto encoded = encode(var.pipeline, {source, size}, done.data, spare);
+        if (encoded)
+          done.encoded = *encoded;
+        else
+          done.error = std::move(encoded).error();
+        if (gathered.capacity() > 0) shared.give(std::move(gathered));
+      }
+      shared.give(std::move(spare));
+    } catch (const std::bad_alloc&) {
+      done.error = Error{Code::full, "no memory for a chunk of " + std::to_string(job->variable->chunk_bytes()) + " bytes", 0};
+    }
+    shared.encode_ns += thread_cpu_ns() - begin;
+    {
+      const std::lock_guard lock(shared.mutex);
+      shared.done.push_back(std::move(done));
+      --shared.running;
+      shared.news.notify_all();
+    }
+  });
+  return {};
+}
+
+Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry) {
+  const auto& v = *entry.variable;
+  const Hdf5Lock lock;
+  ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, 0, reinterpret_cast<const hsize_t*>(key.start.data()), v.chunk_bytes(),
+                               as_it_is(v, box_at(v, key.start), entry.blocks)),
+                "write a chunk of " + v.name);
+  return {};
+}
+
+Result<void> ChunkAssembly::hand_over(Done done) {
+  budget_->used -= done.reserved;
+  if (done.error) return std::move(*done.error).with("chunk of " + done.variable->name);
+  const auto it = entries_.find(done.key);
+  // A job started later for the same chunk makes this one's result history.
+  if (it != entries_.end() && it->second.version == done.version) {
+    static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
+    const Hdf5Lock lock;
+    ADVECTIO_HDF5(H5Dwrite_chunk(done.variable->dataset, H5P_DEFAULT, done.encoded.mask,
+                                 reinterpret_cast<const hsize_t*>(done.key.start.data()), done.encoded.bytes, done.data.data()),
+                  "write a chunk of " + done.variable->name);
+  }
+  shared_->give(std::move(done.data));
+  return {};
+}
+
+Result<void> ChunkAssembly::hand_over_finished(bool wait) {
+  for (;;) {
+    Done done;
+    {
+      std::unique_lock lock(shared_->mutex);
+      if (wait) shared_->news.wait(lock, [&] { return !shared_->done.empty() || shared_->running == 0; });
+      if (shared_->done.empty()) return {};
+      done = std::move(shared_->done.front());
+      shared_->done.pop_front();
+    }
+    ADVECTIO_TRY(hand_over(std::move(done)));
+    wait = false;
+  }
+}
+
+/// What the file holds of the chunk, in our byte order. False: nothing.
+Result<bool> ChunkAssembly::read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base) {
+  const auto& v = *entry.variable;
+  const Hdf5Lock lock;
+  unsigned mask = 0;
+  haddr_t address = HADDR_UNDEF;
+  hsize_t bytes = 0;
+  const auto* start = reinterpret_cast<const hsize_t*>(key.start.data());
+  ADVECTIO_HDF5(H5Dget_chunk_info_by_coord(v.dataset, start, &mask, &address, &bytes), "look for a chunk of " + v.name);
+  if (address == HADDR_UNDEF) return false;
+  base.reserve(v.chunk_bytes());
+  fill_with(base.data(), v.chunk_bytes() / v.element, v.fill);
+  const auto there = clip(box_at(v, key.start), extent);
+  const auto rank = static_cast<int>(v.chunk.size());
+  std::array<hsize_t, rank_max> count{}, chunk{}, zero{};
+  std::copy(there.count.begin(), there.count.end(), count.begin());
+  std::copy(v.chunk.begin(), v.chunk.end(), chunk.begin());
+  const Hdf5Id from(H5Dget_space(v.dataset), H5Sclose), to(H5Screate_simple(rank, chunk.data(), nullptr), H5Sclose);
+  const Hdf5Id type(H5Dget_type(v.dataset), H5Tclose), native(H5Tget_native_type(type, H5T_DIR_DEFAULT), H5Tclose);
+  ADVECTIO_HDF5(H5Sselect_hyperslab(from, H5S_SELECT_SET, start, nullptr, count.data(), nullptr), "read a chunk of " + v.name);
+  ADVECTIO_HDF5(H5Sselect_hyperslab(to, H5S_SELECT_SET, zero.data(), nullptr, count.data(), nullptr), "read a chunk of " + v.name);
+  ADVECTIO_HDF5(H5Dread(v.dataset, native, to, from, H5P_DEFAULT, base.data()), "read a chunk of " + v.name);
+  return true;
+}
+
+Result<void> ChunkAssembly::flush() {
+  for (auto& [key, entry] : entries_) {
+    if (!entry.dirty) continue;
+    const auto& extent = extents_[key.variable];
+    Buffer base;
+    bool has_base = false;
+    if (!cover(entry.blocks, clip(box_at(*entry.variable, key.start), extent))) {
+      auto got = read_base(key, entry, extent, base);
+      if (!got) return std::move(got).error();
+      has_base = *got;
+    }
+    ADVECTIO_TRY(start(key, entry, std::move(base), has_base));
+    ADVECTIO_TRY(hand_over_finished(false));
+  }
+  for (;;) {
+    ADVECTIO_TRY(hand_over_finished(true));
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->running == 0 && shared_->done.empty()) break;
+  }
+  entries_.clear();
+  blocks_.clear();
+  extents_.clear();
+  return {};
+}
+
+void ChunkAssembly::abandon() noexcept {
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->news.wait(lock, [&] { return shared_->running == 0; });
+    for (const auto& done : shared_->done) budget_->used -= done.reserved;
+    shared_->done.clear();
+  }
+  entries_.clear();
+  blocks_.clear();
+  extents_.clear();
+}
+
+}  // namespace advectio

@@ -1,0 +1,124 @@
+// Blocks in, finished chunks out. A chunk is gathered from the blocks that touch it, rounded, shuffled and compressed on the
+// executor's threads, straight from the blocks' memory; the sink's own thread hands the result to HDF5 as it is.
+//
+//  * A chunk that one block covers, or several together, is started at once. Any other waits for `flush`, which takes what is missing from
+//    what the file holds already, or from the fill value.
+//  * All blocks of a chunk are remembered until `flush`. When one comes after the chunk was started, the chunk is made again from all
+//    of them in their order; of two results the later started one counts.
+//  * Memory of chunks under way is bounded by a budget; one chunk may always be under way.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/executor.h"
+#include "core/result.h"
+#include "core/schema.h"
+#include "sinks/netcdf4/codec.h"
+#include "sinks/netcdf4/hdf5.h"
+#include "sinks/sink.h"
+
+namespace advectio {
+
+/// Bytes that chunks under way may take, over all sinks that share it.
+struct MemoryBudget {
+  explicit MemoryBudget(std::uint64_t most) : max(most) {}
+  const std::uint64_t max;
+  std::atomic<std::uint64_t> used = 0;
+};
+
+/// What is to be known of a variable to make its chunks.
+struct ChunkedVariable {
+  std::string name;
+  hid_t dataset = H5I_INVALID_HID;
+  DataType type = DataType::none;
+  std::size_t element = 0;
+  bool swap = false;                    ///< the file's byte order is not ours
+  std::uint32_t round_bits = 0;
+  Bytes fill;                           ///< one element
+  std::vector<std::uint64_t> chunk;     ///< lengths
+  std::vector<std::uint64_t> limit;     ///< lengths of dimensions; of unlimited ones UINT64_MAX
+  EncodePipeline pipeline;
+
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept {
+    std::size_t n = element;
+    for (const auto c : chunk) n *= c;
+    return n;
+  }
+};
+
+class ChunkAssembly {
+ public:
+  static constexpr std::size_t rank_max = 8;
+  /// Chunks remembered between two flushes.
+  static constexpr std::size_t chunks_max = 1 << 18;
+
+  ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget);
+  ~ChunkAssembly();
+  ChunkAssembly(const ChunkAssembly&) = delete;
+  ChunkAssembly& operator=(const ChunkAssembly&) = delete;
+
+  /// The block lies within `extent`, the data set's lengths, and its memory stays until the next flush.
+  Result<void> add(std::uint32_t number, const std::shared_ptr<const ChunkedVariable>& variable,
+                   const std::vector<std::uint64_t>& extent, const Block& block);
+
+  /// Everything added is handed to HDF5.
+  Result<void> flush();
+
+  /// Wait for the threads that read blocks' memory, and forget everything.
+  void abandon() noexcept;
+
+  [[nodiscard]] std::uint64_t encode_ns() const noexcept;
+
+ private:
+  struct Key {
+    std::uint32_t variable = 0;
+    std::array<std::uint64_t, rank_max> start{};
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& k) const noexcept;
+  };
+  struct Entry {
+    std::shared_ptr<const ChunkedVariable> variable;
+    std::vector<const Block*> blocks;
+    std::uint64_t touched = 0;  // elements, counted twice where blocks overlap
+    std::uint64_t version = 0;  // of the job started last
+    bool started = false;
+    bool dirty = false;  // there are blocks that no job has seen
+  };
+  struct Done {
+    Key key;
+    std::uint64_t version = 0;
+    std::shared_ptr<const ChunkedVariable> variable;
+    std::uint64_t reserved = 0;
+    Buffer data;
+    Encoded encoded;
+    std::optional<Error> error;
+  };
+  struct Shared;  // what jobs reach, which may outlive an abandoned call but never this object's blocks
+
+  Result<void> start(const Key& key, Entry& entry, Buffer base, bool has_base);
+  Result<void> make_room(std::uint64_t bytes);
+  Result<void> hand_over(Done done);
+  Result<void> hand_over_finished(bool wait);
+  Result<bool> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
+  Result<void> write_now(const Key& key, const Entry& entry);
+
+  Executor& executor_;
+  std::shared_ptr<MemoryBudget> budget_;
+  std::shared_ptr<Shared> shared_;
+  std::deque<Block> blocks_;
+  std::unordered_map<Key, Entry, KeyHash> entries_;
+  std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> extents_;
+};
+
+}  // namespace advectio

@@ -1,0 +1,95 @@
+// The HDF5 filters we can run ourselves, on any thread, without HDF5: bytes of a chunk in, bytes of the file out.
+// The formats are those of the filters registered with The HDF Group, so that every reader that has the filter can read them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+
+namespace advectio {
+
+/// Memory that is not cleared and does not shrink.
+class Buffer {
+ public:
+  /// At least `bytes` of room; what was there is lost when it has to grow.
+  void reserve(std::size_t bytes) {
+    if (bytes > capacity_) {
+      data_.reset();
+      capacity_ = 0;
+      data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      capacity_ = bytes;
+    }
+  }
+  [[nodiscard]] std::byte* data() noexcept { return data_.get(); }
+  [[nodiscard]] const std::byte* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::span<const std::byte> first(std::size_t n) const noexcept { return {data_.get(), n}; }
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  std::size_t capacity_ = 0;
+};
+
+/// Who makes deflate streams. Both make ordinary ones.
+enum class DeflateMaker : std::uint8_t {
+  isal,        ///< fast: about zlib level 1 in size at seven times its speed
+  libdeflate,  ///< small: levels 0 … 12
+};
+
+/// One filter as a data set carries it: parameters after HDF5 has completed them (set_local).
+struct EncodeStage {
+  std::uint32_t id = 0;
+  bool optional = false;  ///< a chunk that the filter cannot shorten is kept as it is, and its mask says so
+  std::vector<std::uint32_t> parameters;
+};
+
+struct EncodePipeline {
+  std::vector<EncodeStage> stages;
+  std::size_t element = 1;  ///< bytes
+  DeflateMaker deflate = DeflateMaker::isal;
+  std::optional<int> level;  ///< instead of the asked one, on the codec's own scale (isal 0 … 3)
+};
+
+/// True for the filters that `encode` knows.
+bool can_encode(std::uint32_t filter) noexcept;
+
+struct Encoded {
+  std::size_t bytes = 0;   ///< in `out`
+  std::uint32_t mask = 0;  ///< bit i: stage i was left out
+};
+
+/// Run all stages over `in`. The result is in `out`; `spare` is used on the way. `in` is not changed.
+Result<Encoded> encode(const EncodePipeline& pipeline, std::span<const std::byte> in, Buffer& out, Buffer& spare);
+
+/// Most bytes `encode` can make of `bytes`, for accounting.
+std::size_t encoded_bytes_max(const EncodePipeline& pipeline, std::size_t bytes) noexcept;
+
+/// One stage alone. nullopt: the filter cannot do it (szip that would grow, for example).
+std::optional<std::size_t> encode_stage(const EncodeStage& stage, const EncodePipeline& pipeline,
+                                        std::span<const std::byte> in, Buffer& out);
+/// The way back of blosc, lz4, bitshuffle and zstd (HDF5 has the others). Never trusts `in`.
+/// `bytes_hint`: what the caller expects to come out, where the format does not say.
+std::optional<std::size_t> decode_stage(const EncodeStage& stage, std::span<const std::byte> in, Buffer& out,
+                                        std::size_t bytes_hint);
+
+/// All first bytes of the elements, then all second ones, …
+void byte_shuffle(const std::byte* in, std::size_t elements, std::size_t element, std::byte* out) noexcept;
+
+/// Rows of bits instead of bytes: bit k of byte b of all elements lie together. `elements` is a multiple of 8.
+void bit_shuffle(const std::byte* in, std::size_t elements, std::size_t element, std::byte* out, Buffer& spare);
+void bit_unshuffle(const std::byte* in, std::size_t elements, std::size_t element, std::byte* out, Buffer& spare);
+
+void swap_bytes(std::byte* data, std::size_t elements, std::size_t element) noexcept;
+
+/// Keep `bits` explicit bits of each mantissa as netCDF-C's BitRound does: half of the last place kept is added to the magnitude, and the
+/// rest is cleared. Elements equal to `fill` and those that are not finite stay as they are. float32 and float64 only.
+void round_bits(DataType type, std::uint32_t bits, std::span<const std::byte> fill, std::byte* data,
+                std::size_t elements) noexcept;
+
+}  // namespace advectio

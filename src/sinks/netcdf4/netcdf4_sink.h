@@ -1,0 +1,39 @@
+// NetCDF-4 files. What is promised, and what is not: docs/sinks/netcdf4.md. How a crash at any instant leaves
+// a whole file: crash_safe_file.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/executor.h"
+#include "core/result.h"
+#include "platform/files.h"
+#include "sinks/netcdf4/chunks.h"
+#include "sinks/netcdf4/codec.h"
+#include "sinks/sink.h"
+
+namespace advectio {
+
+struct Netcdf4Options {
+  DeflateMaker deflate = DeflateMaker::isal;
+  /// Instead of the level that the schema's filters ask for, on the codec's own scale (ISA-L 0 … 3). The file's metadata keep saying what was asked.
+  std::optional<int> level;
+  /// Chunks being made or waiting to be written may take this much; one chunk always may.
+  std::uint64_t memory_max = std::uint64_t{512} << 20;
+  /// The same, shared by several sinks; memory_max is not looked at then.
+  std::shared_ptr<MemoryBudget> memory;
+  /// Where the redo file is; empty: `default_redo_path(path)`. A sink that resumes must be given the same.
+  std::string redo_path;
+};
+
+/// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.
+std::string default_redo_path(const std::string& path);
+
+/// The file at `path` must exist; it is written into, so that its inode stays. With `resume` it is taken up where its last
+/// commit left it (where there was none: from the beginning); without, it is emptied.
+Result<std::unique_ptr<Sink>> open_netcdf4(Files& files, const std::string& path, const Netcdf4Options& options,
+                                           Executor& executor, bool resume);
+
+}  // namespace advectio

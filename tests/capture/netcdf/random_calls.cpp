@@ -1,0 +1,426 @@
+// random_calls SEED FORMAT FILE: a random but repeatable conversation with the netCDF library. Every return code and everything
+// inquired is printed, so that two runs can be compared. Knows nothing of Advectio.
+#include <netcdf.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+std::mt19937_64 random_bits;
+int below(int n) { return static_cast<int>(random_bits() % static_cast<std::uint64_t>(n)); }
+bool chance(int percent) { return below(100) < percent; }
+
+int ncid = -1;
+bool classic_format = false;
+int named = 0;
+// Used names by kind. A variable gets a dimension's name only as its coordinate: other mixtures end in errors of HDF5's dimension scales
+// when the file is closed, in the library itself.
+std::map<char, std::vector<std::string>> used;
+
+std::string fresh_name(char kind) { return kind + std::to_string(named++) + std::string(static_cast<std::size_t>(below(4)), 'x'); }
+std::string any_name(char kind) {
+  auto& names = used[kind];
+  if (names.empty() || chance(70)) names.push_back(fresh_name(kind));
+  return names[static_cast<std::size_t>(below(static_cast<int>(names.size())))];
+}
+
+int count_of(int what) {
+  int n[3] = {0, 0, 0};
+  nc_inq(ncid, &n[0], &n[1], &n[2], nullptr);
+  return n[what];
+}
+int any_dimension() { return below(count_of(0) + (chance(5) ? 2 : 0) + (count_of(0) == 0 ? 1 : 0)); }
+int any_variable() {
+  if (chance(3)) return -1;
+  return below(count_of(1) + (chance(5) ? 2 : 0) + (count_of(1) == 0 ? 1 : 0));
+}
+nc_type any_type() {
+  if (chance(3)) return chance(50) ? 0 : 77;
+  if (classic_format && chance(80)) return 1 + below(6);
+  return 1 + below(12);
+}
+
+void said(const char* what, int code) { std::printf("%s -> %d\n", what, code); }
+#define DO(call) said(#call, call)
+
+// Values that test conversions: in range, out of range, not finite.
+double any_value() {
+  switch (below(8)) {
+    case 0: return below(100000) - 50000;
+    case 1: return (below(2000) - 1000) * 1e36;
+    case 2: return below(300);
+    case 3: return (below(2000) - 1000) * 5e6;
+    default: return below(120);
+  }
+}
+
+template <typename T>
+std::vector<T> values(std::size_t n) {
+  std::vector<T> v(n);
+  for (auto& x : v) {
+    const double d = any_value();
+    // Only what the language defines for this type.
+    const double lowest = static_cast<double>(std::numeric_limits<T>::lowest()) / 2, highest = static_cast<double>(std::numeric_limits<T>::max()) / 2;
+    x = static_cast<T>(d < lowest ? lowest : d > highest ? highest : d);
+  }
+  return v;
+}
+
+struct Place {
+  std::vector<std::size_t> start, count;
+  std::vector<std::ptrdiff_t> stride, map;
+  bool wrong = false;
+};
+
+/// Mostly inside the variable; `strided` also chooses strides, within what every format does the same way.
+bool is_record(int variable) {
+  int rank = 0, dimensions[NC_MAX_VAR_DIMS] = {}, unlimited[NC_MAX_DIMS] = {}, count = 0;
+  if (nc_inq_var(ncid, variable, nullptr, nullptr, &rank, dimensions, nullptr) != NC_NOERR) return false;
+  nc_inq_unlimdims(ncid, &count, unlimited);
+  for (int i = 0; i < rank; ++i)
+    for (int k = 0; k < count; ++k)
+      if (dimensions[i] == unlimited[k]) return true;
+  return false;
+}
+
+/// A failing conversion between strings and numbers leaves a record variable longer in the library, which is not a thing to reproduce.
+bool would_grow_in_vain(int variable, bool strings) {
+  nc_type type = NC_NAT;
+  nc_inq_vartype(ncid, variable, &type);
+  return is_record(variable) && (type == NC_STRING) != strings;
+}
+
+Place any_place(int variable, bool strided, bool growing) {
+  int rank = 0, dimensions[NC_MAX_VAR_DIMS] = {}, unlimited[NC_MAX_DIMS] = {}, unlimited_count = 0;
+  if (nc_inq_var(ncid, variable, nullptr, nullptr, &rank, dimensions, nullptr) != NC_NOERR) rank = 3;
+  nc_inq_unlimdims(ncid, &unlimited_count, unlimited);
+  Place p;
+  const auto n = static_cast<std::size_t>(rank);
+  const bool wrong = !strided && chance(12);
+  p.wrong = wrong;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::size_t length = 3;
+    bool grows = false;
+    nc_inq_dimlen(ncid, dimensions[i], &length);
+    for (int k = 0; k < unlimited_count; ++k) grows |= unlimited[k] == dimensions[i];
+    if (grows && growing) length = length + 2;
+    std::size_t start = length > 0 ? static_cast<std::size_t>(below(static_cast<int>(length))) : 0;
+    std::ptrdiff_t stride = strided ? 1 + below(3) : 1;
+    std::size_t count = length > start ? 1 + static_cast<std::size_t>(below(static_cast<int>((length - start - 1) / static_cast<std::size_t>(stride) + 1))) : 0;
+    if (chance(4) && !grows) count = 0;
+    if (wrong && chance(50)) {
+      start = static_cast<std::size_t>(below(9));
+      count = static_cast<std::size_t>(below(6));
+      if (grows) count += 1;
+    }
+    if (wrong && chance(10)) stride = -1;
+    p.start.push_back(start);
+    p.count.push_back(count);
+    p.stride.push_back(stride);
+  }
+  // A permutation of the dense distances, with gaps.
+  p.map.assign(n, 1);
+  std::vector<std::size_t> order(n);
+  for (std::size_t i = 0; i < n; ++i) order[i] = i;
+  if (n > 1 && chance(60)) std::swap(order[0], order[static_cast<std::size_t>(below(rank))]);
+  std::ptrdiff_t distance = 1 + below(2);
+  for (std::size_t k = n; k-- > 0;) {
+    p.map[order[k]] = distance;
+    distance *= static_cast<std::ptrdiff_t>(p.count[order[k]] + static_cast<std::size_t>(below(2)));
+    if (distance == 0) distance = 1;
+  }
+  return p;
+}
+
+std::string shown(const Place& p) {
+  std::string s;
+  for (std::size_t i = 0; i < p.start.size(); ++i)
+    s += " " + std::to_string(p.start[i]) + "+" + std::to_string(p.count[i]) + "*" + std::to_string(p.stride[i]) + "@" +
+         std::to_string(p.map[i]);
+  return s;
+}
+
+constexpr std::size_t room = 100000;
+
+template <typename T>
+struct Family {
+  int (*var)(int, int, T*);
+  int (*var1)(int, int, const std::size_t*, T*);
+  int (*vara)(int, int, const std::size_t*, const std::size_t*, T*);
+  int (*vars)(int, int, const std::size_t*, const std::size_t*, const std::ptrdiff_t*, T*);
+  int (*varm)(int, int, const std::size_t*, const std::size_t*, const std::ptrdiff_t*, const std::ptrdiff_t*, T*);
+};
+
+template <typename T>
+int call(const Family<T>& f, int form, int variable, const Place& p, T* data, std::string& text) {
+  const bool no_start = chance(1), no_count = chance(3), no_stride = chance(10);
+  const auto* start = no_start ? nullptr : p.start.data();
+  const auto* count = no_count ? nullptr : p.count.data();
+  const auto* stride = no_stride ? nullptr : p.stride.data();
+  text += std::string(" form ") + std::to_string(form) + (no_start ? " no start" : "") + (no_count ? " no count" : "") +
+          (no_stride ? " no stride" : "");
+  switch (form) {
+    case 0: return f.var(ncid, variable, data);
+    case 1: return f.var1(ncid, variable, start, data);
+    case 2: return f.vara(ncid, variable, start, count, data);
+    case 3: return f.vars(ncid, variable, start, count, stride, data);
+    default: return f.varm(ncid, variable, start, count, stride, p.map.data(), data);
+  }
+}
+
+#define FAMILY(DIRECTION, SUFFIX, T)                                                                                   \
+  Family<T> { nc_##DIRECTION##_var##SUFFIX, nc_##DIRECTION##_var1##SUFFIX, nc_##DIRECTION##_vara##SUFFIX,              \
+              nc_##DIRECTION##_vars##SUFFIX, nc_##DIRECTION##_varm##SUFFIX }
+
+template <typename T>
+void put(const Family<const T>& f, const char* type) {
+  const int variable = any_variable(), form = below(5);
+  if (would_grow_in_vain(variable, false)) return;
+  const Place p = any_place(variable, form >= 3, true);
+  const auto data = values<T>(room);
+  std::string text = std::string("put ") + type + " " + std::to_string(variable) + shown(p);
+  const int code = call<const T>(f, form, variable, p, data.data(), text);
+  said(text.c_str(), code);
+}
+
+template <typename T>
+void get(const Family<T>& f, const char* type) {
+  const int variable = any_variable(), form = below(5);
+  const Place p = any_place(variable, form >= 3, false);
+  std::vector<T> data(room, T(7));
+  std::string text = std::string("get ") + type + " " + std::to_string(variable) + shown(p);
+  const int code = call<T>(f, form, variable, p, data.data(), text);
+  said(text.c_str(), code);
+  if (code != NC_NOERR) return;
+  double sum = 0;
+  for (std::size_t i = 0; i < 200; ++i) sum += static_cast<double>(data[i]) * static_cast<double>(i % 17 + 1);
+  std::printf("  %.17g\n", sum);
+}
+
+void put_strings() {
+  const int variable = any_variable(), form = below(5);
+  if (would_grow_in_vain(variable, true)) return;
+  const Place p = any_place(variable, form >= 3, true);
+  std::vector<std::string> text(room / 100);
+  std::vector<const char*> data;
+  for (auto& t : text) t = std::string(static_cast<std::size_t>(below(9)), static_cast<char>('a' + below(26)));
+  for (std::size_t i = 0; i < room; ++i) data.push_back(text[i % text.size()].c_str());
+  std::string line = "put string " + std::to_string(variable) + shown(p);
+  said(line.c_str(), call<const char*>(FAMILY(put, _string, const char*), form, variable, p, data.data(), line));
+}
+
+/// Untyped: the memory must be of the variable's type, so text and strings are left to the others.
+void put_untyped() {
+  const int variable = any_variable(), form = below(5);
+  nc_type type = NC_NAT;
+  nc_inq_vartype(ncid, variable, &type);
+  if (type == NC_STRING) return;
+  const Place p = any_place(variable, form >= 3, true);
+  std::vector<unsigned char> data(room * 8);
+  for (auto& b : data) b = static_cast<unsigned char>(below(100));
+  std::string line = "put untyped " + std::to_string(variable) + shown(p);
+  said(line.c_str(), call<const void>({nc_put_var, nc_put_var1, nc_put_vara, nc_put_vars, nc_put_varm}, form, variable, p,
+                                      data.data(), line));
+}
+
+void put_attribute() {
+  const int variable = chance(40) ? NC_GLOBAL : any_variable();
+  const std::string name = any_name('a');
+  const nc_type type = any_type();
+  const auto count = static_cast<std::size_t>(below(6));
+  std::string line = "att " + std::to_string(variable) + " " + name + " type " + std::to_string(type) + " count " + std::to_string(count) + " by ";
+  switch (below(7)) {
+    case 0: line += "int"; said(line.c_str(), nc_put_att_int(ncid, variable, name.c_str(), type, count, values<int>(9).data())); break;
+    case 1: line += "double"; said(line.c_str(), nc_put_att_double(ncid, variable, name.c_str(), type, count, values<double>(9).data())); break;
+    case 2: line += "uchar"; said(line.c_str(), nc_put_att_uchar(ncid, variable, name.c_str(), type, count, values<unsigned char>(9).data())); break;
+    case 3: line += "longlong"; said(line.c_str(), nc_put_att_longlong(ncid, variable, name.c_str(), type, count, values<long long>(9).data())); break;
+    case 4: {
+      line += "string";
+      const char* strings[6] = {"one", "", "three", "four", "a longer one", "six"};
+      said(line.c_str(), nc_put_att_string(ncid, variable, name.c_str(), count, strings));
+      break;
+    }
+    default: line += "text"; said(line.c_str(), nc_put_att_text(ncid, variable, name.c_str(), count, "abcdefgh")); break;
+  }
+}
+
+void define_variable() {
+  int dimensions[4];
+  const int rank = below(4);
+  for (int& d : dimensions) d = any_dimension();
+  int id = -1;
+  std::string name = any_name('v');
+  const nc_type type = any_type();
+  if (rank == 1 && chance(30)) {
+    char of_dimension[NC_MAX_NAME + 1] = {};
+    if (nc_inq_dimname(ncid, dimensions[0], of_dimension) == NC_NOERR) name = of_dimension;
+  }
+  const std::string line = "def_var " + name + " type " + std::to_string(type) + " rank " + std::to_string(rank);
+  const int code = nc_def_var(ncid, name.c_str(), type, rank, dimensions, &id);
+  said(line.c_str(), code);
+  // At once: later, and with another type, it is refused, and the library leaves the ruins of it among the attributes.
+  if (code != NC_NOERR || !chance(15)) return;
+  const double number = 3;
+  if (type == NC_CHAR) DO(nc_put_att_text(ncid, id, "_FillValue", 1, "x"));
+  else if (type != NC_STRING) DO(nc_put_att_double(ncid, id, "_FillValue", type, 1, &number));
+}
+
+void define_storage() {
+  const int v = any_variable();
+  std::printf("storage of %d: ", v);
+  switch (below(7)) {
+    case 0: DO(nc_def_var_deflate(ncid, v, chance(50), chance(80), below(5))); break;
+    case 1: DO(nc_def_var_fletcher32(ncid, v, chance(80) ? 1 : 0)); break;
+    case 2: DO(nc_def_var_endian(ncid, v, below(3))); break;
+    case 3: {
+      std::size_t chunks[4];
+      for (auto& c : chunks) c = 1 + static_cast<std::size_t>(below(4));
+      DO(nc_def_var_chunking(ncid, v, below(3), chunks));
+      break;
+    }
+    case 4: {
+      double value = 3;
+      DO(nc_def_var_fill(ncid, v, 0, &value));
+      break;
+    }
+    case 5: DO(nc_def_var_fill(ncid, v, chance(30) ? 1 : 0, nullptr)); break;
+    default: DO(nc_def_var_szip(ncid, v, 32, 8)); break;
+  }
+}
+
+void inquire() {
+  int dimensions = 0, variables = 0, attributes = 0, unlimited = -2;
+  DO(nc_inq(ncid, &dimensions, &variables, &attributes, &unlimited));
+  std::printf("  %d %d %d %d\n", dimensions, variables, attributes, unlimited);
+  for (int d = 0; d < dimensions; ++d) {
+    char name[NC_MAX_NAME + 1] = {};
+    std::size_t length = 0, again = 0;
+    const int code = nc_inq_dim(ncid, d, name, &length);
+    nc_inq_dimlen(ncid, d, &again);
+    std::printf("  dim %d %s %zu %zu -> %d\n", d, name, length, again, code);
+  }
+  for (int v = 0; v < variables; ++v) {
+    int storage = -1, shuffle = -1, deflate = -1, level = -1, no_fill = -1, endian = -1;
+    std::size_t chunks[NC_MAX_VAR_DIMS] = {};
+    char fill[64] = {};
+    nc_type type = NC_NAT;
+    nc_inq_vartype(ncid, v, &type);
+    const int a = nc_inq_var_chunking(ncid, v, &storage, chunks), b = nc_inq_var_deflate(ncid, v, &shuffle, &deflate, &level);
+    const int c = type == NC_STRING ? 0 : nc_inq_var_fill(ncid, v, &no_fill, fill), d = nc_inq_var_endian(ncid, v, &endian);
+    std::printf("  var %d %d,%d,%d,%d storage %d %zu %zu deflate %d %d %d fill %d %02x%02x endian %d\n", v, a, b, c, d, storage,
+                chunks[0], chunks[1], shuffle, deflate, level, no_fill, static_cast<unsigned char>(fill[0]),
+                static_cast<unsigned char>(fill[1]), endian);
+  }
+  int format = 0, extended = 0, mode = 0;
+  DO(nc_inq_format(ncid, &format));
+  DO(nc_inq_format_extended(ncid, &extended, &mode));
+  std::printf("  %d %d %x\n", format, extended, static_cast<unsigned>(mode));
+  std::size_t length = 0;
+  char path[4096] = {};
+  DO(nc_inq_path(ncid, &length, path));
+  std::printf("  %zu\n", length - std::strlen(path));
+}
+
+void step() {
+  switch (below(32)) {
+    case 0: DO(nc_redef(ncid)); break;
+    case 1:
+    case 2: DO(nc_enddef(ncid)); break;
+    case 3: DO(nc_sync(ncid)); break;
+    case 4:
+    case 5: {
+      int id = -1;
+      const std::string name = any_name('d');
+      const int length = chance(15) ? 0 : 1 + below(5);
+      std::printf("%s %d ", name.c_str(), length);
+      DO(nc_def_dim(ncid, name.c_str(), static_cast<std::size_t>(length), &id));
+      break;
+    }
+    case 6:
+    case 7:
+    case 8: define_variable(); break;
+    case 9:
+    case 10: put_attribute(); break;
+    case 11: define_storage(); break;
+    case 12: {
+      const int v = chance(30) ? NC_GLOBAL : any_variable();
+      DO(nc_del_att(ncid, v, any_name('a').c_str()));
+      break;
+    }
+    case 13: {
+      const bool variable = chance(50);
+      const std::string name = any_name(variable ? 'v' : 'd');
+      std::printf("%s ", name.c_str());
+      if (variable) DO(nc_rename_var(ncid, any_variable(), name.c_str()));
+      else DO(nc_rename_dim(ncid, any_dimension(), name.c_str()));
+      break;
+    }
+    case 14: {
+      const int from = any_variable(), to = any_variable();
+      DO(nc_copy_att(ncid, from, any_name('a').c_str(), ncid, to));
+      const std::string a = any_name('a'), b = any_name('b');
+      DO(nc_rename_att(ncid, chance(30) ? NC_GLOBAL : any_variable(), a.c_str(), b.c_str()));
+      break;
+    }
+    case 15: inquire(); break;
+    case 16: put<int>(FAMILY(put, _int, const int), "int"); break;
+    case 17: put<float>(FAMILY(put, _float, const float), "float"); break;
+    case 18: put<double>(FAMILY(put, _double, const double), "double"); break;
+    case 19: put<signed char>(FAMILY(put, _schar, const signed char), "schar"); break;
+    case 20: put<unsigned char>(FAMILY(put, _uchar, const unsigned char), "uchar"); break;
+    case 21: put<short>(FAMILY(put, _short, const short), "short"); break;
+    case 22: put<long>(FAMILY(put, _long, const long), "long"); break;
+    case 23: put<unsigned short>(FAMILY(put, _ushort, const unsigned short), "ushort"); break;
+    case 24: put<unsigned>(FAMILY(put, _uint, const unsigned), "uint"); break;
+    case 25: put<long long>(FAMILY(put, _longlong, const long long), "longlong"); break;
+    case 26: put<unsigned long long>(FAMILY(put, _ulonglong, const unsigned long long), "ulonglong"); break;
+    case 27: put<char>(FAMILY(put, _text, const char), "text"); break;
+    case 28: put_strings(); break;
+    case 29: put_untyped(); break;
+    case 30:
+      switch (below(4)) {
+        case 0: get<double>(FAMILY(get, _double, double), "double"); break;
+        case 1: get<int>(FAMILY(get, _int, int), "int"); break;
+        case 2: get<char>(FAMILY(get, _text, char), "text"); break;
+        default: get<float>(FAMILY(get, _float, float), "float"); break;
+      }
+      break;
+    default: {
+      int old = -1;
+      DO(nc_set_fill(ncid, NC_FILL, &old));
+      std::printf("  %d\n", old);
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  random_bits.seed(std::strtoull(argv[1], nullptr, 10));
+  const int format = std::atoi(argv[2]);
+  const int modes[] = {0, 0, NC_64BIT_OFFSET, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL, NC_64BIT_DATA};
+  classic_format = format != 3 && format != 4;
+  DO(nc_create(argv[3], modes[format], &ncid));
+  const bool unlimited_first = chance(70);
+  int id = 0;
+  if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
+  for (int i = 0; i < 3; ++i) nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
+  for (int i = 0; i < 5; ++i) define_variable();
+  const int steps = 40 + below(100);
+  for (int i = 0; i < steps; ++i) step();
+  inquire();
+  DO(nc_close(ncid));
+  DO(nc_close(ncid));
+  return 0;
+}

@@ -1,0 +1,238 @@
+// A session without journal and server: it keeps what is captured in memory and, when the file is to be read, writes it anew with the real
+// library. With it the interposer can be tested alone, end to end, under real programs.
+//
+// ADVECTIO_RUN        must be set (to anything), as for the real session
+// ADVECTIO_TEST_LOG   a file that gets one line per call: what the interposer asked of the session
+// ADVECTIO_TEST_FAIL  "sync" or "close": that call of every dataset fails as on a full disk;  "put": puts fail, no server
+// ADVECTIO_TEST_SKIP  paths that contain this are not wanted
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "capture/dataset.h"
+#include "capture/netcdf/real_library.h"
+#include "capture/netcdf/shadow_schema.h"
+
+namespace advectio {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+void log(const std::string& line) {
+  static const std::string path = environment("ADVECTIO_TEST_LOG");
+  if (path.empty()) return;
+  if (FILE* f = std::fopen(path.c_str(), "a"); f != nullptr) {
+    std::fprintf(f, "%s\n", line.c_str());
+    std::fclose(f);
+  }
+}
+
+bool fails(const char* what) { return environment("ADVECTIO_TEST_FAIL") == what; }
+
+struct Put {
+  std::uint32_t variable;
+  Box box;
+  std::vector<std::uint64_t> stride;
+  Bytes data;
+  std::vector<std::string> strings;
+};
+
+class ReplayedDataset final : public CapturedDataset {
+ public:
+  ReplayedDataset(const RealLibrary& lib, std::string path, std::string link, FileFormat format)
+      : lib_(lib), path_(std::move(path)), link_(std::move(link)) {
+    schema_.format = format;
+  }
+  ~ReplayedDataset() override { unlink(link_.c_str()); }
+
+  Result<void> schema(const Schema& schema) override {
+    // What really travels must come back the same.
+    auto decoded = decode_schema(encode(schema));
+    if (!decoded.ok()) return std::move(decoded).error();
+    if (*decoded != schema) return Error{Code::bug, "schema changed on its way"};
+    ++schemas_;
+    schema_ = schema;
+    return {};
+  }
+
+  Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                   const Memory& memory, std::size_t element) override {
+    if (fails("put")) return Error{Code::gone, "no server"};
+    if (size_of(schema_.variables.at(variable).type) != element) return Error{Code::bug, "wrong size of element"};
+    Put p{variable, box, stride, Bytes(box.volume() * element), {}};
+    std::vector<std::ptrdiff_t> step(memory.step);
+    if (step.empty()) {
+      step.resize(box.rank());
+      auto distance = static_cast<std::ptrdiff_t>(element);
+      for (std::size_t i = box.rank(); i-- > 0;) {
+        step[i] = distance;
+        distance *= static_cast<std::ptrdiff_t>(box.count[i]);
+      }
+    }
+    for (std::uint64_t n = 0; n < box.volume(); ++n) {
+      std::uint64_t rest = n;
+      std::ptrdiff_t at = 0;
+      for (std::size_t i = box.rank(); i-- > 0;) {
+        at += static_cast<std::ptrdiff_t>(rest % box.count[i]) * step[i];
+        rest /= box.count[i];
+      }
+      std::memcpy(p.data.data() + n * element, static_cast<const std::byte*>(memory.data) + at, element);
+    }
+    bytes_ += p.data.size();
+    puts_.push_back(std::move(p));
+    return {};
+  }
+
+  Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                           const char* const* strings) override {
+    Put p{variable, box, stride, {}, {}};
+    for (std::uint64_t n = 0; n < box.volume(); ++n) p.strings.emplace_back(strings[n] != nullptr ? strings[n] : "");
+    puts_.push_back(std::move(p));
+    return {};
+  }
+
+  Result<void> sync() override {
+    ++syncs_;
+    if (fails("sync")) return Error{Code::full, "disk full", ENOSPC};
+    return {};
+  }
+
+  Result<void> close() override {
+    if (fails("close")) return Error{Code::full, "disk full", ENOSPC};
+    ADVECTIO_TRY(write());
+    end("closed");
+    return {};
+  }
+
+  Result<void> abort() override {
+    unlink(link_.c_str());
+    if (syncs_ == 0) unlink(path_.c_str());
+    end("aborted");
+    return {};
+  }
+
+  Result<void> wait_visible() override {
+    ++waits_;
+    return write();
+  }
+
+  Result<void> hand_over() override {
+    ADVECTIO_TRY(write());
+    unlink(link_.c_str());
+    end("handed over");
+    return {};
+  }
+
+  [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
+  void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ += nanoseconds; }
+
+ private:
+  void end(const char* how) {
+    log(std::string(how) + " " + path_ + " schemas=" + std::to_string(schemas_) + " puts=" +
+        std::to_string(puts_.size()) + " bytes=" + std::to_string(bytes_) + " syncs=" + std::to_string(syncs_) +
+        " waits=" + std::to_string(waits_) + " stalled=" + (stall_ > 0 ? "yes" : "no"));
+  }
+
+  /// The whole file, from the start: the same inode, whatever it is called now.
+  Result<void> write() {
+    const Entry entry(lib_);
+    int mode = NC_CLOBBER, ncid = -1;
+    if (is_hdf5(schema_.format)) mode |= NC_NETCDF4;
+    if (schema_.format == FileFormat::netcdf4_classic) mode |= NC_CLASSIC_MODEL;
+    if (schema_.format == FileFormat::offset64) mode |= NC_64BIT_OFFSET;
+    if (schema_.format == FileFormat::cdf5) mode |= NC_64BIT_DATA;
+    const int created = lib_.nc_create(link_.c_str(), mode, &ncid);
+    if (created != NC_NOERR) return Error{Code::io, "create " + link_ + ": " + std::to_string(created)};
+    int code = define(lib_, ncid, schema_);
+    if (code == NC_NOERR) {
+      code = schema_.data_align != 0 ? lib_.nc__enddef(ncid, schema_.header_pad, schema_.data_align, schema_.data_pad,
+                                                       schema_.record_align)
+                                     : lib_.nc_enddef(ncid);
+    }
+    for (const auto& p : puts_)
+      if (code == NC_NOERR) code = write(ncid, p);
+    const int closed = lib_.nc_close(ncid);
+    if (code == NC_NOERR) code = closed;
+    if (code == NC_NOERR) return {};
+    std::fprintf(stderr, "replay of %s fails: %d\n", path_.c_str(), code);
+    return Error{Code::io, "replay " + path_ + ": " + std::to_string(code)};
+  }
+
+  int write(int ncid, const Put& p) const {
+    const std::vector<std::size_t> start(p.box.start.begin(), p.box.start.end());
+    const std::vector<std::size_t> count(p.box.count.begin(), p.box.count.end());
+    const std::vector<std::ptrdiff_t> stride(p.stride.begin(), p.stride.end());
+    const auto* steps = stride.empty() ? nullptr : stride.data();
+    const int variable = static_cast<int>(p.variable);
+    if (p.strings.empty()) return lib_.nc_put_vars(ncid, variable, start.data(), count.data(), steps, p.data.data());
+    std::vector<const char*> strings;
+    for (const auto& s : p.strings) strings.push_back(s.c_str());
+    return lib_.nc_put_vars_string(ncid, variable, start.data(), count.data(), steps, strings.data());
+  }
+
+  const RealLibrary& lib_;
+  std::string path_, link_;
+  Schema schema_;
+  std::vector<Put> puts_;
+  std::uint64_t schemas_ = 0, bytes_ = 0, syncs_ = 0, waits_ = 0, stall_ = 0;
+};
+
+class ReplayingSession final : public Session {
+ public:
+  bool wants(const std::string& path) override {
+    const auto skip = environment("ADVECTIO_TEST_SKIP");
+    return skip.empty() || path.find(skip) == std::string::npos;
+  }
+
+  Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override {
+    const auto path = std::filesystem::absolute(request.path);
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | (request.no_clobber ? O_EXCL : O_TRUNC), 0666);
+    if (fd < 0) return system_error("create " + path.string(), errno);
+    ::close(fd);
+    static std::atomic<int> count{0};
+    const auto link = path.parent_path() / ("." + path.filename().string() + ".advectio-" + std::to_string(getpid()) +
+                                            "-" + std::to_string(count++));
+    if (::link(path.c_str(), link.c_str()) != 0) return system_error("link " + link.string(), errno);
+    log("created " + path.string());
+    return std::unique_ptr<CapturedDataset>(
+        std::make_unique<ReplayedDataset>(*Entry::current(), path.string(), link.string(), request.format));
+  }
+
+  Result<void> wait_for_file(const std::string& path, bool for_writing) override {
+    log("waited for " + path + (for_writing ? " to write" : " to read"));
+    return {};
+  }
+
+  void finish() noexcept override { log("finished"); }
+
+  void say_once(const std::string& text) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (said_.insert(text).second) std::fprintf(stderr, "advectio: %s\n", text.c_str());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> said_;
+};
+
+}  // namespace
+
+Session* Session::current() {
+  static auto* session = new ReplayingSession;
+  if (std::getenv("ADVECTIO_RUN") != nullptr) return session;
+  session->say_once("no run: the netCDF library writes by itself");
+  return nullptr;
+}
+
+}  // namespace advectio

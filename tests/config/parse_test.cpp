@@ -1,0 +1,361 @@
+// What a config may say, and the one line that answers what it may not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "config/config.h"
+
+namespace advectio {
+namespace {
+
+using testing::HasSubstr;
+
+Config parsed(const std::string& text) {
+  auto config = parse_config(text, "advectio.yaml");
+  EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
+  return config.ok() ? *config : default_config();
+}
+
+std::string refusal(const std::string& text) {
+  auto config = parse_config(text, "advectio.yaml");
+  if (config.ok()) return "(accepted)";
+  EXPECT_EQ(config.error().code, Code::config);
+  EXPECT_EQ(config.error().message.find('\n'), std::string::npos) << "more than one line";
+  return config.error().message;
+}
+
+TEST(Config, IsAllDefaultsWhereTheTextSaysNothing) {
+  for (const char* text : {"", "# nothing\n", "stage:\nserver:\nlog:\ndatasets:\n", "{}"}) {
+    const Config config = parsed(text);
+    EXPECT_EQ(config.stage, StageConfig{});
+    EXPECT_EQ(config.server, ServerConfig{});
+    EXPECT_EQ(config.log, LogConfig{});
+    EXPECT_TRUE(config.datasets.empty());
+    for (const auto& value : explain(config)) EXPECT_EQ(value.origin, "default") << value.key;
+  }
+}
+
+TEST(Config, ReadsEveryKeyOfEverySection) {
+  const Config config = parsed(R"(stage:
+  directory: /local/scratch
+  bytes_max: 4GiB
+  segment_bytes: 64MiB
+  warm_bytes: 1.5GiB
+  wait_max: 90s
+server:
+  threads: 3
+  memory_max: 256MB
+  restarts_max: 0
+log:
+  level: debug
+  file: advectio.log
+datasets:
+  - match: "wrfout_*"
+    capture: false
+    codec: deflate
+    level: 7
+    deflate: libdeflate
+    shuffle: bit
+    chunks: {bottom_top: 1, south_north: 200}
+    format: netcdf4-classic
+    round: {T: 10, "*": 12}
+    durable: false
+    close: wait
+)");
+  EXPECT_EQ(config.stage.directory, "/local/scratch");
+  EXPECT_EQ(config.stage.bytes_max, 4ULL << 30);
+  EXPECT_EQ(config.stage.segment_bytes, 64ULL << 20);
+  EXPECT_EQ(config.stage.warm_bytes, 3ULL << 29);
+  EXPECT_EQ(config.stage.wait_max, std::chrono::seconds(90));
+  EXPECT_EQ(config.server.threads, 3U);
+  EXPECT_EQ(config.server.memory_max, 256'000'000U);
+  EXPECT_EQ(config.server.restarts_max, 0U);
+  EXPECT_EQ(config.log.level, LogLevel::debug);
+  EXPECT_EQ(config.log.file, "advectio.log");
+  ASSERT_EQ(config.datasets.size(), 1U);
+  const DatasetPolicy p = resolve(config, "/run/wrfout_d01");
+  DatasetPolicy wanted;
+  wanted.capture = false;
+  wanted.codec = Codec::deflate;
+  wanted.level = 7;
+  wanted.deflate = DeflateBy::libdeflate;
+  wanted.shuffle = Shuffle::bit;
+  wanted.chunks = {{"bottom_top", 1}, {"south_north", 200}};
+  wanted.format = FileFormat::netcdf4_classic;
+  wanted.round = {{"T", 10}, {"*", 12}};
+  wanted.durable = false;
+  wanted.close = CloseMode::wait;
+  EXPECT_EQ(p, wanted);
+}
+
+TEST(Config, KnowsWhereEveryValueComesFrom) {
+  const Config config = parsed("\nstage:\n  # a word\n  wait_max: 1min\ndatasets:\n  - match: a\n    codec: zstd\n");
+  EXPECT_EQ(config.origins.at("stage.wait_max"), "advectio.yaml:4");
+  EXPECT_EQ(config.origins.at("stage.bytes_max"), "default");
+  EXPECT_EQ(config.datasets[0].origin, "advectio.yaml:6");
+  EXPECT_EQ(config.datasets[0].origins.at("codec"), "advectio.yaml:7");
+}
+
+struct Wrong {
+  const char* text;
+  const char* line;
+};
+
+class Refuses : public testing::TestWithParam<Wrong> {};
+
+TEST_P(Refuses, WithOneLineThatSaysWhereAndWhat) {
+  EXPECT_EQ(refusal(GetParam().text), GetParam().line);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    UnknownKeys, Refuses,
+    testing::Values(Wrong{"stage:\n  directory: /x\n  byte_max: 4GiB\n",
+                          "advectio.yaml:3: unknown key stage.byte_max; did you mean stage.bytes_max?"},
+                    Wrong{"stages:\n  directory: /x\n", "advectio.yaml:1: unknown key stages; did you mean stage?"},
+                    Wrong{"bytes_max: 4GiB\n", "advectio.yaml:1: unknown key bytes_max; did you mean stage.bytes_max?"},
+                    Wrong{"stage:\n  threads: 4\n",
+                          "advectio.yaml:2: unknown key stage.threads; did you mean server.threads?"},
+                    Wrong{"log:\n  levle: info\n", "advectio.yaml:2: unknown key log.levle; did you mean log.level?"},
+                    Wrong{"datasets:\n  - match: a\n    codek: zstd\n",
+                          "advectio.yaml:3: unknown key datasets[0].codek; did you mean datasets.codec?"},
+                    Wrong{"datasets:\n  - match: a\n  - match: b\n    compress: zstd\n",
+                          "advectio.yaml:4: unknown key datasets[1].compress; did you mean datasets.codec?"},
+                    Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
+
+INSTANTIATE_TEST_SUITE_P(TwiceTheSame, Refuses,
+                         testing::Values(Wrong{"stage:\n  wait_max: 1s\n  wait_max: 2s\n",
+                                               "advectio.yaml:3: stage.wait_max stands there twice"},
+                                         Wrong{"stage:\n  wait_max: 1s\nlog:\nstage:\n  warm_bytes: 0\n",
+                                               "advectio.yaml:4: section stage stands there twice"},
+                                         Wrong{"datasets:\n  - match: a\n    match: b\n",
+                                               "advectio.yaml:3: datasets[0].match stands there twice"},
+                                         Wrong{"datasets:\n  - match: a\n    round: {T: 3, T: 4}\n",
+                                               "advectio.yaml:3: datasets[0].round: 'T' stands there twice"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    UnitsAndTypes, Refuses,
+    testing::Values(
+        Wrong{"stage:\n  bytes_max: 4Gb\n",
+              "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write e.g. 4GiB "
+              "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},
+        Wrong{"stage:\n  bytes_max: 4096\n", "advectio.yaml:2: stage.bytes_max: '4096' has no unit; write e.g. 4GiB"},
+        Wrong{"stage:\n  bytes_max: lots\n", "advectio.yaml:2: stage.bytes_max: 'lots' is not a size; write e.g. 4GiB"},
+        Wrong{"stage:\n  bytes_max: -1GiB\n", "advectio.yaml:2: stage.bytes_max: '-1GiB' is negative"},
+        Wrong{"stage:\n  bytes_max: 4000000000GiB\n", "advectio.yaml:2: stage.bytes_max: '4000000000GiB' is too large"},
+        Wrong{"stage:\n  bytes_max: [4GiB]\n",
+              "advectio.yaml:2: stage.bytes_max: a size like 4GiB, or auto, is wanted, this is a list"},
+        Wrong{"stage:\n  bytes_max:\n",
+              "advectio.yaml:2: stage.bytes_max: a size like 4GiB, or auto, is wanted, this is nothing"},
+        Wrong{"stage:\n  wait_max: 10m\n",
+              "advectio.yaml:2: stage.wait_max: '10m' has the unknown unit 'm'; write e.g. 30s (units: ms, s, min, h)"},
+        Wrong{"stage:\n  wait_max: 10\n", "advectio.yaml:2: stage.wait_max: '10' has no unit; write e.g. 30s"},
+        Wrong{"stage:\n  directory: {a: b}\n", "advectio.yaml:2: stage.directory: a path is wanted, this is a map"},
+        Wrong{"stage:\n  directory: \"\"\n", "advectio.yaml:2: stage.directory: the path is empty"},
+        Wrong{"stage: /dev/shm\n", "advectio.yaml:1: stage: keys are wanted below it, like stage.directory"},
+        Wrong{"server:\n  threads: two\n",
+              "advectio.yaml:2: server.threads: 'two' is not a whole number from 1 to 1024, or auto"},
+        Wrong{"server:\n  threads: 0\n",
+              "advectio.yaml:2: server.threads: '0' is not a whole number from 1 to 1024, or auto"},
+        Wrong{"server:\n  threads: 1.5\n",
+              "advectio.yaml:2: server.threads: '1.5' is not a whole number from 1 to 1024, or auto"},
+        Wrong{"server:\n  restarts_max: -1\n",
+              "advectio.yaml:2: server.restarts_max: '-1' is not a whole number from 0 to 1000"},
+        Wrong{"log:\n  level: loud\n", "advectio.yaml:2: log.level: 'loud' is none of: error, warning, info, debug"},
+        Wrong{"datasets:\n  - match: a\n    capture: yes\n",
+              "advectio.yaml:3: datasets[0].capture: true or false is wanted, this is 'yes'"},
+        Wrong{"datasets:\n  - match: a\n    chunks: 4\n",
+              "advectio.yaml:3: datasets[0].chunks: a map like {bottom_top: 1}, or asked, is wanted, this is '4'"},
+        Wrong{"datasets:\n  - match: a\n    chunks: {lev: 0}\n",
+              "advectio.yaml:3: datasets[0].chunks: 'lev': '0' is not a whole number of at least 1"},
+        Wrong{"datasets:\n  - match: a\n    round:\n      T: 10\n      U: 60\n",
+              "advectio.yaml:5: datasets[0].round: 'U': '60' is not a whole number from 1 to 52"},
+        Wrong{"datasets: {match: a}\n",
+              "advectio.yaml:1: datasets: a list of rules is wanted, each beginning with - match: PATTERN"},
+        Wrong{"datasets:\n  - wrfout\n",
+              "advectio.yaml:2: datasets[0]: a rule is wanted, beginning with match: PATTERN"},
+        Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
+        Wrong{"- stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
+        Wrong{"stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
+        Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranges, Refuses,
+    testing::Values(Wrong{"stage:\n  segment_bytes: 512KiB\n",
+                          "advectio.yaml:2: stage.segment_bytes: 512KiB is too small; the least is 1MiB"},
+                    Wrong{"stage:\n  segment_bytes: 2GiB\n",
+                          "advectio.yaml:2: stage.segment_bytes: 2GiB is too large; the most is 1GiB"},
+                    Wrong{
+                        "stage:\n  segment_bytes: 2MB\n",
+                        "advectio.yaml:2: stage.segment_bytes: 2MB is not a multiple of 4096 bytes; 1952KiB would be"},
+                    Wrong{"server:\n  memory_max: 1KiB\n",
+                          "advectio.yaml:2: server.memory_max: 1KiB is too small; the least is 1MiB"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    WhatCannotBeTogether, Refuses,
+    testing::Values(
+        Wrong{"stage:\n  bytes_max: 40MiB\n",
+              "advectio.yaml:2: stage.bytes_max (40MiB) holds fewer than two segments of 32MiB (stage.segment_bytes, "
+              "default); make stage.bytes_max at least 64MiB or stage.segment_bytes smaller"},
+        Wrong{"stage:\n  segment_bytes: 64MiB\n  bytes_max: 100MiB\n",
+              "advectio.yaml:3: stage.bytes_max (100MiB) holds fewer than two segments of 64MiB (stage.segment_bytes, "
+              "advectio.yaml:2); make stage.bytes_max at least 128MiB or stage.segment_bytes smaller"},
+        Wrong{"stage:\n  bytes_max: 1GiB\n  warm_bytes: 2GiB\n",
+              "advectio.yaml:3: stage.warm_bytes (2GiB) is more than stage.bytes_max (1GiB); make it at most that"},
+        Wrong{"datasets:\n  - match: a\n    level: 3\n",
+              "advectio.yaml:3: datasets[0].level: the scale belongs to a codec; name the codec in the same rule"},
+        Wrong{"datasets:\n  - match: a\n    codec: asked\n    level: 3\n",
+              "advectio.yaml:4: datasets[0].level: the scale belongs to a codec; name the codec in the same rule"},
+        Wrong{"datasets:\n  - match: a\n    codec: lz4\n    level: 3\n",
+              "advectio.yaml:4: datasets[0].level: codec lz4 has no levels; leave it out"},
+        Wrong{"datasets:\n  - match: a\n    codec: deflate\n    level: 9\n",
+              "advectio.yaml:4: datasets[0].level: 9 is outside 0 to 3 of deflate by isal; for higher levels say "
+              "deflate: libdeflate in the same rule"},
+        Wrong{"datasets:\n  - match: a\n    level: 0\n    codec: zstd\n",
+              "advectio.yaml:3: datasets[0].level: 0 is outside 1 to 22 of zstd"},
+        Wrong{"datasets:\n  - match: a\n    codec: blosc-zstd\n    level: 10\n",
+              "advectio.yaml:4: datasets[0].level: 10 is outside 1 to 9 of blosc-zstd"},
+        Wrong{"datasets:\n  - match: a\n    format: cdf5\n    codec: zstd\n",
+              "advectio.yaml:4: datasets[0].codec: zstd cannot be: the classic formats have no compression"},
+        Wrong{"datasets:\n  - match: a\n    format: classic\n    chunks: {lev: 1}\n",
+              "advectio.yaml:4: datasets[0].chunks cannot be: the classic formats have no chunks"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Patterns, Refuses,
+    testing::Values(
+        Wrong{"datasets:\n  - match: \"\"\n", "advectio.yaml:2: datasets[0].match: '': the pattern is empty"},
+        Wrong{"datasets:\n  - match: \"wrf[out\"\n",
+              "advectio.yaml:2: datasets[0].match: 'wrf[out': the pattern has a '[' without its ']'"},
+        Wrong{"datasets:\n  - match: 'wrf\\'\n",
+              "advectio.yaml:2: datasets[0].match: 'wrf\\': the pattern ends in a single backslash"},
+        Wrong{"datasets:\n  - match: [a]\n",
+              "advectio.yaml:2: datasets[0].match: a pattern like \"wrfout_*\" is wanted"},
+        Wrong{
+            "datasets:\n  - match: out/wrf*\n",
+            "advectio.yaml:2: datasets[0].match: 'out/wrf*' can match nothing: with a / in it, it is held against the "
+            "absolute path; begin it with / or */"},
+        Wrong{"datasets:\n  - match: a\n    round: {\"[T\": 3}\n",
+              "advectio.yaml:3: datasets[0].round: '[T': the pattern has a '[' without its ']'"}));
+
+TEST(Config, SaysTheLineWhereTheTextIsNotYaml) {
+  EXPECT_THAT(refusal("stage:\n  directory: [/x\nlog:\n"), HasSubstr("advectio.yaml:3: not YAML: "));
+  EXPECT_THAT(refusal("stage:\n\tdirectory: /x\n"), HasSubstr("advectio.yaml:2: not YAML: "));
+  EXPECT_THAT(refusal("datasets:\n  - match: *out\n"), HasSubstr("advectio.yaml:2: not YAML: "));
+  EXPECT_THAT(refusal("datasets:\n  - match: *out\n"), HasSubstr("a pattern that begins with * or & stands in quotes"));
+}
+
+TEST(Config, FitsTheDefaultWarmBytesToASmallCap) {
+  const Config config = parsed("stage: {bytes_max: 64MiB}\n");
+  EXPECT_EQ(config.stage.warm_bytes, 64ULL << 20);
+  EXPECT_EQ(config.origins.at("stage.warm_bytes"), "default");
+}
+
+TEST(Config, LoadNamesTheFileThatIsNotThere) {
+  auto config = load_config("/nowhere/advectio.yaml");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().message, "config /nowhere/advectio.yaml: No such file or directory");
+  auto directory = load_config("/");
+  ASSERT_FALSE(directory.ok());
+  EXPECT_THAT(directory.error().message, HasSubstr("config /: Is a directory"));
+}
+
+void expect_same(const Config& a, const Config& b) {
+  EXPECT_EQ(a.stage, b.stage);
+  EXPECT_EQ(a.server, b.server);
+  EXPECT_EQ(a.log, b.log);
+  ASSERT_EQ(a.datasets.size(), b.datasets.size());
+  for (std::size_t i = 0; i < a.datasets.size(); ++i) {
+    EXPECT_EQ(a.datasets[i].match, b.datasets[i].match);
+    EXPECT_EQ(a.datasets[i].values, b.datasets[i].values);
+  }
+}
+
+TEST(Config, ExplainedAndParsedAgainIsTheSame) {
+  expect_same(parsed(to_yaml(default_config())), default_config());
+
+  // Any config that parses: keys drawn at random, values drawn from what each may be.
+  const std::vector<std::pair<std::string, std::vector<std::string>>> stage = {
+      {"directory", {"/tmp", "\"a b: #c\"", "'~'", "\"tab\\there\"", "./x"}},
+      {"bytes_max", {"auto", "3GiB", "2.5GB", "100000001KB"}},
+      {"segment_bytes", {"1MiB", "4100KiB", "64MiB"}},
+      {"warm_bytes", {"0", "1B", "12345678B"}},
+      {"wait_max", {"0", "1ms", "90s", "1.5h", "61s"}}};
+  const std::vector<std::pair<std::string, std::vector<std::string>>> rule = {
+      {"capture", {"true", "false"}},
+      {"codec", {"asked", "none", "szip", "lz4", "deflate", "blosc-lz4"}},
+      {"deflate", {"isal", "libdeflate"}},
+      {"shuffle", {"asked", "none", "byte", "bit"}},
+      {"chunks", {"asked", "{a: 1, \"b c\": 18446744073709551615}"}},
+      {"format", {"asked", "netcdf4", "netcdf4-classic"}},
+      {"round", {"none", "{T: 1, \"*\": 52, \"null\": 3}"}},
+      {"durable", {"true", "false"}},
+      {"close", {"async", "wait"}}};
+  std::mt19937 random(7);
+  const auto draw = [&](const auto& table, const std::string& indent) {
+    std::string text;
+    for (const auto& [key, values] : table)
+      if (random() % 2 == 0) text += indent + key + ": " + values[random() % values.size()] + "\n";
+    return text;
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::string text = "stage:\n" + draw(stage, "  ") + "datasets:\n";
+    for (unsigned i = 0; i < random() % 4; ++i) text += "  - match: \"w*?\\\\[\"\n" + draw(rule, "    ");
+    SCOPED_TRACE(text);
+    const Config config = parsed(text);
+    expect_same(parsed(to_yaml(config)), config);
+  }
+}
+
+TEST(Config, ExampleIsTheDefaultsAndNamesEveryKey) {
+  const Config config = parsed(example_yaml());
+  EXPECT_EQ(config.stage, StageConfig{});
+  EXPECT_EQ(config.server, ServerConfig{});
+  EXPECT_EQ(config.log, LogConfig{});
+  EXPECT_EQ(resolve(config, "/any"), DatasetPolicy{});
+  for (const auto& value : explain(config)) EXPECT_NE(value.origin, "default") << value.key << " is not in the example";
+}
+
+TEST(Config, ReferencePageHoldsTheTablesOfTheCode) {
+  std::ifstream in(std::string(ADVECTIO_SOURCE_DIR) + "/docs/configuration.md");
+  std::ostringstream page;
+  page << in.rdbuf();
+  EXPECT_THAT(page.str(), HasSubstr(reference_markdown()))
+      << "put the output of `advectiod config --reference` into docs/configuration.md";
+}
+
+TEST(Config, JsonGivesValueOriginAndNumber) {
+  const std::string json = to_json(parsed("stage:\n  bytes_max: 4GiB\ndatasets:\n  - match: a\n    codec: zstd\n"));
+  EXPECT_THAT(
+      json,
+      HasSubstr("\"key\": \"stage.bytes_max\",\n      \"value\": \"4GiB\",\n      \"origin\": \"advectio.yaml:2\""));
+  EXPECT_THAT(json, HasSubstr("\"number\": 4294967296.0"));
+  EXPECT_THAT(
+      json,
+      HasSubstr("\"key\": \"codec\",\n          \"value\": \"zstd\",\n          \"origin\": \"advectio.yaml:5\""));
+}
+
+TEST(Sizes, ReadBackAsWritten) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t bytes = random() >> (4 + random() % 60);
+    auto again = parse_size(size_text(bytes));
+    ASSERT_TRUE(again.ok()) << size_text(bytes);
+    EXPECT_EQ(*again, bytes);
+  }
+  EXPECT_EQ(size_text(512ULL << 20), "512MiB");
+  EXPECT_EQ(size_text(1'500'000'000), "1500MB");
+  EXPECT_EQ(size_text(4097), "4097B");
+  EXPECT_EQ(*parse_size("1.5GB"), 1'500'000'000U);
+  EXPECT_EQ(*parse_size("64 KiB"), 65536U);
+}
+
+TEST(Durations, ReadBackAsWritten) {
+  for (const char* text : {"0", "500ms", "30s", "10min", "2h", "1500ms"})
+    EXPECT_EQ(duration_text(*parse_duration(text)), text);
+  EXPECT_EQ(*parse_duration("1.5s"), std::chrono::milliseconds(1500));
+}
+
+}  // namespace
+}  // namespace advectio

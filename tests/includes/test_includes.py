@@ -1,0 +1,144 @@
+"""The folders of src/ stand in the order in which bytes travel; code uses only what stands before it.
+
+Written down here once, and held against every #include and against the CMake targets.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+ORDER = ["core", "config", "platform", "journal", "capture", "server", "operators", "sinks", "readers", "apps"]
+
+# A contract may be used by those who stand before its implementations: that is what it is for.
+CONTRACTS = {"sinks/sink.h"}
+# Faces of capture run inside the model: what they must never bring with them.
+NEVER = {"capture": {"server", "operators", "sinks", "readers"}}
+# MPI is spoken in the examples only, so far.
+FORBIDDEN_SYSTEM = re.compile(r"^(mpi|pnetcdf)\.h$")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def fault(file: str, included: str, system: bool) -> str | None:
+    """What is wrong with one #include; `file` is below src/."""
+    folder = Path(file).parts[0]
+    if system:
+        return "MPI does not belong into src/" if FORBIDDEN_SYSTEM.match(included) else None
+    if "/" not in included:
+        return "is included without its folder"
+    target = Path(included).parts[0]
+    if target not in ORDER:
+        return f"{target}/ is no folder of src/"
+    if included in CONTRACTS and ORDER.index(folder) >= ORDER.index("server"):
+        return None
+    if target in NEVER.get(folder, set()):
+        return f"{folder}/ runs inside the model and never uses {target}/"
+    if ORDER.index(target) > ORDER.index(folder):
+        return f"{target}/ stands after {folder}/"
+    if folder == target and folder in ("sinks", "capture"):
+        # Siblings: a sink does not know another sink, a face not another face. What they share lies above them.
+        mine, other = Path(file).parent.parts, Path(included).parent.parts
+        if len(other) > 1 and other != mine:
+            return f"{'/'.join(mine)}/ and {'/'.join(other)}/ are siblings"
+    return None
+
+
+def sources() -> list[Path]:
+    return sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".h", ".cpp", ".c"))
+
+
+def includes(path: Path) -> list[tuple[str, bool]]:
+    return [(own or system, bool(system)) for own, system in INCLUDE.findall(path.read_text())]
+
+
+def test_every_include_goes_up_the_stream():
+    assert sources(), "no sources found"
+    wrong = [
+        f'src/{file}: "{included}": {what}'
+        for path in sources()
+        for file in [path.relative_to(ROOT / "src").as_posix()]
+        for included, system in includes(path)
+        if (what := fault(file, included, system))
+    ]
+    assert wrong == []
+
+
+def test_every_included_file_is_there():
+    wrong = [
+        f'{path.relative_to(ROOT)}: "{included}"'
+        for path in sources()
+        for included, system in includes(path)
+        if not system and not (ROOT / "src" / included).is_file()
+    ]
+    assert wrong == []
+
+
+def test_every_folder_is_in_the_order():
+    assert {p.name for p in (ROOT / "src").iterdir() if p.is_dir()} <= set(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("file", "included", "system"),
+    [
+        ("core/box.cpp", "journal/writer.h", False),
+        ("platform/files.cpp", "journal/stage.h", False),
+        ("capture/netcdf/put.cpp", "server/server.h", False),
+        ("capture/netcdf/put.cpp", "sinks/sink.h", False),
+        ("capture/netcdf/put.cpp", "capture/pnetcdf/put.h", False),
+        ("journal/writer.cpp", "sinks/sink.h", False),
+        ("server/server.cpp", "sinks/netcdf4/netcdf4_sink.h", False),
+        ("sinks/netcdf4/a.cpp", "sinks/cdf5/b.h", False),
+        ("sinks/netcdf4/a.cpp", "codec.h", False),
+        ("server/server.cpp", "mpi.h", True),
+    ],
+)
+def test_what_goes_down_the_stream_is_found(file, included, system):
+    assert fault(file, included, system) is not None
+
+
+@pytest.mark.parametrize(
+    ("file", "included", "system"),
+    [
+        ("server/server.cpp", "sinks/sink.h", False),
+        ("server/server.cpp", "journal/reader.h", False),
+        ("sinks/netcdf4/a.cpp", "sinks/library_lock.h", False),
+        ("sinks/netcdf4/a.cpp", "sinks/netcdf4/b.h", False),
+        ("capture/netcdf/put.cpp", "capture/dataset.h", False),
+        ("apps/advectiod/main.cpp", "sinks/netcdf4/netcdf4_sink.h", False),
+        ("core/box.cpp", "vector", True),
+    ],
+)
+def test_what_goes_up_the_stream_is_not(file, included, system):
+    assert fault(file, included, system) is None
+
+
+def linked_folders(folder: str) -> set[str]:
+    """Folders whose targets the folder's own target links, from its CMakeLists.txt."""
+    text = (ROOT / "src" / folder / "CMakeLists.txt").read_text()
+    call = re.search(rf"advectio_folder\({folder}\b([^)]*)\)", text)
+    return set(re.findall(r"advectio_(\w+)", call[1])) if call else set()
+
+
+@pytest.mark.parametrize("folder", ["core", "config", "platform", "journal", "capture", "server"])
+def test_a_folder_links_what_it_includes(folder):
+    directory = ROOT / "src" / folder
+    if not (directory / "CMakeLists.txt").is_file():
+        pytest.skip(f"src/{folder} has no content yet")
+    reached, todo = set(), [folder]
+    while todo:
+        for linked in linked_folders(todo.pop()) & set(ORDER):
+            if linked not in reached:
+                reached.add(linked)
+                todo.append(linked)
+    used = {
+        Path(included).parts[0]
+        for path in [*directory.glob("*.h"), *directory.glob("*.cpp")]
+        for included, system in includes(path)
+        if not system and included not in CONTRACTS
+    }
+    # glob.h belongs to config/ and is a target of its own, for code that runs inside the model.
+    if "advectio_glob" in (directory / "CMakeLists.txt").read_text():
+        reached.add("config")
+    assert used - {folder} - reached == set()

@@ -1,0 +1,463 @@
+// The server against real journals written by other processes, and a sink that keeps its files in memory.
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "capture/dataset.h"
+#include "journal/scratch.h"
+
+namespace advectio {
+namespace {
+
+using nlohmann::json;
+
+/// What the sinks have written, and what they shall fail at.
+struct Store {
+  struct FileImage {
+    std::map<std::uint64_t, float> committed;  ///< value by step along the unlimited dimension
+    int commits = 0, durable = 0, declared = 0;
+    bool closed = false;
+  };
+  std::mutex mutex;
+  std::map<std::string, FileImage> files;  ///< by the name in the output directory
+  std::string fail_commit_of;              ///< commits of this file fail with ENOSPC
+};
+
+class MemorySink final : public Sink {
+ public:
+  MemorySink(Store& store, std::string name, bool resume) : store_(store), name_(std::move(name)) {
+    const std::lock_guard guard(store_.mutex);
+    if (!resume) store_.files[name_] = {};
+  }
+  Result<void> declare(const Schema&) override {
+    const std::lock_guard guard(store_.mutex);
+    ++store_.files[name_].declared;
+    return {};
+  }
+  Result<void> write(const Block& b) override {
+    for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
+      pending_[b.box.start[0] + i] = reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
+    return {};
+  }
+  Result<void> commit() override {
+    const std::lock_guard guard(store_.mutex);
+    if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
+    auto& f = store_.files[name_];
+    for (const auto& [at, value] : pending_) f.committed[at] = value;
+    pending_.clear();
+    ++f.commits;
+    return {};
+  }
+  std::function<Result<void>()> make_durable() override {
+    return [&store = store_, name = name_]() -> Result<void> {
+      const std::lock_guard guard(store.mutex);
+      ++store.files[name].durable;
+      return {};
+    };
+  }
+  Result<void> close() override {
+    const std::lock_guard guard(store_.mutex);
+    store_.files[name_].closed = true;
+    return {};
+  }
+  void abandon() noexcept override { pending_.clear(); }
+  [[nodiscard]] SinkCounters counters() const override { return {}; }
+
+ private:
+  Store& store_;
+  std::string name_;
+  std::map<std::uint64_t, float> pending_;
+};
+
+Schema series(std::uint64_t width) {
+  Schema s;
+  s.dimensions = {{"Time", 0, true}, {"x", width, false}};
+  Variable v;
+  v.name = "T";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  v.contiguous = false;
+  v.chunks = {1, width};
+  s.variables = {v};
+  return s;
+}
+
+/// A program in a process of its own. It is forked before the server's threads exist, and begins when told.
+class Program {
+ public:
+  explicit Program(const std::string& run_dir, const std::function<int(Session&)>& body) {
+    EXPECT_EQ(::pipe(go_), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      char c = 0;
+      (void)!::read(go_[0], &c, 1);
+      ::setenv("ADVECTIO_RUN", run_dir.c_str(), 1);
+      auto* session = Session::current();
+      ::_exit(session == nullptr ? 99 : body(*session));
+    }
+  }
+  ~Program() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(go_[0]);
+    ::close(go_[1]);
+  }
+  void go() const { (void)!::write(go_[1], "x", 1); }
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+
+ private:
+  int go_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t width = 1000;
+
+  std::string run_dir() const { return scratch_ / "run"; }
+  std::string out(const std::string& name) const { return output_ / name; }
+
+  void start(std::uint64_t segments_max = 16, bool recover = false, std::uint64_t wait_max_ns = 20'000'000'000) {
+    ServerOptions o;
+    o.run_dir = run_dir();
+    o.segment_bytes = 64 * 1024;
+    o.segments_max = segments_max;
+    o.warm_segments = 2;
+    o.wait_max_ns = wait_max_ns;
+    o.recover = recover;
+    auto server = Server::open(
+        system_files(), o, config_,
+        [this](const SinkRequest& r) -> Result<std::unique_ptr<Sink>> {
+          // ".NAME.advectio-…" is the second name of NAME.
+          auto name = r.path.substr(r.path.find_last_of('/') + 2);
+          name = name.substr(0, name.find(".advectio-"));
+          return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store_, name, r.resume));
+        },
+        log_);
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(server).value();
+    thread_ = std::thread([this] { outcome_ = server_->run(); });
+  }
+  /// Ask for the drain as `advectio run` does, and wait for the end. The final status.
+  json drain() {
+    const std::string ask = "python3 - <<'E'\nimport socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('" + run_dir() +
+                            "/socket')\ns.sendall(b'{\"do\":\"drain\"}\\n')\nprint(s.makefile().readline())\nE";
+    FILE* p = ::popen(ask.c_str(), "r");
+    std::string text;
+    char buffer[4096];
+    while (std::fgets(buffer, sizeof buffer, p) != nullptr) text += buffer;
+    ::pclose(p);
+    thread_.join();
+    server_.reset();
+    return json::parse(text);
+  }
+  /// End the server as its death would: nothing more is written.
+  void stop() {
+    server_->stop();
+    thread_.join();
+    server_.reset();
+  }
+  void TearDown() override {
+    if (thread_.joinable()) stop();
+  }
+  Store::FileImage image(const std::string& name) {
+    const std::lock_guard guard(store_.mutex);
+    return store_.files[name];
+  }
+  template <typename Condition>
+  static bool eventually(Condition c) {
+    for (int i = 0; i < 1500; ++i) {
+      if (c()) return true;
+      ::usleep(10'000);
+    }
+    return false;
+  }
+
+  /// Writes `frames` frames into `name`; 0 when all calls succeeded.
+  static int write_frames(Session& session, const std::string& path, int frames, bool close = true, bool finish = true) {
+    auto d = session.create({path, FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(width))) return 1;
+    for (int f = 0; f < frames; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      if (!(*d)->put(0, {{static_cast<std::uint64_t>(f), 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      if (!(*d)->sync()) return 3;
+    }
+    if (close && !(*d)->close()) return 4;
+    if (finish) session.finish();
+    return 0;
+  }
+
+  Scratch scratch_{"/dev/shm"};
+  Scratch output_;
+  Config config_ = default_config();
+  Log log_{LogLevel::error};
+  Store store_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  Outcome outcome_ = Outcome::incomplete;
+};
+
+TEST_F(ServerTest, EveryFrameOfEveryWriterIsCommittedAndTheRunDirectoryGoes) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 20); });
+  Program b(run_dir(), [this](Session& s) { return write_frames(s, out("b.nc"), 30); });
+  start();
+  a.go();
+  b.go();
+  EXPECT_EQ(a.wait(), 0);
+  EXPECT_EQ(b.wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_TRUE(status["final"].get<bool>());
+  ASSERT_EQ(status["datasets"].size(), 2U);
+  for (const auto& d : status["datasets"]) {
+    EXPECT_EQ(d["state"], "finished");
+    EXPECT_EQ(d["frames_visible"], d["frames_synced"]);
+    EXPECT_EQ(d["frames_durable"], d["frames_synced"]);
+    EXPECT_FALSE(d["stall_s"].is_null());
+  }
+  EXPECT_EQ(image("a.nc").committed.size(), 20U);
+  EXPECT_EQ(image("b.nc").committed.size(), 30U);
+  EXPECT_EQ(image("b.nc").committed[29], 29.0F);
+  EXPECT_TRUE(image("a.nc").closed);
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
+  const auto names = system_files().list(output_.path());
+  ASSERT_TRUE(names.ok());
+  EXPECT_EQ(names->size(), 2U);
+  for (const auto& name : *names) EXPECT_NE(name[0], '.') << name;
+}
+
+TEST_F(ServerTest, AWriterThatIsKilledKeepsItsSyncedFramesAndLosesOnlyTheOneUnderWay) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    for (std::uint64_t f = 0; f < 6; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      (void)(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4);
+      if (f < 5) (void)(*d)->sync();
+    }
+    auto e = s.create({out("never.nc"), FileFormat::netcdf4, false});
+    (void)(*e)->schema(series(width));
+    return ::kill(::getpid(), SIGKILL);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 5U);
+  EXPECT_TRUE(std::filesystem::exists(out("a.nc")));
+  EXPECT_FALSE(std::filesystem::exists(out("never.nc")));  // nothing of it had been synced
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_EQ(status["datasets"][1]["state"], "dropped");
+}
+
+TEST_F(ServerTest, AServerThatIsReplacedMissesNothingAndRepeatsNothingWrong) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    for (std::uint64_t f = 0; f < 400; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      if (!(*d)->sync()) return 3;
+      ::usleep(1000);
+    }
+    if (!(*d)->close()) return 4;
+    s.finish();
+    return 0;
+  });
+  start(4);
+  a.go();
+  for (int life = 0; life < 4; ++life) {
+    const auto before = image("a.nc").committed.size();
+    ASSERT_TRUE(eventually([&] { return image("a.nc").committed.size() > before + 20; }));
+    stop();
+    start(4);
+  }
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  const auto f = image("a.nc");
+  ASSERT_EQ(f.committed.size(), 400U);
+  for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
+}
+
+TEST_F(ServerTest, AFullStageMakesTheProgramWaitAndTheCapHolds) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 500); });
+  start(2);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  EXPECT_LE(status["stage"]["bytes_allocated_peak"].get<std::uint64_t>(), 2U * 64 * 1024);
+  EXPECT_EQ(image("a.nc").committed.size(), 500U);
+}
+
+TEST_F(ServerTest, AFrameLargerThanTheStageIsCommittedInParts) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    for (std::uint64_t f = 0; f < 300; ++f) {  // 1.2 MB without a sync, through 128 KiB
+      const std::vector<float> row(width, static_cast<float>(f));
+      if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+    }
+    if (!(*d)->close()) return 4;
+    s.finish();
+    return 0;
+  });
+  start(2);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 300U);
+}
+
+TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    int told = 0;
+    for (std::uint64_t f = 0; f < 5; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      (void)(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4);
+      if (auto r = (*d)->sync(); !r && r.error().sys == ENOSPC) ++told;
+      ::usleep(100'000);
+    }
+    if (auto r = (*d)->close(); !r && r.error().sys == ENOSPC) ++told;
+    s.finish();
+    return told > 0 ? 0 : 1;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_EQ(status["datasets"][0]["state"], "failed");
+  EXPECT_NE(status["datasets"][0]["error"].get<std::string>().find("No space left"), std::string::npos);
+  EXPECT_FALSE(status["errors"].empty());
+  EXPECT_TRUE(std::filesystem::exists(run_dir()));
+  EXPECT_TRUE(image("a.nc").committed.empty());
+
+  store_.fail_commit_of.clear();
+  start(2, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 5U);
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { 
+    (void)write_frames(s, out("a.nc"), 3, true, false);
+    return 0;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  ASSERT_TRUE(eventually([&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
+  {
+    const std::lock_guard guard(store_.mutex);
+    store_.fail_commit_of.clear();
+  }
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+}
+
+TEST_F(ServerTest, ReadersOfAFileInFlightWaitForItsCommit) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    const std::vector<float> row(width, 1.0F);
+    (void)(*d)->put(0, {{0, 0}, {1, width}}, {}, {row.data(), {}}, 4);
+    if (!(*d)->wait_visible()) return 1;
+    if (s.wait_for_file(out("a.nc"), true).ok()) return 2;  // open for writing in this very process
+    if (!s.wait_for_file(out("a.nc"), false)) return 3;
+    if (!(*d)->close()) return 4;
+    // Renamed and closed: still known by what it is, not by its name.
+    if (::rename(out("a.nc").c_str(), out("b.nc").c_str()) != 0) return 5;
+    if (!s.wait_for_file(out("b.nc"), true)) return 6;
+    if (!s.wait_for_file(out("nothing.nc"), false)) return 7;
+    // And the same name again.
+    return write_frames(s, out("b.nc"), 2);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("b.nc").committed.size(), 2U);
+}
+
+TEST_F(ServerTest, CreateAnswersAtOnceWhatTheSystemRefuses) {
+  Program a(run_dir(), [this](Session& s) {
+    if (s.create({out("no/such/dir/a.nc"), FileFormat::netcdf4, false}).error().sys != ENOENT) return 1;
+    if (!s.create({out("a.nc"), FileFormat::netcdf4, true})) return 2;
+    if (s.create({out("a.nc"), FileFormat::netcdf4, true}).error().sys != EEXIST) return 3;
+    if (s.create({"/dev/null", FileFormat::netcdf4, false}).error().code != Code::unsupported) return 4;
+    return 0;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+}
+
+TEST_F(ServerTest, TheConfigDecidesWhatIsCarried) {
+  auto config = parse_config("datasets:\n  - match: 'skip*'\n    capture: false\n", "test.yaml");
+  ASSERT_TRUE(config.ok());
+  config_ = *config;
+  Program a(run_dir(), [this](Session& s) { return s.wants(out("skip.nc")) ? 1 : s.wants(out("a.nc")) ? 0 : 2; });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+}
+
+TEST_F(ServerTest, ScatteredMemoryAndLongBlocksArriveInOrder) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    // Memory [x][time], the block [time][x]: 100 steps, more than one segment.
+    std::vector<float> memory(width * 100);
+    for (std::uint64_t x = 0; x < width; ++x)
+      for (std::uint64_t t = 0; t < 100; ++t) memory[x * 100 + t] = static_cast<float>(t);
+    Memory m{memory.data(), {4, 400}};
+    if (!(*d)->put(0, {{0, 0}, {100, width}}, {}, m, 4)) return 1;
+    std::vector<float> dense(width * 100);
+    for (std::uint64_t t = 0; t < 100; ++t) std::fill_n(dense.begin() + static_cast<long>(t * width), width, static_cast<float>(t + 100));
+    if (!(*d)->put(0, {{100, 0}, {100, width}}, {}, {dense.data(), {}}, 4)) return 2;
+    if (!(*d)->close()) return 3;
+    s.finish();
+    return 0;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  const auto f = image("a.nc");
+  ASSERT_EQ(f.committed.size(), 200U);
+  for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
+}
+
+}  // namespace
+}  // namespace advectio

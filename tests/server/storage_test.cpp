@@ -1,0 +1,84 @@
+#include "server/storage.h"
+
+#include <gtest/gtest.h>
+
+namespace advectio {
+namespace {
+
+Schema asked() {
+  Schema s;
+  s.dimensions = {{"Time", 0, true}, {"z", 40, false}, {"y", 500, false}, {"x", 600, false}};
+  Variable t;
+  t.name = "T";
+  t.type = DataType::float32;
+  t.dimensions = {0, 1, 2, 3};
+  t.contiguous = false;
+  t.chunks = {1, 40, 250, 300};
+  t.filters = {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}};
+  Variable h;
+  h.name = "HGT";
+  h.type = DataType::float32;
+  h.dimensions = {2, 3};
+  s.variables = {t, h};
+  return s;
+}
+
+TEST(Storage, WithoutRulesEverythingStaysAsAsked) { EXPECT_EQ(*as_stored(asked(), {}), asked()); }
+
+TEST(Storage, ACodecReplacesTheOneAskedForAndChunksWhatWasContiguous) {
+  DatasetPolicy p;
+  p.codec = Codec::zstd;
+  p.level = 3;
+  const auto s = as_stored(asked(), p);
+  ASSERT_TRUE(s.ok());
+  const std::vector<Filter> want{{filter_id::shuffle, {}}, {filter_id::zstd, {3}}};
+  EXPECT_EQ(s->variables[0].filters, want);
+  EXPECT_EQ(s->variables[1].filters, want);
+  EXPECT_FALSE(s->variables[1].contiguous);
+  EXPECT_EQ(s->variables[1].chunks, (std::vector<std::uint64_t>{500, 600}));
+}
+
+TEST(Storage, CodecNoneRemovesCompressionAndShuffle) {
+  DatasetPolicy p;
+  p.codec = Codec::none;
+  EXPECT_TRUE(as_stored(asked(), p)->variables[0].filters.empty());
+}
+
+TEST(Storage, ChunksAreSetByDimensionNameAndNeverLongerThanTheDimension) {
+  DatasetPolicy p;
+  p.chunks = {{"z", 1}, {"x", 10000}};
+  EXPECT_EQ(as_stored(asked(), p)->variables[0].chunks, (std::vector<std::uint64_t>{1, 1, 250, 600}));
+}
+
+TEST(Storage, DefaultChunksStayUnderFourMebibytes) {
+  const auto s = asked();
+  const auto c = default_chunks(s, s.variables[0]);
+  EXPECT_EQ(c[0], 1U);
+  EXPECT_LE(c[1] * c[2] * c[3] * 4, 4U << 20U);
+  EXPECT_GE(c[1] * c[2] * c[3] * 4, 1U << 20U);
+}
+
+TEST(Storage, RoundingIsRecordedInTheAttributeThatNetcdfUses) {
+  DatasetPolicy p;
+  p.round = {{"T", 10}};
+  const auto s = as_stored(asked(), p);
+  EXPECT_EQ(s->variables[0].round_bits, 10U);
+  ASSERT_EQ(s->variables[0].attributes.size(), 1U);
+  EXPECT_EQ(s->variables[0].attributes[0].name, "_QuantizeBitRoundNumberOfSignificantBits");
+  EXPECT_EQ(s->variables[1].round_bits, 0U);
+}
+
+TEST(Storage, AClassicFileRefusesATypeItCannotHoldByName) {
+  auto s = asked();
+  s.variables[1].type = DataType::uint64;
+  DatasetPolicy p;
+  p.format = FileFormat::classic;
+  const auto r = as_stored(s, p);
+  ASSERT_FALSE(r.ok());
+  EXPECT_NE(r.error().message.find("HGT"), std::string::npos);
+  p.format = FileFormat::cdf5;
+  EXPECT_TRUE(as_stored(s, p).ok());
+}
+
+}  // namespace
+}  // namespace advectio

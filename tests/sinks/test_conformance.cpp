@@ -1,0 +1,568 @@
+// What every sink must do. Each sink says in its Kind what it cannot.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netcdf.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "platform/faulty_files.h"
+#include "sinks/cdf5/cdf5_sink.h"
+#include "sinks/library_lock.h"
+#include "sinks/netcdf4/netcdf4_sink.h"
+#include "sinks/netcdf_reference.h"
+#include "sinks/random_dataset.h"
+
+namespace advectio {
+namespace {
+
+using testing::Ability;
+using testing::difference;
+using testing::model_of;
+using testing::OwnedBlock;
+using testing::Random;
+using testing::read_by_netcdf;
+using testing::write_by_netcdf;
+
+struct Kind {
+  std::string name;
+  Ability ability;
+  bool writes_through_files = true;  ///< false: a library opens the file itself, so that FaultyFiles cannot reach it
+  bool exact_after_crash = true;     ///< false: blocks written after the last commit may already be seen
+  std::function<Result<std::unique_ptr<Sink>>(Files&, const std::string&, Executor&, bool)> open;
+};
+
+std::vector<DataType> all_numbers() {
+  return {DataType::int8,   DataType::text,   DataType::int16,  DataType::int32, DataType::float32, DataType::float64,
+          DataType::uint8,  DataType::uint16, DataType::uint32, DataType::int64, DataType::uint64};
+}
+
+Kind netcdf4() {
+  Kind k;
+  k.name = "netcdf4";
+  k.ability.formats = {FileFormat::netcdf4, FileFormat::netcdf4, FileFormat::netcdf4_classic};
+  k.ability.types = all_numbers();
+  k.ability.pipelines = {{},
+                         {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}},
+                         {{filter_id::deflate, {9}}},
+                         {{filter_id::shuffle, {}}},
+                         {{filter_id::shuffle, {}}, {filter_id::deflate, {1}}, {filter_id::fletcher32, {}}}};
+  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
+    return open_netcdf4(files, path, Netcdf4Options{}, executor, resume);
+  };
+  return k;
+}
+
+Kind cdf5() {
+  Kind k;
+  k.name = "cdf5";
+  k.ability.formats = {FileFormat::classic, FileFormat::offset64, FileFormat::cdf5};
+  k.ability.types = all_numbers();
+  k.ability.strings = false;
+  k.ability.many_unlimited = false;
+  k.ability.storage = false;
+  k.writes_through_files = false;
+  k.exact_after_crash = false;
+  k.open = [](Files& files, const std::string& path, Executor&, bool resume) { return open_cdf5(files, path, {}, resume); };
+  return k;
+}
+
+class EverySink : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "advectio-sinks-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    path_ = directory_ + "/out.nc";
+    place(path_);
+  }
+  void TearDown() override {
+    if (std::getenv("ADVECTIO_KEEP") == nullptr) std::filesystem::remove_all(directory_);
+  }
+
+  static void place(const std::string& path) { std::ofstream(path).flush(); }
+
+  std::unique_ptr<Sink> open(bool resume = false, Files& files = system_files()) {
+    auto sink = GetParam().open(files, path_, executor_, resume);
+    EXPECT_TRUE(sink.ok()) << (sink.ok() ? "" : sink.error().message);
+    return sink.ok() ? std::move(sink).value() : nullptr;
+  }
+
+  static Result<void> put(Sink& sink, const std::vector<OwnedBlock>& blocks) {
+    for (const auto& b : blocks) ADVECTIO_TRY(sink.write(b.block));
+    return {};
+  }
+
+  /// Names in the directory besides the file itself.
+  std::vector<std::string> litter() const {
+    std::vector<std::string> names;
+    for (const auto& e : std::filesystem::directory_iterator(directory_))
+      if (e.path() != path_ && e.path().filename() != "reference.nc") names.push_back(e.path().filename());
+    return names;
+  }
+
+  struct Story {
+    Schema schema;
+    std::vector<std::vector<OwnedBlock>> frames;
+    [[nodiscard]] std::vector<OwnedBlock> blocks(std::size_t frames_seen) const {
+      std::vector<OwnedBlock> all;
+      for (std::size_t f = 0; f < frames_seen; ++f) all.insert(all.end(), frames[f].begin(), frames[f].end());
+      return all;
+    }
+  };
+  static Story story(std::uint64_t seed, std::uint64_t frames) {
+    Random random(seed);
+    Story s;
+    s.schema = testing::random_schema(random, GetParam().ability);
+    for (std::uint64_t f = 0; f < frames; ++f) s.frames.push_back(testing::random_frame(random, s.schema, f));
+    return s;
+  }
+
+  /// The file holds what netCDF makes of these blocks, and what a plain computation makes of them.
+  void expect_file(const Schema& schema, const std::vector<OwnedBlock>& blocks) {
+    const auto model = model_of(schema, blocks);
+    const auto reference = directory_ + "/reference.nc";
+    write_by_netcdf(reference, schema, blocks);
+    const auto ours = read_by_netcdf(path_), theirs = read_by_netcdf(reference);
+    ASSERT_EQ(difference(theirs, ours, model.written), "");
+    auto plain = model.contents;
+    for (std::size_t d = 0; d < plain.schema.dimensions.size(); ++d)
+      ASSERT_EQ(plain.schema.dimensions[d], ours.schema.dimensions[d]);
+    plain.schema = ours.schema;
+    ASSERT_EQ(difference(plain, ours, model.written, true), "");
+  }
+
+  Executor executor_{2};
+  std::string directory_, path_;
+};
+
+#define ASSERT_OK(expr)                                                   \
+  do {                                                                    \
+    const auto& ok_ = (expr);                                             \
+    ASSERT_TRUE(ok_.ok()) << (ok_.ok() ? "" : ok_.error().message);       \
+  } while (false)
+
+TEST_P(EverySink, MakesOfAnyDecompositionWhatNetcdfMakesOfTheSame) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto s = story(seed, 3);
+    place(path_);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s.schema));
+    for (const auto& frame : s.frames) {
+      ASSERT_OK(put(*sink, frame));
+      ASSERT_OK(sink->commit());
+    }
+    ASSERT_OK(sink->close());
+    ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
+    ASSERT_THAT(litter(), ::testing::IsEmpty());
+  }
+}
+
+TEST_P(EverySink, CanBeReadAfterEachCommitAndKeepsTheInode) {
+  for (std::uint64_t seed = 101; seed <= 115; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto s = story(seed, 3);
+    place(path_);
+    struct stat before {}, after {};
+    ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s.schema));
+    for (std::size_t f = 0; f < s.frames.size(); ++f) {
+      ASSERT_OK(put(*sink, s.frames[f]));
+      ASSERT_OK(sink->commit());
+      ASSERT_OK(sink->make_durable()());
+      ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(f + 1)));
+    }
+    ASSERT_OK(sink->close());
+    ASSERT_OK(sink->close());
+    ASSERT_EQ(::stat(path_.c_str(), &after), 0);
+    EXPECT_EQ(before.st_ino, after.st_ino);
+  }
+}
+
+TEST_P(EverySink, AbandonLeavesTheLastCommit) {
+  for (std::uint64_t seed = 201; seed <= 215; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto s = story(seed, 2);
+    place(path_);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s.schema));
+    ASSERT_OK(put(*sink, s.frames[0]));
+    ASSERT_OK(sink->commit());
+    const auto before = read_by_netcdf(path_);
+    const auto bytes = std::filesystem::file_size(path_);
+    ASSERT_OK(put(*sink, s.frames[1]));
+    sink->abandon();
+    if (GetParam().exact_after_crash) {
+      ASSERT_EQ(difference(before, read_by_netcdf(path_), model_of(s.schema, s.blocks(1)).written), "");
+      EXPECT_EQ(std::filesystem::file_size(path_), bytes);
+    }
+    EXPECT_THAT(litter(), ::testing::IsEmpty());
+
+    sink = open(true);
+    ASSERT_OK(sink->declare(s.schema));
+    ASSERT_OK(put(*sink, s.frames[1]));
+    ASSERT_OK(sink->close());
+    ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(2)));
+  }
+}
+
+TEST_P(EverySink, AbandonBeforeAnyCommitLeavesAnEmptyFile) {
+  const auto s = story(7, 1);
+  auto sink = open();
+  ASSERT_OK(sink->declare(s.schema));
+  ASSERT_OK(put(*sink, s.frames[0]));
+  sink->abandon();
+  EXPECT_EQ(std::filesystem::file_size(path_), 0U);
+}
+
+// The process is killed at every call in turn (between two calls; test_crash.cpp cuts within them).
+TEST_P(EverySink, GoesOnWhereAKilledProcessStopped) {
+  for (std::uint64_t seed = 301; seed <= 306; ++seed) {
+    const auto s = story(seed, 3);
+    const std::size_t calls = 1 + s.blocks(3).size() + 3;
+    for (std::size_t stop = 0; stop <= calls; stop += 1 + calls / 12) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", killed after call " + std::to_string(stop));
+      std::filesystem::remove(path_);
+      place(path_);
+      int pipe_ends[2];
+      ASSERT_EQ(::pipe(pipe_ends), 0);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        std::size_t left = stop;
+        const auto tick = [&] {
+          if (left-- == 0) ::kill(::getpid(), SIGKILL);
+        };
+        Executor here(0);
+        auto sink = GetParam().open(system_files(), path_, here, false);
+        tick();
+        (void)(*sink)->declare(s.schema);
+        for (const auto& frame : s.frames) {
+          for (const auto& b : frame) {
+            tick();
+            (void)(*sink)->write(b.block);
+          }
+          tick();
+          if ((*sink)->commit().ok()) (void)!::write(pipe_ends[1], "c", 1);
+        }
+        ::kill(::getpid(), SIGKILL);
+      }
+      ::close(pipe_ends[1]);
+      std::size_t committed = 0;
+      char c = 0;
+      while (::read(pipe_ends[0], &c, 1) == 1) ++committed;
+      ::close(pipe_ends[0]);
+      ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+
+      if (committed > 0 && GetParam().exact_after_crash) {
+        ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(committed)));
+      } else if (committed > 0) {
+        ASSERT_EQ(read_by_netcdf(path_).schema.dimensions, model_of(s.schema, s.blocks(committed)).contents.schema.dimensions);
+      }
+      auto sink = open(true);
+      ASSERT_OK(sink->declare(s.schema));
+      // Replay from the last commit that is known of, or from one before it: both are right.
+      for (std::size_t f = committed > 0 && stop % 2 == 0 ? committed - 1 : committed; f < s.frames.size(); ++f) {
+        ASSERT_OK(put(*sink, s.frames[f]));
+        ASSERT_OK(sink->commit());
+      }
+      ASSERT_OK(sink->close());
+      ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
+      ASSERT_THAT(litter(), ::testing::IsEmpty());
+    }
+  }
+}
+
+TEST_P(EverySink, SaysThatTheDiskIsFullAndGoesOnLater) {
+  if (!GetParam().writes_through_files) GTEST_SKIP() << GetParam().name << ": see FailsWhenTheFileMayNotGrow";
+  for (std::uint64_t seed = 401; seed <= 402; ++seed) {
+    const auto s = story(seed, 3);
+    std::uint64_t needed = 0;
+    {
+      place(path_);
+      auto sink = open();
+      ASSERT_OK(sink->declare(s.schema));
+      for (const auto& f : s.frames) {
+        ASSERT_OK(put(*sink, f));
+        ASSERT_OK(sink->commit());
+      }
+      needed = sink->counters().bytes_out;
+      ASSERT_OK(sink->close());
+    }
+    for (std::uint64_t space = 0; space < needed; space += 1 + needed / 40) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", space for " + std::to_string(space) + " of " + std::to_string(needed));
+      std::filesystem::remove(path_);
+      place(path_);
+      auto faults = std::make_shared<Faults>();
+      faults->space = space;
+      FaultyFiles files(system_files(), faults);
+      std::size_t committed = 0;
+      std::optional<Error> error;
+      {
+        auto sink = open(false, files);
+        if (auto r = sink->declare(s.schema); !r) error = r.error();
+        for (std::size_t f = 0; f < s.frames.size() && !error; ++f) {
+          if (auto r = put(*sink, s.frames[f]); !r) error = r.error();
+          if (error) break;
+          if (auto r = sink->commit(); !r)
+            error = r.error();
+          else
+            ++committed;
+        }
+        if (!error) {
+          // How much is needed varies a little with the order in which chunks are ready.
+          ASSERT_GT(space, needed * 9 / 10);
+          break;
+        }
+        EXPECT_EQ(error->code, Code::full) << error->message;
+        EXPECT_EQ(error->sys, ENOSPC) << error->message;
+        // It stays failed, and says the same.
+        const auto again = sink->commit();
+        ASSERT_FALSE(again.ok());
+        EXPECT_EQ(again.error().sys, ENOSPC);
+        sink->abandon();
+      }
+      faults->space = Faults::never;
+      auto sink = open(true, files);
+      ASSERT_OK(sink->declare(s.schema));
+      for (std::size_t f = committed; f < s.frames.size(); ++f) ASSERT_OK(put(*sink, s.frames[f]));
+      ASSERT_OK(sink->close());
+      ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
+    }
+  }
+}
+
+// As a full disk, for sinks whose library writes by itself: the system refuses to let files grow.
+TEST_P(EverySink, FailsWhenTheFileMayNotGrow) {
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  s.dimensions = {{"t", 0, true}, {"x", 100000, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float64;
+  v.dimensions = {0, 1};
+  v.contiguous = false;
+  v.chunks = {1, 100000};
+  s.variables = {v};
+  Random random(1);
+  const auto block = [&](std::uint64_t t) {
+    return OwnedBlock(0, Box{{t, 0}, {1, 100000}}, testing::random_values(random, DataType::float64, 100000));
+  };
+  auto sink = open();
+  ASSERT_OK(sink->declare(s));
+  const auto first = block(0), second = block(1);
+  ASSERT_OK(sink->write(first.block));
+  ASSERT_OK(sink->commit());
+  rlimit small = old;
+  small.rlim_cur = 1000000;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  auto result = sink->write(second.block);
+  if (result.ok()) result = sink->commit();
+  sink->abandon();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  (void)std::signal(SIGXFSZ, before);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().sys, EFBIG) << result.error().message;
+  EXPECT_EQ(read_by_netcdf(path_).values[0], first.data);
+  sink = open(true);
+  ASSERT_OK(sink->declare(s));
+  ASSERT_OK(sink->write(second.block));
+  ASSERT_OK(sink->close());
+  auto both = first.data;
+  both.insert(both.end(), second.data.begin(), second.data.end());
+  EXPECT_EQ(read_by_netcdf(path_).values[0], both);
+}
+
+Attribute text(const std::string& name, const std::string& value) {
+  Attribute a{name, DataType::text, value.size(), Bytes(value.size()), {}};
+  std::memcpy(a.values.data(), value.data(), value.size());
+  return a;
+}
+
+TEST_P(EverySink, FollowsASchemaThatGrowsAndChangesAfterData) {
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  s.dimensions = {{"time", 0, true}, {"y", 4, false}};
+  Variable a;
+  a.name = "a";
+  a.type = DataType::int32;
+  a.dimensions = {0, 1};
+  a.contiguous = false;
+  a.chunks = {1, 3};
+  a.attributes = {text("units", "K"), text("long_name", "first")};
+  if (!GetParam().ability.storage) {
+    a.contiguous = true;
+    a.chunks.clear();
+  }
+  s.variables = {a};
+  s.attributes = {text("title", "one"), text("history", "none")};
+  Random random(3);
+  std::vector<OwnedBlock> all;
+  const auto frame = [&](Sink& sink, std::uint64_t t, std::size_t variables) {
+    const auto from = all.size();
+    for (std::uint32_t i = 0; i < variables; ++i) {
+      const auto& v = s.variables[i];
+      Box box;
+      for (const auto d : v.dimensions) {
+        box.start.push_back(s.dimensions[d].unlimited ? t : 0);
+        box.count.push_back(s.dimensions[d].unlimited ? 1 : s.dimensions[d].length);
+      }
+      all.emplace_back(i, box, testing::random_values(random, v.type, box.volume()));
+    }
+    for (auto i = from; i < all.size(); ++i) EXPECT_TRUE(sink.write(all[i].block).ok());
+    EXPECT_TRUE(sink.commit().ok());
+  };
+  const auto check = [&] {
+    const auto model = model_of(s, all);
+    auto expected = model.contents;
+    const auto ours = read_by_netcdf(path_);
+    ASSERT_EQ(ours.schema.variables.size(), s.variables.size());
+    for (std::size_t i = 0; i < s.variables.size(); ++i) {
+      EXPECT_EQ(ours.schema.variables[i].name, s.variables[i].name);
+      EXPECT_EQ(ours.schema.variables[i].attributes, s.variables[i].attributes) << s.variables[i].name;
+      EXPECT_EQ(ours.schema.variables[i].dimensions, s.variables[i].dimensions);
+      EXPECT_EQ(ours.values[i], expected.values[i]) << s.variables[i].name;
+    }
+    for (std::size_t d = 0; d < s.dimensions.size(); ++d) EXPECT_EQ(ours.schema.dimensions[d].name, s.dimensions[d].name);
+    EXPECT_EQ(ours.schema.attributes, s.attributes);
+  };
+  auto sink = open();
+  ASSERT_OK(sink->declare(s));
+  frame(*sink, 0, 1);
+  check();
+
+  // A variable of a new dimension; one whose name is that of an old dimension, and so its coordinate; attributes.
+  s.dimensions.push_back({"x", 3, false});
+  Variable b = a;
+  b.name = "b";
+  b.type = DataType::float64;
+  b.dimensions = {0, 1, 2};
+  if (!b.chunks.empty()) b.chunks = {1, 2, 2};
+  b.attributes = {};
+  Variable time;
+  time.name = "time";
+  time.type = DataType::float64;
+  time.dimensions = {0};
+  if (GetParam().ability.storage) {
+    time.contiguous = false;
+    time.chunks = {8};
+  }
+  time.attributes = {text("units", "hours")};
+  s.variables.push_back(b);
+  s.variables.push_back(time);
+  s.attributes[0] = text("title", "two, and longer");
+  s.variables[0].attributes[0] = text("units", "C");
+  ASSERT_OK(sink->declare(s));
+  frame(*sink, 1, 3);
+  {
+    SCOPED_TRACE("grown");
+    check();
+  }
+
+  // Renamed: a variable; a dimension away from its coordinate variable; attributes gone.
+  s.variables[0].name = "alpha";
+  s.dimensions[0].name = "t";
+  s.attributes.erase(s.attributes.begin());
+  s.variables[0].attributes.pop_back();
+  ASSERT_OK(sink->declare(s));
+  frame(*sink, 2, 3);
+  {
+    SCOPED_TRACE("renamed");
+    check();
+  }
+  // Names exchanged, and a dimension that gets a coordinate variable by it.
+  s.variables[0].name = "b";
+  s.variables[1].name = "alpha";
+  s.dimensions[1].name = "z";
+  s.variables[2].name = "t";
+  ASSERT_OK(sink->declare(s));
+  ASSERT_OK(sink->commit());
+  {
+    SCOPED_TRACE("exchanged");
+    check();
+  }
+  ASSERT_OK(sink->close());
+  sink = open(true);
+  ASSERT_OK(sink->declare(s));
+  frame(*sink, 3, 3);
+  ASSERT_OK(sink->close());
+  {
+    SCOPED_TRACE("resumed");
+    check();
+  }
+
+  // netCDF can go on with the file: what was defined has the same numbers.
+  {
+    const std::lock_guard lock(library_mutex());
+    int nc = 0, id = 0, dim = 0;
+    ASSERT_EQ(nc_open(path_.c_str(), NC_WRITE, &nc), NC_NOERR);
+    ASSERT_EQ(nc_redef(nc), NC_NOERR);
+    ASSERT_EQ(nc_def_dim(nc, "more", 2, &dim), NC_NOERR);
+    ASSERT_EQ(dim, 3);
+    ASSERT_EQ(nc_def_var(nc, "late", NC_INT, 1, &dim, &id), NC_NOERR);
+    ASSERT_EQ(id, 3);
+    ASSERT_EQ(nc_enddef(nc), NC_NOERR);
+    const std::array<int, 2> values = {5, 6};
+    ASSERT_EQ(nc_put_var_int(nc, id, values.data()), NC_NOERR);
+    const std::array<std::size_t, 2> start = {4, 0}, count = {1, 4};
+    const std::array<int, 4> row = {1, 2, 3, 4};
+    ASSERT_EQ(nc_put_vara_int(nc, 0, start.data(), count.data(), row.data()), NC_NOERR);
+    ASSERT_EQ(nc_close(nc), NC_NOERR);
+  }
+  const auto after = read_by_netcdf(path_);
+  EXPECT_EQ(after.schema.dimensions[0].length, 5U);
+  EXPECT_EQ(after.schema.variables.size(), 4U);
+}
+
+TEST_P(EverySink, RefusesWhatCannotBeRight) {
+  const auto s = [] {
+    Schema out;
+    out.format = GetParam().ability.formats[0];
+    out.dimensions = {{"x", 4, false}};
+    Variable v;
+    v.name = "a";
+    v.type = DataType::int32;
+    v.dimensions = {0};
+    out.variables = {v};
+    return out;
+  }();
+  const auto fails = [&](const OwnedBlock& b) {
+    place(path_);
+    auto sink = open();
+    EXPECT_TRUE(sink->declare(s).ok());
+    return !sink->write(b.block).ok();
+  };
+  EXPECT_FALSE(fails(OwnedBlock(0, Box{{0}, {4}}, Bytes(16))));
+  EXPECT_TRUE(fails(OwnedBlock(1, Box{{0}, {4}}, Bytes(16))));
+  EXPECT_TRUE(fails(OwnedBlock(0, Box{{1}, {4}}, Bytes(16))));
+  EXPECT_TRUE(fails(OwnedBlock(0, Box{{0}, {4}}, Bytes(12))));
+  EXPECT_TRUE(fails(OwnedBlock(0, Box{{0, 0}, {2, 2}}, Bytes(16))));
+  EXPECT_TRUE(fails(OwnedBlock(0, Box{{UINT64_MAX}, {2}}, Bytes(8))));
+}
+
+TEST_P(EverySink, HoldsADatasetWithoutDimensionsOrVariables) {
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  auto sink = open();
+  ASSERT_OK(sink->declare(s));
+  ASSERT_OK(sink->close());
+  const auto c = read_by_netcdf(path_);
+  EXPECT_EQ(c.schema.format, s.format);
+  EXPECT_TRUE(c.schema.variables.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Sinks, EverySink, ::testing::Values(netcdf4(), cdf5()),
+                         [](const auto& kind) { return kind.param.name; });
+
+}  // namespace
+}  // namespace advectio

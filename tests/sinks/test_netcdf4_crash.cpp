@@ -1,0 +1,316 @@
+// The file's state when the process is killed within any single operation on the file system, and the parts that see to it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "sinks/netcdf4/crash_safe_file.h"
+#include "sinks/netcdf4/netcdf4_sink.h"
+#include "sinks/netcdf_reference.h"
+#include "sinks/random_dataset.h"
+
+namespace advectio {
+namespace {
+
+using testing::Contents;
+using testing::difference;
+using testing::model_of;
+using testing::OwnedBlock;
+using testing::Random;
+using testing::read_by_netcdf;
+
+/// A system that lives for `left` more changes and does half of the one after (of a write; any other it does not begin).
+struct Life {
+  std::uint64_t left = UINT64_MAX;
+  std::uint64_t changes = 0;
+  bool over = false;
+  [[nodiscard]] bool change() {
+    ++changes;
+    if (over) return false;
+    if (left == 0) {
+      over = true;
+      return false;
+    }
+    --left;
+    return true;
+  }
+};
+Error dead() { return Error{Code::io, "the process is dead", EIO}; }
+
+class MortalFile final : public File {
+ public:
+  MortalFile(std::unique_ptr<File> real, std::shared_ptr<Life> life) : real_(std::move(real)), life_(std::move(life)) {}
+  Result<void> write(std::uint64_t offset, std::span<const std::byte> data) override {
+    const bool was_over = life_->over;
+    if (life_->change()) return real_->write(offset, data);
+    if (!was_over) (void)real_->write(offset, data.first(data.size() / 2));
+    return dead();
+  }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> data) override { return real_->read(offset, data); }
+  Result<std::uint64_t> size() override { return real_->size(); }
+  Result<void> resize(std::uint64_t bytes) override { return life_->change() ? real_->resize(bytes) : Result<void>(dead()); }
+  Result<void> reserve(std::uint64_t bytes) override { return real_->reserve(bytes); }
+  Result<void> sync() override { return {}; }
+  [[nodiscard]] int descriptor() const noexcept override { return real_->descriptor(); }
+  [[nodiscard]] const std::string& path() const noexcept override { return real_->path(); }
+
+ private:
+  std::unique_ptr<File> real_;
+  std::shared_ptr<Life> life_;
+};
+
+class MortalFiles final : public Files {
+ public:
+  explicit MortalFiles(std::shared_ptr<Life> life) : life_(std::move(life)) {}
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode, unsigned permissions) override {
+    if (mode != OpenMode::read && mode != OpenMode::read_write && !life_->change()) return dead();
+    auto file = real_.open(path, mode, permissions);
+    if (!file) return file;
+    return std::unique_ptr<File>(std::make_unique<MortalFile>(std::move(file).value(), life_));
+  }
+  Result<Mapping> map(File& file, std::size_t bytes, bool writable) override { return real_.map(file, bytes, writable); }
+  Result<void> make_directory(const std::string& path, unsigned p) override { return real_.make_directory(path, p); }
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    return life_->change() ? real_.rename(from, to) : Result<void>(dead());
+  }
+  Result<void> link(const std::string& from, const std::string& to) override { return real_.link(from, to); }
+  Result<void> remove(const std::string& path) override {
+    return life_->change() ? real_.remove(path) : Result<void>(dead());
+  }
+  bool exists(const std::string& path) override { return real_.exists(path); }
+  Result<std::vector<std::string>> list(const std::string& directory) override { return real_.list(directory); }
+  Result<std::uint64_t> free_bytes(const std::string& path) override { return real_.free_bytes(path); }
+
+ private:
+  Files& real_ = system_files();
+  std::shared_ptr<Life> life_;
+};
+
+class Netcdf4Crash : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "advectio-crash-XXXXXX").string();
+    directory_ = ::mkdtemp(pattern.data());
+    path_ = directory_ + "/out.nc";
+    redo_ = default_redo_path(path_);
+    anew();
+  }
+  void TearDown() override {
+    if (std::getenv("ADVECTIO_KEEP") == nullptr) std::filesystem::remove_all(directory_);
+  }
+  void anew() const {
+    std::filesystem::remove(path_);
+    std::filesystem::remove(redo_);
+    std::ofstream(path_).flush();
+  }
+
+  std::string directory_, path_, redo_;
+  Executor executor_{0};
+};
+
+#define ASSERT_OK(expr)                                             \
+  do {                                                              \
+    const auto& ok_ = (expr);                                       \
+    ASSERT_TRUE(ok_.ok()) << (ok_.ok() ? "" : ok_.error().message); \
+  } while (false)
+
+TEST_F(Netcdf4Crash, LeavesACommitWhereverItCuts) {
+  testing::Ability can;
+  can.formats = {FileFormat::netcdf4};
+  can.types = {DataType::int16, DataType::float32, DataType::float64, DataType::text};
+  can.pipelines = {{}, {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}}};
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    Random random(seed);
+    const auto schema = testing::random_schema(random, can);
+    std::vector<std::vector<OwnedBlock>> frames;
+    for (std::uint64_t f = 0; f < 3; ++f) frames.push_back(testing::random_frame(random, schema, f));
+    std::vector<OwnedBlock> all;
+    std::vector<std::vector<std::vector<bool>>> written;
+    for (const auto& f : frames) {
+      all.insert(all.end(), f.begin(), f.end());
+      written.push_back(model_of(schema, all).written);
+    }
+    // Frame by frame, noting what a reader sees after each commit; returns the number of commits that returned ok.
+    const auto run = [&](Files& files, std::vector<Contents>* seen) {
+      auto sink = open_netcdf4(files, path_, {}, executor_, false);
+      std::size_t done = 0;
+      if (!sink) return done;
+      if (!(*sink)->declare(schema)) return done;
+      for (const auto& frame : frames) {
+        for (const auto& b : frame)
+          if (!(*sink)->write(b.block)) return done;
+        if (!(*sink)->commit()) return done;
+        if (seen != nullptr) seen->push_back(read_by_netcdf(path_));
+        // Its later commits have to be careful of this one.
+        if (!(*sink)->make_durable()()) return done;
+        ++done;
+      }
+      (void)(*sink)->close();
+      return done;
+    };
+    auto life = std::make_shared<Life>();
+    MortalFiles counted(life);
+    std::vector<Contents> seen;
+    anew();
+    ASSERT_EQ(run(counted, &seen), 3U);
+    const auto changes = life->changes;
+
+    std::size_t applied = 0;
+    for (std::uint64_t cut = 0; cut < changes; cut += 1 + changes / 150) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", cut at change " + std::to_string(cut) + " of " + std::to_string(changes));
+      anew();
+      auto mortal = std::make_shared<Life>();
+      mortal->left = cut;
+      MortalFiles files(mortal);
+      const auto done = run(files, nullptr);
+
+      const bool redo = std::filesystem::exists(redo_);
+      if (!redo && done > 0) {
+        const auto now = read_by_netcdf(path_);
+        ASSERT_TRUE(difference(seen[done - 1], now, written[done - 1]).empty() ||
+                    (done < 3 && difference(seen[done], now, written[done]).empty()));
+      }
+      if (done == 0 && !redo && std::filesystem::file_size(path_) > 0) {
+        // What was never committed is no file to anybody; or the first commit was complete but for its return.
+        std::array<char, 8> begin{};
+        std::ifstream(path_).read(begin.data(), begin.size());
+        if (begin != std::array<char, 8>{}) {
+          ASSERT_EQ(difference(seen[0], read_by_netcdf(path_), written[0]), "");
+        }
+      }
+
+      {
+        auto sink = open_netcdf4(system_files(), path_, {}, executor_, true);
+        ASSERT_OK(sink);
+        (*sink)->abandon();
+      }
+      ASSERT_FALSE(std::filesystem::exists(redo_));
+      std::size_t state = done;
+      if (std::filesystem::file_size(path_) > 0) {
+        const auto now = read_by_netcdf(path_);
+        const bool last = done > 0 && difference(seen[done - 1], now, written[done - 1]).empty();
+        const bool next = done < 3 && difference(seen[done], now, written[done]).empty();
+        ASSERT_TRUE(last || next);
+        if (next && !last) {
+          state = done + 1;
+          ++applied;
+        }
+      } else {
+        ASSERT_EQ(done, 0U);
+      }
+      (void)state;
+
+      auto sink = open_netcdf4(system_files(), path_, {}, executor_, true);
+      ASSERT_OK(sink);
+      ASSERT_OK((*sink)->declare(schema));
+      for (auto f = done; f < frames.size(); ++f) {
+        for (const auto& b : frames[f]) ASSERT_OK((*sink)->write(b.block));
+        ASSERT_OK((*sink)->commit());
+      }
+      ASSERT_OK((*sink)->close());
+      ASSERT_EQ(difference(seen[2], read_by_netcdf(path_), written[2]), "");
+    }
+    // The cuts have also met commits that were complete in the redo file only.
+    EXPECT_GT(applied, 0U);
+  }
+}
+
+Bytes random_bytes(Random& random, std::size_t n) {
+  Bytes out(n);
+  for (auto& b : out) b = static_cast<std::byte>(random());
+  return out;
+}
+
+// Against a plain array of bytes, with more pages changed than are kept in memory.
+TEST_F(Netcdf4Crash, FileReadsBackWhatWasWrittenAndCommitsIt) {
+  Random random(11);
+  auto opened = CrashSafeFile::open(system_files(), path_, redo_, false);
+  ASSERT_OK(opened);
+  auto& file = **opened;
+  Bytes model(24 << 20);
+  ASSERT_FALSE(file.has_commit());
+  const auto write = [&](std::uint64_t at, std::size_t n) {
+    const auto data = random_bytes(random, n);
+    file.write(at, data, CrashSafeFile::Kind::raw);
+    std::copy(data.begin(), data.end(), model.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  const auto expect_equal = [&](std::uint64_t at, std::size_t n) {
+    Bytes got(n);
+    ASSERT_OK(file.read(at, got));
+    ASSERT_TRUE(std::equal(got.begin(), got.end(), model.begin() + static_cast<std::ptrdiff_t>(at))) << at << " " << n;
+  };
+  for (int i = 0; i < 200; ++i) write(random() % (2 << 20), 1 + random() % 9000);
+  for (int i = 0; i < 50; ++i) expect_equal(random() % (2 << 20), 1 + random() % 20000);
+  write(0, 8);
+  EXPECT_EQ(read_whole(system_files(), path_)->at(0), std::byte{0});
+  ASSERT_OK(file.commit(20 << 20));
+  ASSERT_TRUE(file.has_commit());
+  for (int round = 0; round < 2; ++round) {
+    const auto before = *read_whole(system_files(), path_);
+    for (int i = 0; i < 6000; ++i) write(random() % (20 << 20), 1 + random() % 6000);
+    for (int i = 0; i < 200; ++i) expect_equal(random() % (20 << 20), 1 + random() % 20000);
+    // Nothing of it is in the committed part yet.
+    const auto still = *read_whole(system_files(), path_);
+    ASSERT_TRUE(std::equal(before.begin(), before.end(), still.begin()));
+    ASSERT_OK(file.commit((20 << 20) + round * 1000));
+    const auto now = *read_whole(system_files(), path_);
+    ASSERT_EQ(now.size(), (20U << 20) + static_cast<unsigned>(round) * 1000);
+    ASSERT_TRUE(std::equal(now.begin(), now.end(), model.begin()));
+    ASSERT_FALSE(std::filesystem::exists(redo_));
+  }
+  // Abandoned: as after the last commit.
+  const auto before = *read_whole(system_files(), path_);
+  for (int i = 0; i < 6000; ++i) write(random() % (22 << 20), 1 + random() % 6000);
+  file.abandon();
+  EXPECT_EQ(*read_whole(system_files(), path_), before);
+  EXPECT_FALSE(std::filesystem::exists(redo_));
+}
+
+TEST_F(Netcdf4Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
+  Random random(12);
+  Bytes redo, before, after;
+  {
+    auto life = std::make_shared<Life>();
+    MortalFiles files(life);
+    auto file = std::move(CrashSafeFile::open(files, path_, redo_, false)).value();
+    file->write(0, random_bytes(random, 20000), CrashSafeFile::Kind::raw);
+    ASSERT_OK(file->commit(20000));
+    before = *read_whole(system_files(), path_);
+    const auto change = random_bytes(random, 3000);
+    file->write(9000, change, CrashSafeFile::Kind::raw);
+    after = before;
+    std::copy(change.begin(), change.end(), after.begin() + 9000);
+    // Open the redo file, page, table, trailer; not a byte of the file itself.
+    life->left = 4;
+    ASSERT_FALSE(file->commit(20000).ok());
+    EXPECT_EQ(file->error()->sys, EIO);
+    redo = *read_whole(system_files(), redo_);
+    before = *read_whole(system_files(), path_);
+  }
+  const auto recovered = [&](const Bytes& with) {
+    std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(before.data()), static_cast<std::streamsize>(before.size()));
+    std::ofstream(redo_, std::ios::binary).write(reinterpret_cast<const char*>(with.data()), static_cast<std::streamsize>(with.size()));
+    EXPECT_TRUE(CrashSafeFile::open(system_files(), path_, redo_, true).ok());
+    EXPECT_FALSE(std::filesystem::exists(redo_));
+    return *read_whole(system_files(), path_);
+  };
+  ASSERT_EQ(recovered(redo), after);
+  for (std::size_t n = 0; n < redo.size(); n += 1 + redo.size() / 100)
+    ASSERT_EQ(recovered(Bytes(redo.begin(), redo.begin() + static_cast<std::ptrdiff_t>(n))), before) << "cut to " << n;
+  for (std::size_t i = 0; i < redo.size(); i += 1 + redo.size() / 200) {
+    auto changed = redo;
+    changed[i] ^= std::byte{1};
+    ASSERT_EQ(recovered(changed), before) << "bit at " << i;
+  }
+  for (std::size_t i = redo.size() - 40; i < redo.size(); ++i) {
+    auto changed = redo;
+    changed[i] ^= std::byte{0x80};
+    ASSERT_EQ(recovered(changed), before) << "bit at " << i;
+  }
+}
+
+}  // namespace
+}  // namespace advectio

@@ -1,0 +1,83 @@
+# What one does with this repository. `make` alone tells.
+
+PYTHON ?= python3
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+VENV := .venv
+BUILD := build/release
+REPORTS := build/reports
+
+CXX_FILES = $(shell find src tests examples include -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo lint format bench soak install clean
+
+help:
+	@echo 'make build      build everything; .venv/bin/advectio is then ready'
+	@echo 'make test       all tests'
+	@echo 'make demo       real model output written plainly and with Advectio, side by side'
+	@echo 'make bench      measure'
+	@echo 'make soak       a long run with faults'
+	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
+	@echo 'make install    into PREFIX=$(PREFIX)'
+	@echo 'make clean      remove what was built'
+	@echo 'Missing system packages are installed first where that is possible (Debian).'
+
+setup:
+	@scripts/setup.sh
+
+$(BUILD)/build.ninja: | setup
+	cmake --preset release
+
+# pip reads pyproject.toml only; the programs come from the CMake build, where the package finds them by itself.
+$(VENV)/ready: pyproject.toml | setup
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.11'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	    -C editable.mode=inplace -C wheel.cmake=false -e '.[dev]'
+	@touch $@
+
+build: setup $(BUILD)/build.ninja $(VENV)/ready
+	cmake --build --preset release -j $(JOBS)
+
+test: build
+	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
+	-ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
+	-$(VENV)/bin/python -m pytest --junitxml $(REPORTS)/pytest.xml
+	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
+
+demo: build
+	$(VENV)/bin/python examples/demo/demo.py
+
+bench: build
+	$(VENV)/bin/python bench/bench.py
+
+soak: build
+	$(VENV)/bin/python bench/soak.py
+
+lint: build
+	@scripts/setup.sh lint
+	clang-format --dry-run -Werror $(CXX_FILES)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m pytest -q tests/includes
+	scripts/tidy.sh $(BUILD)
+
+format:
+	@scripts/setup.sh lint
+	clang-format -i $(CXX_FILES)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# The command line gets an environment of its own, so that it meets nobody's Python packages.
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+	$(PYTHON) -m venv $(PREFIX)/libexec/advectio
+	$(PREFIX)/libexec/advectio/bin/python -m pip install --quiet --disable-pip-version-check -C wheel.cmake=false --force-reinstall .
+	ln -sfn ../../../bin/advectiod $(PREFIX)/libexec/advectio/bin/advectiod
+	ln -sfn ../../../lib/libadvectio_netcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_netcdf.so
+	ln -sfn ../libexec/advectio/bin/advectio $(PREFIX)/bin/advectio
+
+clean:
+	rm -rf build $(VENV) demo-output bench-output dist

@@ -1,0 +1,268 @@
+"""The command line. Each command is a few lines here; the work is in the modules it calls."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import advectio
+from advectio import checking, installation, places, quantities, summary, watching
+from advectio import run as running
+from advectio.errors import AlreadySaid, UserError
+from advectio.protocol import Status
+from advectio.server import read_config, say
+
+app = typer.Typer(
+    name="advectio",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Carries the output of weather, climate and ocean models out of the model: the model goes on computing while "
+    "ordinary netCDF files are written beside it. No change to the model is needed.",
+    epilog="Begin with:  [bold]advectio run -- mpirun -n 4 ./wrf.exe[/]",
+)
+config_app = typer.Typer(no_args_is_help=True, help="Show the configuration in force, or an example of one.")
+app.add_typer(config_app, name="config")
+
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="The config (default: $ADVECTIO_CONFIG, else ./advectio.yaml where there is one).",
+    ),
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+
+
+def _examples(*lines: tuple[str, str]) -> str:
+    """For the end of a help page. One paragraph each: help texts are re-flowed within a paragraph."""
+    return "\n\n".join(["[bold]Examples[/]", *(f"[cyan]{command}[/]  {what}" for command, what in lines)])
+
+
+def _parsed(parse: Callable[[str], Any], option: str, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}") from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"advectio {advectio.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=_examples(
+        ("advectio run -- mpirun -n 4 ./wrf.exe", "a model"),
+        ("advectio run --json summary.json -- ./run_wps.sh", "a script; the summary to a file"),
+        ("advectio run -c fast.yaml -- ncks -O in.nc out.nc", "any netCDF program"),
+    ),
+)
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="What to run, as on the shell.", show_default=False)
+    ],
+    config: ConfigOption = None,
+    run_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Run directory (default: a new one below stage.directory).")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the summary there as JSON (-: to stdout, at the end).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary; only what goes wrong.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is started, and list every dataset.")] = False,
+) -> None:
+    """Run a command with its netCDF output carried by Advectio.
+
+    A server is started on this node, the command runs with the library preloaded, and when it has ended the rest of its
+    output is written and a summary is printed on stderr. stdout is the command's alone.
+
+    Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
+    finished; 2 when the config or the stage is not right; 127 when there is no such command.
+    """
+    raise typer.Exit(running.run(running.Options(command, config, run_dir, json_file, quiet, verbose)))
+
+
+@app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False},
+    epilog=_examples(("mpirun -n 64 advectio exec ./wrf.exe", ""), ("srun advectio exec ./wrf.exe", "")),
+)
+def exec_(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The model.", show_default=False)],
+    config: ConfigOption = None,
+) -> None:
+    """Become one rank of a parallel job (behind mpirun or srun).
+
+    The ranks of a job share one server per node: the first rank starts it, and it ends when the last rank has gone and all
+    is written. advectio-summary.json is then in the directory where the job was started.
+    """
+    from advectio import rank
+
+    rank.become(command, config)
+
+
+@app.command(epilog=_examples(("advectio status --watch", "live, all runs of yours on this node")))
+def status(
+    run_dir: Annotated[str | None, typer.Argument(metavar="[RUN_DIR]", help="One run (default: all of yours here).")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing until Ctrl-C.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show runs that are under way on this node: datasets, frames, backlog, rates."""
+    raise typer.Exit(watching.show(run_dir or os.environ.get("ADVECTIO_RUN"), watch, as_json))
+
+
+@app.command(
+    epilog=_examples(
+        ("advectio check", "config, stage, limits and this directory"),
+        ("advectio check --frame-bytes 1.2GiB --frame-interval 5min --ranks 64 --output /scratch/run", "a certain run"),
+    )
+)
+def check(
+    config: ConfigOption = None,
+    frame_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Bytes of one output time on this node.")] = None,
+    frame_interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Wall-clock time between two of them; the disk is measured then.")
+    ] = None,
+    output: Annotated[str | None, typer.Option(metavar="DIR", help="Where the files go (default: here).")] = None,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks on this node that write files.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find out before the job what would fail in it: config, stage, limits, output directory, frame size.
+
+    Exit code 1 when something would fail; warnings leave it 0.
+    """
+    question = checking.Question(
+        config,
+        output,
+        _parsed(quantities.parse_size, "--frame-bytes", frame_bytes),
+        _parsed(quantities.parse_duration, "--frame-interval", frame_interval),
+        ranks,
+    )
+    raise typer.Exit(checking.show(checking.Check(question).run(), as_json))
+
+
+@config_app.command("explain", epilog=_examples(("advectio config explain -c advectio.yaml", "")))
+def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+    """Every key with its value, where it is set, and what it means."""
+    parsed = read_config(installation.find().server, places.config_file(config))
+    if as_json:
+        print(json.dumps(parsed, indent=2))
+        return
+    out = Console(highlight=False)
+    if not sys.stdout.isatty():
+        out = Console(highlight=False, width=160)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("key", "value", "from", "what"):
+        table.add_column(heading, no_wrap=heading != "what")
+    for entry in parsed["values"]:
+        _explain_row(table, entry["key"], entry)
+    for number, rule in enumerate(parsed["datasets"]):
+        table.add_section()
+        table.add_row(f"datasets[{number}].match", rule["match"], rule["origin"], "")
+        for entry in rule["values"]:
+            _explain_row(table, f"datasets[{number}].{entry['key']}", entry)
+    out.print(table)
+
+
+def _explain_row(table: Table, key: str, entry: dict[str, str]) -> None:
+    table.add_row(key, entry["value"], entry["origin"], entry["doc"], style="dim" if entry["origin"] == "default" else None)
+
+
+@config_app.command("example", epilog=_examples(("advectio config example > advectio.yaml", "a file to begin from")))
+def config_example() -> None:
+    """Print a commented advectio.yaml with every key at its default."""
+    done = subprocess.run([installation.find().server, "config", "--example"], check=False)
+    raise typer.Exit(done.returncode)
+
+
+@app.command(epilog=_examples(("advectio recover /dev/shm/advectio-1000/20260101-120000-4711", "")))
+def recover(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A run directory that was left behind.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Finish the files of a run whose server has gone: after a crash, a full disk, a lost node that is back.
+
+    Everything that was synced is written from what is staged in the run directory; it is removed when all is done.
+    Exit code 1 when something could not be finished (it is said what; the directory stays).
+    """
+    if not os.path.isdir(directory):
+        raise UserError(f"{directory} is not a directory")
+    command = [installation.find().server, "recover", directory]
+    kept = os.path.join(directory, places.CONFIG_FILE)
+    if os.path.isfile(kept):
+        command += ["--config", kept]
+    if dry_run:
+        command += ["--dry-run"] + (["--json"] if as_json else [])
+        raise typer.Exit(subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode)
+    command += ["--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        result: Status = json.loads(done.stdout)
+    except ValueError:
+        if done.returncode == 0:
+            say("error", f"the answer of {command[0]} is not understood")
+        raise AlreadySaid(done.returncode or 1) from None
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        summary.show(result, everything=True)
+    raise typer.Exit(done.returncode)
+
+
+@app.command(epilog=_examples(('eval "$(advectio env --run-dir DIR)"', "in a script whose launcher drops the environment")))
+def env(
+    run_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Also name a run that is under way.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the lines that a batch script needs to preload the library by itself.
+
+    Without a run (ADVECTIO_RUN) the library passes every call on to netCDF, and says so once.
+    """
+    variables = {"LD_PRELOAD": installation.preload(installation.find().library, os.environ.get("LD_PRELOAD"))}
+    run_directory = os.path.abspath(run_dir) if run_dir else os.environ.get("ADVECTIO_RUN")
+    if run_directory:
+        variables["ADVECTIO_RUN"] = run_directory
+    if as_json:
+        print(json.dumps(variables, indent=2))
+        return
+    for name, value in variables.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+def main() -> None:
+    try:
+        app()
+    except AlreadySaid as error:
+        sys.exit(error.exit_code)
+    except UserError as error:
+        say("error", str(error))
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our stdout has seen enough (`| head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)

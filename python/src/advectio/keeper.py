@@ -1,0 +1,179 @@
+"""Keeps the server of a job whose ranks were started by ``advectio exec``, for as long as there are ranks.
+
+Started by the first rank, as ``python -m advectio.keeper REQUEST``. Prints the run directory on stdout when the server
+answers. Ranks hold a connection to the socket ``keeper`` in the run directory; when none has been held for a while, and no
+process writes any more, the job's lock file is removed (under its lock, so that no rank can join in between), the server
+drains, and the summary is written.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from advectio import places
+from advectio.errors import AlreadySaid, UserError
+from advectio.protocol import NoServer, Status, incomplete, status_of
+from advectio.quantities import size_text
+from advectio.rank import lock_path, locked
+from advectio.server import Server, read_config, say, settings
+
+# From the last rank's end to the drain: between the programs of a job script that are ranks of the same launch.
+IDLE_S = float(os.environ.get("ADVECTIO_KEEPER_IDLE_S", "3"))
+# Until the first rank must have come.
+GRACE_S = 60.0
+
+
+class Keeper:
+    def __init__(self, request: dict[str, str | None]) -> None:
+        self._job = str(request["job"])
+        self._directory = str(request["directory"])
+        executable = str(request["server"])
+        wanted = settings(read_config(executable, request["config"]), self._directory)
+        self._run = places.make_run_directory(wanted.stage_directory, f"{self._job}-{os.getpid()}")
+        self._server = Server(executable, self._run, request["config"], self._directory, wanted.restarts_max)
+        self._ranks: list[socket.socket] = []
+        self._ending = False
+
+    def keep(self) -> int:
+        signal.signal(signal.SIGTERM, self._end)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._listener = self._listen()
+        try:
+            self._server.start()
+        except UserError:
+            for name in ("keeper", places.CONFIG_FILE, "advectiod.log"):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._run, name))
+            places.remove(self._run)
+            raise
+        print(self._run, flush=True)
+        # The first rank waits for the end of our stdout.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+        self._until_idle()
+        final = self._server.drain(lambda _: True)
+        return self._report(final)
+
+    def _end(self, *_: object) -> None:
+        self._ending = True
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Relative to a descriptor: the path may be longer than a socket's may be.
+        fd = os.open(self._run, os.O_PATH | os.O_DIRECTORY)
+        listener.bind(f"/proc/self/fd/{fd}/keeper")
+        os.close(fd)
+        listener.listen(4096)
+        listener.setblocking(False)
+        return listener
+
+    def _until_idle(self) -> None:
+        last_busy = time.monotonic()
+        idle = GRACE_S
+        while True:
+            self._server.watch()
+            select.select([self._listener, *self._ranks] if len(self._ranks) < 900 else [self._listener], [], [], 0.25)
+            if self._welcome() or self._look_at_ranks():
+                idle = IDLE_S
+                last_busy = time.monotonic()
+            if not self._ending and time.monotonic() - last_busy < idle:
+                continue
+            if not self._ending and self._writers():
+                last_busy = time.monotonic()
+                continue
+            with contextlib.suppress(FileNotFoundError), locked(lock_path(self._job)):
+                # Nobody can join while we hold the lock; who has joined before is in the listener's queue.
+                if self._welcome() and not self._ending:
+                    last_busy = time.monotonic()
+                    continue
+                os.unlink(lock_path(self._job))
+            self._listener.close()
+            return
+
+    def _welcome(self) -> bool:
+        came = False
+        while True:
+            try:
+                rank, _ = self._listener.accept()
+            except OSError:
+                return came
+            rank.setblocking(False)
+            self._ranks.append(rank)
+            came = True
+
+    def _look_at_ranks(self) -> bool:
+        """Forget the ranks that have gone; are there others?"""
+        there = []
+        for rank in self._ranks:
+            try:
+                gone = rank.recv(16) == b""
+            except BlockingIOError:
+                gone = False
+            except OSError:
+                gone = True
+            if gone:
+                rank.close()
+            else:
+                there.append(rank)
+        self._ranks = there
+        return bool(there)
+
+    def _writers(self) -> bool:
+        """Is there a process that writes, although no rank is there? One that a rank has started and left behind."""
+        try:
+            return any(w["alive"] for w in status_of(self._run)["writers"])
+        except NoServer:
+            return False
+
+    def _report(self, final: Status | None) -> int:
+        if final is None:
+            return 3
+        code = self._server.wait(30.0)
+        final["server"]["restarts"] = self._server.restarts
+        several = any(int(os.environ.get(n, "1") or 1) > 1 for n in ("SLURM_NNODES", "OMPI_MCA_orte_num_nodes"))
+        name = f"advectio-summary.{socket.gethostname()}.json" if several else "advectio-summary.json"
+        path = os.path.join(self._directory, name)
+        try:
+            with open(path, "w", encoding="utf-8") as out:
+                json.dump(final, out, indent=2)
+                out.write("\n")
+        except OSError as error:
+            say("warning", f"{path}: {error.strerror}")
+        failed = incomplete(final)
+        if failed or code:
+            first = f" ({failed[0]['path']}: {failed[0]['error']})" if failed else ""
+            say(
+                "error",
+                f"{len(failed)} of {len(final['datasets'])} datasets could not be finished{first}; what is staged is in "
+                f"{self._run}, and `advectio recover {self._run}` finishes it once the cause is gone",
+            )
+            return 3
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._run, "keeper"))
+        places.remove(self._run)
+        put = sum(d["bytes_put"] for d in final["datasets"])
+        written = sum(d["bytes_written"] for d in final["datasets"])
+        say("", f"{len(final['datasets'])} datasets complete, {size_text(put)} put, {size_text(written)} written; see {name}")
+        return 0
+
+
+def main() -> int:
+    try:
+        return Keeper(json.loads(sys.argv[1])).keep()
+    except AlreadySaid as error:
+        return error.exit_code
+    except UserError as error:
+        say("error", str(error))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

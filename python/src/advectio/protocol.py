@@ -1,0 +1,162 @@
+"""Talking to a server: one JSON object a line over the unix socket in the run directory. Light: no third-party imports."""
+
+import json
+import os
+import socket
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class Spread(TypedDict):
+    """Over frames. None in place of it: there is no frame yet."""
+
+    median: float | None
+    max: float | None
+
+
+class ServerStatus(TypedDict):
+    threads: int
+    memory_bytes: int
+    memory_peak_bytes: int
+    encode_cpu_s: float
+    restarts: int
+
+
+class StageStatus(TypedDict):
+    directory: str
+    bytes_max: int
+    bytes_allocated: int
+    bytes_allocated_peak: int
+    backlog_bytes: int
+    backlog_peak_bytes: int
+    waits: int
+    wait_s: float
+
+
+class WriterStatus(TypedDict):
+    rank: int
+    pid: int
+    host: str
+    alive: bool
+    command: str
+
+
+class DatasetStatus(TypedDict):
+    path: str
+    format: str
+    state: str
+    writer: str
+    frames_synced: int
+    frames_visible: int
+    frames_durable: int
+    bytes_put: int
+    bytes_written: int
+    ratio: float | None
+    stall_s: Spread | None
+    to_visible_s: Spread | None
+    to_durable_s: Spread | None
+    drain_bytes_per_s: float | None
+    error: str | None
+
+
+class Status(TypedDict):
+    version: str
+    run_dir: str
+    pid: int
+    uptime_s: float
+    final: bool
+    server: ServerStatus
+    stage: StageStatus
+    writers: list[WriterStatus]
+    datasets: list[DatasetStatus]
+    errors: list[str]
+    # Added by the command line, about the whole run.
+    command: NotRequired[list[str]]
+    exit_code: NotRequired[int | None]
+    run_s: NotRequired[float]
+    drain_wait_s: NotRequired[float]
+
+
+class NoServer(Exception):
+    """Nobody answers in the run directory."""
+
+
+def connect_in(directory: str, name: str, timeout: float | None) -> socket.socket:
+    """Connect to a socket in a directory. By way of the directory's descriptor: a socket's path has at most 107 bytes, and
+    run directories on scratch file systems are longer."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(timeout)
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+        try:
+            link.connect(f"/proc/self/fd/{fd}/{name}")
+        finally:
+            os.close(fd)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+class Connection:
+    """One connection to a server. Requests are answered in their order."""
+
+    def __init__(self, run_directory: str, timeout: float | None = 10.0) -> None:
+        try:
+            self._link = connect_in(run_directory, "socket", timeout)
+        except OSError as error:
+            raise NoServer(f"no server answers in {run_directory}: {error.strerror or error}") from error
+        self._rest = b""
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, request: dict[str, Any]) -> None:
+        try:
+            self._link.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise NoServer(f"the server has gone: {error.strerror or error}") from error
+
+    def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._rest:
+            try:
+                more = self._link.recv(1 << 16)
+            except OSError as error:
+                raise NoServer(f"the server does not answer: {error.strerror or error}") from error
+            if not more:
+                raise NoServer("the server has gone")
+            self._rest += more
+        line, self._rest = self._rest.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, do: str) -> Status:
+        self.send({"do": do})
+        return as_status(self.receive())
+
+
+def as_status(answer: dict[str, Any]) -> Status:
+    if "error" in answer and "datasets" not in answer:
+        raise NoServer(f"the server answers: {answer['error']}")
+    return answer  # type: ignore[return-value]
+
+
+def status_of(run_directory: str, timeout: float = 5.0) -> Status:
+    with Connection(run_directory, timeout) as connection:
+        return connection.ask("status")
+
+
+def spread_of(dataset: DatasetStatus, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> Spread:
+    return dataset[key] or {"median": None, "max": None}
+
+
+def incomplete(status: Status) -> list[DatasetStatus]:
+    return [d for d in status["datasets"] if d["state"] == "failed" or d["error"]]

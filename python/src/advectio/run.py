@@ -1,0 +1,226 @@
+"""``advectio run``: a command, with its output carried by a server of its own."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advectio import installation, places, summary
+from advectio.errors import UserError
+from advectio.protocol import Status, incomplete
+from advectio.server import Server, read_config, say, settings
+from advectio.signals import Signals
+
+EXIT_INCOMPLETE = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    command: Sequence[str]
+    config: str | None = None
+    run_directory: str | None = None
+    json_file: str | None = None
+    quiet: bool = False
+    verbose: bool = False
+
+
+def run(options: Options) -> int:
+    # Everything that can be wrong is found before the model starts; what is said twice is said once, here.
+    command = list(options.command)
+    executable = find_command(command[0])
+    installed = installation.find()
+    directory = os.getcwd()
+    config = places.config_file(options.config)
+    wanted = settings(read_config(installed.server, config), directory)
+    writable_target(options.json_file)
+
+    if options.run_directory:
+        run_directory = os.path.abspath(options.run_directory)
+        take_directory(run_directory)
+        places.remember(run_directory)
+    else:
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        run_directory = places.make_run_directory(wanted.stage_directory, name)
+
+    with Signals() as signals:
+        server = Server(installed.server, run_directory, config, directory, wanted.restarts_max)
+        try:
+            server.start(signals.interrupted)
+        except UserError:
+            forget(run_directory)
+            raise
+        if options.verbose:
+            say("", f"run directory {run_directory}, server {server.pid}, config {config or 'none: all defaults'}")
+
+        began = time.monotonic()
+        environment = os.environ | {
+            "ADVECTIO_RUN": run_directory,
+            "LD_PRELOAD": installation.preload(installed.library, os.environ.get("LD_PRELOAD")),
+        }
+        try:
+            child = subprocess.Popen(command, executable=executable, env=environment, preexec_fn=Signals.released)
+        except OSError as error:
+            server.stop()
+            forget(run_directory)
+            raise UserError(f"cannot start {command[0]}: {error.strerror}", 126) from error
+        code = wait_for(child, server, signals)
+        run_s = time.monotonic() - began
+        if code >= 128 and not options.quiet:
+            say("warning", f"{command[0]} was ended by {signal_name(code)}; completing what it has synced")
+
+        began = time.monotonic()
+        final = drain(server, signals, options)
+        drain_s = time.monotonic() - began
+        interrupted = final is None and not server.given_up
+
+    return finish(options, server, run_directory, final, code, run_s, drain_s, interrupted)
+
+
+def find_command(name: str) -> str:
+    """As a shell finds it, with a shell's exit codes."""
+    found = shutil.which(name)
+    if found:
+        return found
+    if os.sep in name and os.path.isfile(name):
+        raise UserError(f"{name} cannot be executed (permission)", 126)
+    raise UserError(f"{name}: command not found", 127)
+
+
+def writable_target(json_file: str | None) -> None:
+    """Hours later is too late to find out that the summary cannot be written."""
+    if json_file in (None, "-"):
+        return
+    parent = os.path.dirname(os.path.abspath(str(json_file)))
+    if not os.path.isdir(parent):
+        raise UserError(f"--json {json_file}: {parent} is not a directory")
+
+
+def take_directory(path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--run-dir {path}: {error.strerror}") from error
+    places.make_private(path)
+    left = os.listdir(path)
+    if left:
+        raise UserError(
+            f"--run-dir {path} is not empty; if it is left from another run, `advectio recover {path}` finishes that"
+        )
+
+
+def forget(run_directory: str) -> None:
+    """Take back what we made for a run that has not begun. Nothing is staged then."""
+    for name in (places.CONFIG_FILE, "advectiod.log"):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(run_directory, name))
+    places.remove(run_directory)
+
+
+def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -> int:
+    """Until the command has ended; its exit code as a shell tells it."""
+    while True:
+        code = child.poll()
+        if code is not None:
+            return code if code >= 0 else 128 - code
+        server.watch()
+        got = signals.take(0.5)
+        if got is not None and not signals.from_terminal(got):
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(got.si_signo)
+
+
+def signal_name(code: int) -> str:
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return f"signal {code - 128}"
+
+
+def drain(server: Server, signals: Signals, options: Options) -> Status | None:
+    """Wait until everything is in its file. The first signal only tells what is going on, the next one ends the waiting."""
+    warned = False
+    asked_at = time.monotonic()
+    named_writers = False
+    with summary.DrainProgress(shown=not options.quiet and sys.stderr.isatty()) as progress:
+
+        def tick(status: Status | None) -> bool:
+            nonlocal warned, named_writers
+            if status is not None:
+                progress.update(status)
+                alive = [w for w in status["writers"] if w["alive"]]
+                if alive and not named_writers and time.monotonic() - asked_at > 5 and not options.quiet:
+                    named_writers = True
+                    names = ", ".join(f"{w['command']} ({w['pid']})" for w in alive[:5])
+                    say("", f"waiting for processes that still write: {names}")
+            if signals.interrupted() is None:
+                return True
+            if warned:
+                return False
+            warned = True
+            say("", "output is still being written; once more to stop waiting for it (it goes on without us)")
+            return True
+
+        return server.drain(tick)
+
+
+def finish(
+    options: Options,
+    server: Server,
+    run_directory: str,
+    final: Status | None,
+    code: int,
+    run_s: float,
+    drain_s: float,
+    interrupted: bool,
+) -> int:
+    if interrupted:
+        say("warning", f"not waiting any longer; `advectio status {run_directory}` shows how the rest is written")
+        return code or 128 + signal.SIGINT
+    if final is None:
+        return code or EXIT_INCOMPLETE  # `watch` has said it
+    server_code = server.wait(30.0)
+    if server_code is None:
+        say("warning", "the server has finished but does not end; stopping it")
+        server.stop()
+    final["server"]["restarts"] = server.restarts
+    final["command"] = list(options.command)
+    final["exit_code"] = code
+    final["run_s"] = round(run_s, 3)
+    final["drain_wait_s"] = round(drain_s, 3)
+
+    write_json(options.json_file, final)
+    if not options.quiet:
+        summary.show(final, everything=options.verbose)
+    failed = incomplete(final)
+    if not failed and server_code == 0:
+        places.remove(run_directory)
+        return code
+    what = "; ".join(f"{d['path']}: {d['error'] or d['state']}" for d in failed[:3]) or f"exit code {server_code}"
+    more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+    say(
+        "error",
+        f"{len(failed) or 'some'} of {len(final['datasets'])} datasets could not be finished ({what}{more}); what is staged is in "
+        f"{run_directory}, and `advectio recover {run_directory}` finishes it once the cause is gone",
+    )
+    return code or EXIT_INCOMPLETE
+
+
+def write_json(json_file: str | None, final: Status) -> None:
+    if json_file is None:
+        return
+    text = json.dumps(final, indent=2) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        with open(json_file, "w", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        say("error", f"--json {json_file}: {error.strerror}")

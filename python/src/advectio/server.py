@@ -1,0 +1,204 @@
+"""The server process of a run: started, watched, restarted when it dies, asked to drain. Light: also used by the keeper."""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from advectio.errors import AlreadySaid, UserError
+from advectio.places import CONFIG_FILE
+from advectio.protocol import Connection, NoServer, Status, as_status
+
+START_TIMEOUT_S = 60.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def say(level: str, text: str) -> None:
+    """One line on stderr; stdout belongs to the model."""
+    print(f"advectio: {level}: {text}" if level else f"advectio: {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line needs of the config. Parsed by advectiod, so that there is one parser."""
+
+    stage_directory: str
+    restarts_max: int
+    raw: dict[str, Any]
+
+
+def read_config(server: str, config: str | None) -> dict[str, Any]:
+    """Parse the config by ``advectiod config``. A bad one ends here, with advectiod's own line."""
+    command = [server, "config", "--json"] + (["--config", config] if config else [])
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UserError(f"cannot start {server}: {error.strerror}") from error
+    if done.returncode != 0:
+        lines = [line.removeprefix("advectiod: ").removeprefix("error: ") for line in done.stderr.splitlines() if line]
+        raise UserError(lines[0] if lines else f"{server} config ended with code {done.returncode}")
+    parsed: dict[str, Any] = json.loads(done.stdout)
+    return parsed
+
+
+def settings(raw: dict[str, Any], directory: str) -> Settings:
+    values = {entry["key"]: entry["value"] for entry in raw["values"]}
+    stage = values["stage.directory"]
+    if stage.startswith('"'):  # values are written as YAML, and a YAML double-quoted text is nearly JSON
+        stage = json.loads(stage)
+    return Settings(os.path.join(directory, stage), int(values["server.restarts_max"]), raw)
+
+
+def ended_how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"signal {-code}, {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+class Server:
+    """The server of one run directory. Not thread-safe: everything happens on the caller's thread, in ``watch``."""
+
+    def __init__(self, executable: str, run_directory: str, config: str | None, directory: str, restarts_max: int):
+        self.run_directory = run_directory
+        self.restarts = 0
+        self.given_up = False
+        self._restarts_max = restarts_max
+        # The config is kept with the run: a restarted server must not see what somebody has edited meanwhile.
+        kept = None
+        if config:
+            kept = os.path.join(run_directory, CONFIG_FILE)
+            shutil.copyfile(config, kept)
+        self._command = [executable, "serve", "--run-dir", run_directory, "--directory", directory]
+        if kept:
+            self._command += ["--config", kept]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self, interrupted: Callable[[], int | None] = lambda: None) -> None:
+        """Start, and wait until it answers. ``interrupted`` gives a signal that ends the waiting."""
+        self._spawn()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert self._process is not None
+            code = self._process.poll()
+            if code is not None:
+                if code > 0:
+                    raise AlreadySaid(2)  # it has said why, in one line
+                raise UserError(f"the server ended while starting ({ended_how(code)})")
+            with contextlib.suppress(NoServer), Connection(self.run_directory, 1.0):
+                return
+            caught = interrupted()
+            if caught is not None:
+                self.stop()
+                raise AlreadySaid(128 + caught)
+            if time.monotonic() > deadline:
+                self.stop()
+                raise UserError(f"the server does not answer after {START_TIMEOUT_S:.0f} s")
+            time.sleep(0.005)
+
+    def _spawn(self) -> None:
+        parent = os.getpid()
+
+        def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            # A server whose supervisor was killed drains and ends by itself (that is what SIGHUP asks of it), instead of
+            # holding its stage for ever.
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        # A session of its own: what the terminal sends to the model (Ctrl-C) must not end the server.
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+
+    def watch(self) -> None:
+        """Restart the server when it has died. Cheap; call it often."""
+        if self._process is None or self._process.poll() is None or self.given_up:
+            return
+        how = ended_how(self._process.returncode)
+        if self.restarts >= self._restarts_max:
+            self.given_up = True
+            say(
+                "error",
+                f"the server died ({how}) after {self.restarts} restarts (server.restarts_max) and is not started again; "
+                f"what is staged stays in {self.run_directory}: `advectio recover {self.run_directory}` finishes it",
+            )
+            return
+        self.restarts += 1
+        say("warning", f"the server died ({how}); restarted ({self.restarts} of at most {self._restarts_max} times)")
+        # A server that dies at once again must not use up its restarts within one hiccup of the file system.
+        time.sleep(min(0.05 * 2 ** (self.restarts - 1), 2.0))
+        self._spawn()
+
+    def drain(self, tick: Callable[[Status | None], bool], interval: float = 0.2) -> Status | None:
+        """Ask for the drain and wait for it, through restarts. ``tick`` gets the state now and then; it returns False to stop
+        waiting. None: there is no server any more, or ``tick`` said so."""
+        connection: Connection | None = None
+        poller: Connection | None = None
+        try:
+            while True:
+                self.watch()
+                if self.given_up:
+                    return None
+                try:
+                    if connection is None:
+                        connection = Connection(self.run_directory, 30.0)
+                        connection.send({"do": "drain"})
+                    if select.select([connection], [], [], interval)[0]:
+                        return as_status(connection.receive())
+                except NoServer:
+                    if connection:
+                        connection.close()
+                    connection = None
+                    time.sleep(0.02)
+                now: Status | None = None
+                try:
+                    poller = poller or Connection(self.run_directory, 5.0)
+                    now = poller.ask("status")
+                except NoServer:
+                    if poller:
+                        poller.close()
+                    poller = None
+                if not tick(now):
+                    return None
+        finally:
+            for link in (connection, poller):
+                if link:
+                    link.close()
+
+    def wait(self, seconds: float) -> int | None:
+        """After a drain: let it end by itself; its exit code."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        if self.wait(5.0) is None:
+            self._process.kill()
+            self._process.wait()

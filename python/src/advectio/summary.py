@@ -1,0 +1,189 @@
+"""What a run comes to, as a table; and the bar while it drains."""
+
+import os
+import re
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from advectio.protocol import DatasetStatus, Status, incomplete, spread_of
+from advectio.quantities import rate_text, size_text, time_text
+
+ROWS_MAX = 12
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T_ ]?\d{2}(?:[:_.-]?\d{2}){0,2})?|\d{8}(?:[T_]\d{4,6})?")
+
+
+def console() -> Console:
+    """On stderr. Where that is no terminal there is no width to keep to, and a table must not be cut at 80."""
+    found = Console(stderr=True, highlight=False)
+    if not sys.stderr.isatty():
+        found = Console(stderr=True, highlight=False, width=max(140, found.width))
+    return found
+
+
+@dataclass
+class Row:
+    """One line of the table: a dataset, or several whose names differ only in a date or a number."""
+
+    name: str
+    members: list[DatasetStatus] = field(default_factory=list)
+
+    def total(self, key: str) -> float:
+        return float(sum(m[key] for m in self.members))  # type: ignore[literal-required]
+
+    @property
+    def ratio(self) -> float | None:
+        written = self.total("bytes_written")
+        return self.total("bytes_put") / written if written else None
+
+    def median(self, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> float | None:
+        """Of one dataset its own median over frames; of several the median of those."""
+        values = [v for m in self.members if (v := spread_of(m, key)["median"]) is not None]
+        return statistics.median(values) if values else None
+
+    def largest(self, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> float | None:
+        values = [v for m in self.members if (v := spread_of(m, key)["max"]) is not None]
+        return max(values) if values else None
+
+    @property
+    def state(self) -> str:
+        states = sorted({m["state"] for m in self.members})
+        return ", ".join(states)
+
+
+def rows_of(datasets: list[DatasetStatus], everything: bool) -> tuple[list[Row], int]:
+    """At most ROWS_MAX rows, and how many were left out: each dataset, else grouped by date, else by any number, else the
+    last of those."""
+    names = [os.path.basename(d["path"]) for d in datasets]
+    if everything or len(datasets) <= ROWS_MAX:
+        return [Row(name, [d]) for name, d in zip(names, datasets, strict=True)], 0
+    groups: list[Row] = []
+    for pattern in (_DATE, re.compile(r"\d+")):
+        by_name: dict[str, Row] = {}
+        names = [pattern.sub("*", name) for name in names]
+        for name, dataset in zip(names, datasets, strict=True):
+            by_name.setdefault(name, Row(name)).members.append(dataset)
+        groups = list(by_name.values())
+        if len(groups) <= ROWS_MAX:
+            return groups, 0
+    return groups[-ROWS_MAX:], len(groups) - ROWS_MAX
+
+
+def table_of(status: Status, everything: bool = False) -> Table:
+    rows, left_out = rows_of(status["datasets"], everything)
+    grouped = any(len(row.members) > 1 for row in rows)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("dataset", no_wrap=True, overflow="ellipsis", max_width=60)
+    for heading in (["files"] if grouped else []) + ["frames", "put", "ratio", "stall", "max", "to visible", "to durable"]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in rows:
+        ratio = f"{row.ratio:.2f}" if row.ratio else "–"
+        cells = [row.name] + ([str(len(row.members))] if grouped else [])
+        cells += [
+            f"{row.total('frames_synced'):.0f}",
+            size_text(row.total("bytes_put")),
+            ratio,
+            time_text(row.median("stall_s")),
+            time_text(row.largest("stall_s")),
+            time_text(row.median("to_visible_s")),
+            time_text(row.median("to_durable_s")),
+            "" if row.state == "finished" else row.state,
+        ]
+        table.add_row(*cells, style="red" if incomplete_row(row) else None)
+    if left_out:
+        table.add_row(f"… and {left_out} more (--verbose or --json shows all)", style="dim")
+    return table
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def incomplete_row(row: Row) -> bool:
+    return any(m["state"] == "failed" or m["error"] for m in row.members)
+
+
+def footer_of(status: Status) -> str:
+    stage, server = status["stage"], status["server"]
+    rates = [d["drain_bytes_per_s"] for d in status["datasets"] if d["drain_bytes_per_s"]]
+    drained = rate_text(statistics.median(rates)) if rates else "–"
+    waits = counted(stage["waits"], "stage wait")
+    if stage["waits"]:
+        waits += f" ({time_text(stage['wait_s'])})"
+    parts = [
+        f"backlog peak {size_text(stage['backlog_peak_bytes'])} of {size_text(stage['bytes_max'])}",
+        f"drain {drained}",
+        waits,
+        f"server memory peak {size_text(server['memory_peak_bytes'])}, {time_text(server['encode_cpu_s'])} CPU in codecs",
+    ]
+    if server["restarts"]:
+        parts.append(counted(server["restarts"], "server restart"))
+    return " · ".join(parts)
+
+
+def show(status: Status, everything: bool = False) -> None:
+    out = console()
+    if not status["datasets"]:
+        out.print("advectio: no dataset was captured (did the command write any netCDF?)", style="dim")
+        return
+    failed = len(incomplete(status))
+    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {f'{failed} not finished' if failed else 'complete'}"
+    if "run_s" in status and "drain_wait_s" in status:
+        line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
+    out.print(line, style="bold red" if failed else "bold")
+    out.print(table_of(status, everything))
+    out.print(footer_of(status), style="dim")
+    for dataset in incomplete(status):
+        out.print(f"{dataset['path']}: {dataset['error'] or dataset['state']}", style="red", markup=False)
+    for text in status["errors"]:
+        out.print(text, style="red", markup=False)
+
+
+class DrainProgress:
+    """The backlog shrinking, on a terminal. No thread of its own: drawn when ``update`` is called."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._progress: Progress | None = None
+        self._most = 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> "DrainProgress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def update(self, status: Status) -> None:
+        left = status["stage"]["backlog_bytes"]
+        self._most = max(self._most, left)
+        # Nothing to see in a drain that is over at once.
+        if not self._shown or self._most == 0 or time.monotonic() - self._began < 0.5:
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("advectio: writing what is left"),
+                BarColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=console(),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._progress.start()
+            self._progress.add_task("", total=None, left="")
+        self._progress.update(
+            self._progress.task_ids[0],
+            total=self._most,
+            completed=self._most - left,
+            left=size_text(left),
+            refresh=True,
+        )

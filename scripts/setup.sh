@@ -1,0 +1,42 @@
+#!/bin/sh
+# Install the system packages that a build needs and that are missing (Debian 12 and what is like it). Quick when nothing is.
+#   scripts/setup.sh          to build, test and show
+#   scripts/setup.sh lint     also what `make lint` needs
+set -eu
+
+packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-venv
+  libopenmpi-dev openmpi-bin libnetcdf-dev libnetcdff-dev libpnetcdf-dev libhdf5-dev
+  libisal-dev libdeflate-dev libzstd-dev liblz4-dev libblosc-dev libaec-dev libxxhash-dev
+  libyaml-cpp-dev nlohmann-json3-dev libgtest-dev libgmock-dev
+  netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo"
+if [ "${1:-}" = lint ]; then
+  packages="$packages clang-format clang-tidy"
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "setup: not a Debian system; what is needed, by its Debian names:" $packages >&2
+  exit 0
+fi
+
+missing=""
+# One call for all: a call for each takes longer than the rest of a build that has nothing to do.
+present=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $packages 2>/dev/null | sed -n 's/ installed$//p' || true)
+for package in $packages; do
+  printf '%s\n' "$present" | grep -qxF "$package" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+echo "setup: installing$missing"
+if [ "$(id -u)" = 0 ]; then
+  as_root=""
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+  as_root="sudo"
+elif command -v sudo >/dev/null && [ -t 0 ]; then
+  as_root="sudo"
+else
+  echo "setup: these packages are missing and this user cannot install them; as root:" >&2
+  echo "  apt-get install -y --no-install-recommends$missing" >&2
+  exit 1
+fi
+$as_root apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing

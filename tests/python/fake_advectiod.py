@@ -1,0 +1,203 @@
+"""Stands in for advectiod in the tests of the command line: the same arguments, socket and answers, no output at all.
+
+What it does is told by a JSON file named in FAKE_ADVECTIOD:
+  datasets   the datasets of its status (see `dataset` in conftest.py)
+  refuse     serve: print this as one line and exit 2
+  die        serve: die by SIGKILL this many times, each shortly after it has started to listen
+  drain_s    how long a drain takes
+  exit       exit code after the drain
+  recover    what `recover --json` prints; recover_exit its exit code
+What it meets is appended to events.log beside that file.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+
+
+def told():
+    with open(os.environ["FAKE_ADVECTIOD"]) as f:
+        return json.load(f)
+
+
+def event(text):
+    with open(os.path.join(os.path.dirname(os.environ["FAKE_ADVECTIOD"]), "events.log"), "a") as f:
+        f.write(text + "\n")
+
+
+def option(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
+def config():
+    values = {
+        "stage.directory": "/dev/shm",
+        "stage.bytes_max": "auto",
+        "stage.segment_bytes": "32MiB",
+        "server.restarts_max": "5",
+        "log.level": "warning",
+    }
+    origins = {}
+    file = option("--config")
+    section = ""
+    if file:
+        if not os.path.exists(file):
+            print(f"advectiod: error: config {file}: No such file or directory", file=sys.stderr)
+            return 2
+        with open(file) as f:
+            lines = f.readlines()
+        for number, line in enumerate(lines, 1):
+            key, _, value = line.strip().partition(":")
+            if not line.startswith(" "):
+                section = key
+            elif f"{section}.{key}" not in values:
+                print(f"advectiod: error: {file}:{number}: unknown key {section}.{key}; did you mean ...?", file=sys.stderr)
+                return 2
+            else:
+                values[f"{section}.{key}"] = value.strip()
+                origins[f"{section}.{key}"] = f"{file}:{number}"
+    if "--example" in sys.argv:
+        print("stage:\n  directory: /dev/shm")
+        return 0
+    numbers = {"stage.segment_bytes": 32 << 20}
+    print(
+        json.dumps(
+            {
+                "values": [
+                    {
+                        "key": k,
+                        "value": v,
+                        "origin": origins.get(k, "default"),
+                        "type": "",
+                        "doc": "a word about it",
+                        "number": numbers.get(k),
+                    }
+                    for k, v in values.items()
+                ],
+                "datasets": [],
+                "here": {
+                    "memory_bytes": 8 << 30,
+                    "threads": 2,
+                    "stage_free_bytes": 4 << 30,
+                    "stage_bytes_max": 1 << 30,
+                    "stage_error": None,
+                },
+            }
+        )
+    )
+    return 0
+
+
+class Serve:
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        self.told = told()
+        self.began = time.monotonic()
+        self.draining = None
+
+    def status(self, final=False):
+        left = 0
+        if self.draining:
+            left = max(0.0, 1 - (time.monotonic() - self.draining) / max(self.told.get("drain_s", 0), 1e-9))
+        return {
+            "version": "0",
+            "run_dir": self.run_dir,
+            "pid": os.getpid(),
+            "uptime_s": time.monotonic() - self.began,
+            "final": final,
+            "server": {"threads": 2, "memory_bytes": 1 << 20, "memory_peak_bytes": 2 << 20, "encode_cpu_s": 0.5, "restarts": 0},
+            "stage": {
+                "directory": self.run_dir,
+                "bytes_max": 1 << 30,
+                "bytes_allocated": 0,
+                "bytes_allocated_peak": 0,
+                "backlog_bytes": int(left * 1e9),
+                "backlog_peak_bytes": 10**9,
+                "waits": 0,
+                "wait_s": 0.0,
+            },
+            "writers": [],
+            "datasets": self.told.get("datasets", []),
+            "errors": [],
+        }
+
+    def answer(self, link):
+        with link.makefile("rw") as stream:
+            for line in stream:
+                do = json.loads(line).get("do")
+                if do == "status":
+                    reply = self.status()
+                elif do == "drain":
+                    event("drain")
+                    self.draining = self.draining or time.monotonic()
+                    time.sleep(max(0.0, self.draining + self.told.get("drain_s", 0) - time.monotonic()))
+                    reply = self.status(final=True)
+                else:
+                    reply = {"error": f"{do}: not understood"}
+                with contextlib.suppress(OSError):
+                    stream.write(json.dumps(reply) + "\n")
+                    stream.flush()
+                if reply.get("final"):
+                    self.end()
+
+    def end(self):
+        code = self.told.get("exit", 0)
+        event(f"end {code}")
+        if code == 0:
+            for name in os.listdir(self.run_dir):
+                if name != "keeper":
+                    os.unlink(os.path.join(self.run_dir, name))
+            if not os.listdir(self.run_dir):
+                os.rmdir(self.run_dir)
+        os._exit(code)
+
+    def serve(self):
+        if "refuse" in self.told:
+            print(self.told["refuse"], file=sys.stderr)
+            return 2
+        event("serve " + " ".join(sys.argv[2:]))
+        event(f"pid {os.getpid()}")
+        path = os.path.join(self.run_dir, "socket")
+        if os.path.exists(path):
+            os.unlink(path)
+        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(s, lambda number, _: event(f"signal {number}"))
+        listener = socket.socket(socket.AF_UNIX)
+        fd = os.open(self.run_dir, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{fd}/socket")
+        listener.listen(64)
+        with open(os.environ["FAKE_ADVECTIOD"] + ".deaths", "a+") as deaths:
+            deaths.seek(0)
+            if len(deaths.read()) < self.told.get("die", 0):
+                deaths.write("x")
+                deaths.flush()
+                threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        while True:
+            link, _ = listener.accept()
+            threading.Thread(target=self.answer, args=(link,), daemon=True).start()
+
+
+def main():
+    if sys.argv[1] == "config":
+        return config()
+    if sys.argv[1] == "serve":
+        return Serve(option("--run-dir")).serve()
+    if sys.argv[1] == "recover":
+        event(" ".join(sys.argv[1:]))
+        what = told()
+        if "recover" in what:
+            print(json.dumps(what["recover"]))
+        if what.get("recover_exit") != 2 and "--dry-run" not in sys.argv:
+            shutil.rmtree(sys.argv[2], ignore_errors=True)
+        return what.get("recover_exit", 0)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

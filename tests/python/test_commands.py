@@ -1,0 +1,199 @@
+"""The smaller commands: status, check, config, recover, env."""
+
+import json
+import os
+
+from conftest import dataset
+
+
+def test_version(fake):
+    done = fake.run("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("advectio ")
+
+
+def test_help_of_every_command_shows_an_example_or_says_what_to_do(fake):
+    assert "advectio run -- mpirun" in fake.run("--help").stdout
+    for command in ("run", "status", "check", "recover", "env", "exec"):
+        done = fake.run(command, "--help")
+        assert done.returncode == 0
+        assert f"advectio {command}" in done.stdout.replace("Usage: ", ""), command
+
+
+def test_missing_programs_are_one_line_that_names_the_places(fake):
+    done = fake.run("run", "--", "true", env={"ADVECTIO_PREFIX": "/no/where"})
+    assert done.returncode == 2
+    assert done.stderr == (
+        "advectio: error: advectiod and libadvectio_netcdf.so are not there; looked in: /no/where "
+        "(build them with `make build`, or set ADVECTIO_PREFIX)\n"
+    )
+
+
+def test_programs_are_found_in_a_build_directory(fake):
+    build = fake.directory / "build"
+    (build / "src/apps/advectiod").mkdir(parents=True)
+    (build / "src/capture/netcdf").mkdir(parents=True)
+    (fake.prefix / "bin/advectiod").rename(build / "src/apps/advectiod/advectiod")
+    (fake.prefix / "lib/libadvectio_netcdf.so").rename(build / "src/capture/netcdf/libadvectio_netcdf.so")
+    done = fake.run("run", "--", "true", env={"ADVECTIO_PREFIX": str(build)})
+    assert done.returncode == 0, done.stderr
+
+
+def test_status_shows_a_run_under_way(fake):
+    fake.tell(datasets=[dataset(state="open")])
+    command = fake.command("status")
+    done = fake.run("run", "--quiet", "--", *command)
+    assert "wrfout_d01" in done.stdout
+    assert "backlog" in done.stdout
+    as_json = fake.run("run", "--quiet", "--", *command, "--json")
+    assert json.loads(as_json.stdout)["datasets"][0]["state"] == "open"
+
+
+def test_status_without_a_run_named_finds_runs_staged_elsewhere(fake):
+    command = fake.command("status", "--json")
+    done = fake.run("run", "--quiet", "--", "env", "-u", "ADVECTIO_RUN", *command)
+    assert any(r["run_dir"].startswith(str(fake.stage)) for r in json.loads(done.stdout)), done.stdout
+
+
+def test_status_tells_of_a_run_directory_without_server(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    done = fake.run("status", left)
+    assert done.returncode == 0
+    assert f"`advectio recover {left}` finishes what is staged there" in done.stdout
+
+
+def test_status_of_what_is_no_run_directory_fails(fake):
+    done = fake.run("status", "/no/where")
+    assert done.returncode == 1
+    assert done.stderr.startswith("advectio: error: /no/where is not a run directory")
+
+
+def findings(done, level):
+    return [f["what"] for f in json.loads(done.stdout)["findings"] if f["level"] == level]
+
+
+def test_check_passes_where_all_is_well(fake):
+    done = fake.run("check", "--frame-bytes", "100MB", "--frame-interval", "10min", "--ranks", "4", "--json")
+    assert findings(done, "error") == []
+    assert done.returncode == 0
+    assert any(w.startswith("frame: 100 MB; the stage holds 10") for w in findings(done, "ok"))
+
+
+def test_check_finds_a_frame_that_does_not_fit(fake):
+    done = fake.run("check", "--frame-bytes", "1.5GiB", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error") == ["a frame of 1.61 GB does not fit the stage (1.07 GB)"]
+    done = fake.run("check", "--frame-bytes", "900MB", "--json")
+    assert done.returncode == 0
+    assert "the stage (1.07 GB) holds one frame of 900 MB, not two" in findings(done, "warning")
+
+
+def test_check_finds_more_ranks_than_segments(fake):
+    done = fake.run("check", "--ranks", "64", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error")[0].startswith("64 writing ranks on this node each hold a segment of 33.6 MB")
+
+
+def test_check_finds_a_bad_config(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  byte_max: 4GiB\n")
+    done = fake.run("check")
+    assert done.returncode == 1
+    assert "✗ advectio.yaml:2: unknown key stage.byte_max" in done.stdout
+
+
+def test_check_finds_an_output_directory_that_is_not_there(fake):
+    done = fake.run("check", "--output", "/no/where", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error") == ["output directory /no/where is not there"]
+
+
+def test_check_finds_a_stage_that_is_not_there(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  directory: /no/where\n")
+    done = fake.run("check", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error") == ["stage.directory /no/where is not a directory"]
+
+
+def test_check_finds_a_library_that_cannot_be_loaded(fake):
+    library = fake.prefix / "lib/libadvectio_netcdf.so"
+    library.unlink()
+    library.write_text("not a library")
+    done = fake.run("check", "--json")
+    assert done.returncode == 1
+    assert "cannot be preloaded" in findings(done, "error")[0]
+
+
+def test_check_refuses_a_size_without_unit(fake):
+    done = fake.run("check", "--frame-bytes", "100")
+    assert done.returncode == 2
+    assert done.stderr.startswith("advectio: error: --frame-bytes: '100' is not understood; write e.g. 1.2GiB")
+
+
+def test_explain_shows_value_and_origin(fake):
+    done = fake.run("config", "explain")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("stage.directory"))
+    assert str(fake.stage) in line
+    assert "advectio.yaml:2" in line
+    assert "default" in next(line for line in done.stdout.splitlines() if line.startswith("log.level"))
+    assert json.loads(fake.run("config", "explain", "--json").stdout)["values"][0]["key"] == "stage.directory"
+
+
+def test_example_is_printed(fake):
+    assert fake.run("config", "example").stdout.startswith("stage:")
+
+
+def final(**changes):
+    return {
+        "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True,
+        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "encode_cpu_s": 0.0, "restarts": 0},
+        "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "backlog_bytes": 0,
+                  "backlog_peak_bytes": 0, "waits": 0, "wait_s": 0.0},
+        "writers": [], "datasets": [dataset()], "errors": [],
+    } | changes  # fmt: skip
+
+
+def test_recover_presents_what_was_done_and_returns_its_code(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(recover=final())
+    done = fake.run("recover", left)
+    assert done.returncode == 0
+    assert "wrfout_d01" in done.stderr
+    assert fake.events == [f"recover {left} --json"]
+    left.mkdir()
+    fake.tell(recover=final(datasets=[dataset(state="failed", error="No space left on device")]), recover_exit=1)
+    done = fake.run("recover", "--json", left)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["datasets"][0]["error"] == "No space left on device"
+
+
+def test_recover_dry_run_changes_nothing(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(recover=final())
+    done = fake.run("recover", "--dry-run", "--json", left)
+    assert json.loads(done.stdout)["datasets"]
+    assert fake.events == [f"recover {left} --dry-run --json"]
+    assert left.exists()
+
+
+def test_recover_uses_the_config_of_the_run(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    (left / "advectio.yaml").write_text("log:\n  level: info\n")
+    fake.tell(recover=final())
+    assert fake.run("recover", left).returncode == 0
+    assert fake.events == [f"recover {left} --config {left}/advectio.yaml --json"]
+
+
+def test_recover_of_nothing_is_one_line(fake):
+    done = fake.run("recover", "/no/where")
+    assert (done.returncode, done.stderr) == (2, "advectio: error: /no/where is not a directory\n")
+
+
+def test_env_prints_lines_a_shell_can_evaluate(fake):
+    done = fake.run("env", "--run-dir", fake.directory / "a b")
+    script = f'{done.stdout}\nprintf \'%s|%s\' "$ADVECTIO_RUN" "$LD_PRELOAD"'
+    shell = os.popen(f"unset LD_PRELOAD; {script}").read()
+    assert shell == f"{fake.directory}/a b|{fake.prefix}/lib/libadvectio_netcdf.so"

@@ -1,0 +1,281 @@
+"""`advectio run`: what the command sees, what it gives back, and what is done when something dies."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+
+from conftest import dataset, until
+
+SHOW_ENV = "import os; print(os.environ['ADVECTIO_RUN']); print(os.environ['LD_PRELOAD'])"
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_the_command_gets_a_run_directory_and_the_library(fake):
+    done = fake.run("run", "--", *python(SHOW_ENV + "; print(oct(os.stat(os.environ['ADVECTIO_RUN']).st_mode & 0o777))"))
+    assert done.returncode == 0, done.stderr
+    run_directory, preload, mode = done.stdout.splitlines()
+    assert run_directory.startswith(f"{fake.stage}/advectio-{os.getuid()}/")
+    assert preload == str(fake.prefix / "lib" / "libadvectio_netcdf.so")
+    assert mode == "0o700"
+    assert fake.events[0].startswith(f"serve --run-dir {run_directory} --directory {fake.work} --config {run_directory}/")
+    assert fake.events[1:] == ["drain", "end 0"]
+    assert fake.run_directories == []
+
+
+def test_what_was_preloaded_stays_preloaded_and_nothing_is_preloaded_twice(fake):
+    other = fake.prefix / "lib" / "libother.so"
+    other.symlink_to((fake.prefix / "lib" / "libadvectio_netcdf.so").resolve())
+    ours = str(fake.prefix / "lib" / "libadvectio_netcdf.so")
+    done = fake.run("run", "--", *python(SHOW_ENV), env={"LD_PRELOAD": f"{ours}:{other}"})
+    assert done.stdout.splitlines()[1] == f"{ours}:{other}"
+
+
+def test_stdout_is_the_commands_alone(fake):
+    fake.tell(datasets=[dataset()])
+    done = fake.run("run", "--verbose", "--", "echo", "model says")
+    assert done.stdout == "model says\n"
+    assert "1 dataset, complete" in done.stderr
+
+
+def test_the_commands_exit_code_is_returned(fake):
+    assert fake.run("run", "--", "sh", "-c", "exit 7").returncode == 7
+    done = fake.run("run", "--", "sh", "-c", "kill -9 $$")
+    assert done.returncode == 128 + 9
+    assert "SIGKILL" in done.stderr
+    assert fake.events.count("drain") == 2, "what was synced is completed all the same"
+
+
+def test_options_of_the_command_are_the_commands(fake):
+    done = fake.run("run", "echo", "--json", "--help")
+    assert done.stdout == "--json --help\n"
+
+
+def test_a_command_that_is_not_there_is_127_and_starts_nothing(fake):
+    done = fake.run("run", "--", "no-such-model")
+    assert done.returncode == 127
+    assert done.stderr == "advectio: error: no-such-model: command not found\n"
+    assert fake.events == []
+
+
+def test_a_command_that_cannot_be_executed_is_126(fake):
+    (fake.work / "model").write_text("x")
+    done = fake.run("run", "--", "./model")
+    assert done.returncode == 126
+    assert done.stderr == "advectio: error: ./model cannot be executed (permission)\n"
+
+
+def test_a_bad_config_is_one_line_and_the_command_does_not_start(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  byte_max: 4GiB\n")
+    done = fake.run("run", "--", "touch", "started")
+    assert done.returncode == 2
+    assert done.stderr == "advectio: error: advectio.yaml:2: unknown key stage.byte_max; did you mean ...?\n"
+    assert not (fake.work / "started").exists()
+
+
+def test_a_config_that_is_not_there_is_one_line(fake):
+    done = fake.run("run", "-c", "nowhere.yaml", "--", "true")
+    assert (done.returncode, done.stderr) == (2, "advectio: error: config nowhere.yaml: No such file or directory\n")
+
+
+def test_a_stage_that_is_not_there_is_one_line(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  directory: /no/where\n")
+    done = fake.run("run", "--", "touch", "started")
+    assert (done.returncode, done.stderr) == (2, "advectio: error: stage.directory /no/where is not a directory\n")
+    assert not (fake.work / "started").exists()
+
+
+def test_a_server_that_refuses_says_it_itself_and_nothing_is_left(fake):
+    fake.tell(refuse="advectiod: error: the stage is not usable")
+    done = fake.run("run", "--", "touch", "started")
+    assert (done.returncode, done.stderr) == (2, "advectiod: error: the stage is not usable\n")
+    assert not (fake.work / "started").exists()
+    assert fake.run_directories == []
+
+
+def test_a_run_directory_in_use_is_refused(fake):
+    used = fake.directory / "mine"
+    used.mkdir()
+    (used / "journals").mkdir()
+    done = fake.run("run", "--run-dir", used, "--", "true")
+    assert done.returncode == 2
+    assert f"--run-dir {used} is not empty" in done.stderr
+
+
+def test_a_run_directory_deeper_than_a_sockets_path_may_be_works(fake):
+    deep = fake.directory / ("d" * 60) / ("e" * 60) / "run"
+    done = fake.run("run", "--run-dir", deep, "--", "true")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_directory_in_shared_memory_that_is_not_ours_alone_is_closed(fake):
+    parent = fake.stage / f"advectio-{os.getuid()}"
+    parent.mkdir(mode=0o777)
+    parent.chmod(0o777)
+    assert fake.run("run", "--", "true").returncode == 0
+    assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+
+
+def test_a_server_that_dies_is_restarted(fake):
+    fake.tell(die=2, datasets=[dataset()])
+    done = fake.run("run", "--json", "s.json", "--", "sleep", "1.5")
+    assert done.returncode == 0, done.stderr
+    assert "the server died (signal 9, SIGKILL); restarted (1 of at most 5 times)" in done.stderr
+    assert "restarted (2 of at most 5 times)" in done.stderr
+    summary = json.loads((fake.work / "s.json").read_text())
+    assert summary["server"]["restarts"] == 2
+
+
+def test_a_server_that_dies_while_draining_is_restarted_and_asked_again(fake):
+    fake.tell(die=1, drain_s=1.0)
+    done = fake.run("run", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert fake.events.count("drain") == 2
+    assert "restarted (1 of at most 5 times)" in done.stderr
+
+
+def test_a_server_that_keeps_dying_is_given_up_and_the_model_goes_on(fake):
+    (fake.work / "advectio.yaml").write_text(f"stage:\n  directory: {fake.stage}\nserver:\n  restarts_max: 1\n")
+    fake.tell(die=9)
+    done = fake.run("run", "--", "sh", "-c", "sleep 1.2; touch finished")
+    assert (fake.work / "finished").exists()
+    assert done.returncode == 3
+    (left,) = fake.run_directories
+    assert f"`advectio recover {left}` finishes it" in done.stderr
+    assert done.stderr.count("advectio: error") == 1
+
+
+def test_a_restarted_server_sees_the_config_the_run_began_with(fake):
+    fake.tell(die=1)
+    done = fake.run("run", "--", "sh", "-c", "echo nonsense > advectio.yaml; sleep 0.8")
+    assert done.returncode == 0, done.stderr
+    config = next(e for e in fake.events if e.startswith("serve")).rpartition("--config ")[2]
+    assert all(e.endswith(config) for e in fake.events if e.startswith("serve"))
+    assert config != str(fake.work / "advectio.yaml")
+
+
+def test_a_dataset_that_failed_makes_the_exit_code_3_and_tells_how_to_recover(fake):
+    fake.tell(exit=1, datasets=[dataset(), dataset("/full/wrfrst_d01", "failed", "No space left on device")])
+    done = fake.run("run", "--", "true")
+    assert done.returncode == 3
+    (left,) = fake.run_directories
+    assert (
+        f"advectio: error: 1 of 2 datasets could not be finished (/full/wrfrst_d01: No space left on device); what is staged "
+        f"is in {left}, and `advectio recover {left}` finishes it once the cause is gone\n"
+    ) in done.stderr
+
+
+def test_the_commands_own_failure_counts_more_than_a_dataset(fake):
+    fake.tell(exit=1, datasets=[dataset(state="failed", error="No space left on device")])
+    assert fake.run("run", "--", "false").returncode == 1
+
+
+def test_json_to_stdout_comes_after_the_command(fake):
+    fake.tell(datasets=[dataset()])
+    done = fake.run("run", "--quiet", "--json", "-", "--", "echo", "first")
+    first, _, rest = done.stdout.partition("\n")
+    summary = json.loads(rest)
+    assert first == "first"
+    assert summary["command"] == ["echo", "first"]
+    assert summary["exit_code"] == 0
+    assert summary["datasets"][0]["path"] == "/out/wrfout_d01"
+    assert done.stderr == ""
+
+
+def test_json_to_a_directory_that_is_not_there_is_found_before_the_run(fake):
+    done = fake.run("run", "--json", "no/where.json", "--", "touch", "started")
+    assert done.returncode == 2
+    assert not (fake.work / "started").exists()
+
+
+def test_a_signal_is_passed_on_and_the_drain_still_happens(fake):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        code = "import signal,sys,time\nsignal.signal(%d, lambda *_: sys.exit(42))\nprint('up', flush=True)\ntime.sleep(60)"
+        process = fake.start("run", "--", *python(code % number))
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        process.communicate(timeout=30)
+        assert process.returncode == 42
+        assert fake.events[-2:] == ["drain", "end 0"]
+
+
+def test_ctrl_c_on_a_terminal_reaches_the_command_once_and_not_the_server(fake):
+    code = (
+        "import signal,sys,time\nn=[0]\ndef h(*_):\n n[0]+=1\nsignal.signal(2,h)\nprint('up',flush=True)\n"
+        "t=time.time()\nwhile time.time()<t+1.5: time.sleep(0.05)\nprint('got',n[0],flush=True)"
+    )
+    leader, follower = pty.openpty()
+
+    def take_terminal():
+        os.setsid()
+        import fcntl
+        import termios
+
+        fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        fake.command("run", "--quiet", "--", *python(code)), env=fake.env, cwd=fake.work, stdin=follower, stdout=follower,
+        stderr=follower, preexec_fn=take_terminal,
+    )  # fmt: skip
+    os.close(follower)
+    seen = b""
+    sent = False
+    while True:
+        try:
+            seen += os.read(leader, 1024)
+        except OSError:
+            break
+        if b"up" in seen and not sent:
+            sent = True
+            os.write(leader, b"\x03")
+    assert process.wait(30) == 0
+    assert b"got 1" in seen
+    assert not any(e.startswith("signal 2") for e in fake.events)
+
+
+def test_interrupting_the_drain_twice_leaves_the_server_to_finish(fake):
+    fake.tell(drain_s=4.0, datasets=[dataset()])
+    process = fake.start("run", "--", "true")
+    fake.wait_for_event("drain")
+    process.send_signal(signal.SIGINT)
+    assert "once more to stop waiting" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(3.5) == 130
+    assert "not waiting any longer" in process.stderr.readline()
+    fake.wait_for_event("end 0")
+    assert "signal 1" in fake.events, "it is told that its supervisor has gone"
+
+
+def test_a_server_whose_supervisor_is_killed_is_told(fake):
+    process = fake.start("run", "--", "sleep", "2")
+    fake.wait_for_event("serve")
+    until(lambda: fake.run_directories and (fake.run_directories[0] / "socket").exists(), "the socket")
+    server = json.loads(fake.run("status", "--json", fake.run_directories[0]).stdout)["pid"]
+    process.kill()
+    process.wait(30)
+    fake.wait_for_event("signal 1")
+    os.kill(server, signal.SIGKILL)
+
+
+def test_a_dataset_without_a_frame_has_no_times(fake):
+    fake.tell(datasets=[dataset(frames_synced=0, stall_s=None, to_visible_s=None, to_durable_s={"median": None, "max": None})])
+    done = fake.run("run", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert "–" in done.stderr
+
+
+def test_many_datasets_are_grouped_by_date(fake):
+    fake.tell(datasets=[dataset(f"/out/wrfout_d0{d}_2005-08-28_{h:02}:00:00") for d in (1, 2) for h in range(20)])
+    done = fake.run("run", "--", "true")
+    assert "wrfout_d01_*" in done.stderr
+    assert "wrfout_d02_*" in done.stderr
+    assert "05-08-28" not in done.stderr
+    assert "40 datasets" in done.stderr
+    everything = fake.run("run", "--verbose", "--", "true")
+    assert "wrfout_d02_2005-08-28_19:00:00" in everything.stderr

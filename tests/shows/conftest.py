@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from running import ROOT, Advectio, Result, environment, output_files, run_plainly
+from same import assert_same
+
+SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """A file of real model output; the test skips where there is none."""
+
+    def find(name: str) -> Path:
+        path = SHARED / "data" / name
+        if not path.exists():
+            pytest.skip(f"no real model output here: {path} is absent")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A WRF-like file of the project's own, two frames."""
+    path = tmp_path_factory.mktemp("made") / "wrfout_d01_made"
+    script = ROOT / "examples" / "replay" / "make_input.py"
+    subprocess.run([sys.executable, script, path], check=True, env=environment())
+    return path
+
+
+@pytest.fixture(scope="session")
+def source(shared: Callable[[str], Path], made: Path) -> Callable[[str], Path]:
+    """An input by name: `made`, or a file of real output."""
+    return lambda name: made if name == "made" else shared(name)
+
+
+@pytest.fixture(scope="session")
+def replay() -> Path:
+    path = Path(os.environ.get("ADVECTIO_REPLAY", ROOT / "build" / "release" / "examples" / "replay" / "replay"))
+    if not path.exists():
+        pytest.fail(f"{path} is not built; `make build` builds it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def advectio_command() -> Path:
+    path = Path(os.environ.get("ADVECTIO_COMMAND", ROOT / ".venv" / "bin" / "advectio"))
+    if not path.exists():
+        pytest.fail(f"{path} is not there; `make build` makes it")
+    return path
+
+
+@pytest.fixture
+def advectio(advectio_command: Path, tmp_path: Path) -> Iterator[Advectio]:
+    scratch = tmp_path / "advectio"
+    scratch.mkdir()
+    found = Advectio(advectio_command, scratch, Path("/dev/shm"))
+    yield found
+    found.clean()
+
+
+@dataclass
+class Pair:
+    """Two directories: `plain` for the program by itself, `carried` for the same under `advectio run`."""
+
+    plain: Path
+    carried: Path
+    advectio: Advectio
+
+    def run(self, command: list[str | Path], config: str | None = None, *, datasets: int | None = None) -> Result:
+        done = run_plainly(command, self.plain)
+        assert done.code == 0, done.said
+        return self.advectio.run(command, self.carried, config, datasets=datasets)
+
+    def assert_same(self, *, storage: bool = True, at_least: int = 1) -> None:
+        """The same names in both directories, and every netCDF file the same."""
+        plain, carried = output_files(self.plain), output_files(self.carried)
+        assert plain == carried
+        netcdf = [name for name in plain if is_netcdf(self.plain / name)]
+        assert len(netcdf) >= at_least, f"only {netcdf} was written"
+        for name in netcdf:
+            assert_same(self.plain / name, self.carried / name, storage)
+
+
+def is_netcdf(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(8)
+    return start.startswith((b"CDF", b"\x89HDF"))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, advectio: Advectio) -> Pair:
+    for name in ("plain", "carried"):
+        (tmp_path / name).mkdir()
+    return Pair(tmp_path / "plain", tmp_path / "carried", advectio)
+
+
+@pytest.fixture
+def tool() -> Callable[[str], str]:
+    """A program of the netCDF world; the test skips where it is not installed."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            pytest.skip(f"{name} is not installed")
+        return path
+
+    return find

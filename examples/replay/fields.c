@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "waiting.h"
+
 /* Decoded input frames kept in memory, once for all ranks of a node. Beyond this the oldest is read again. */
 static const double cache_bytes_max = 512e6;
 
@@ -77,7 +79,7 @@ static char* load_frame(struct Fields* fields, int frame) {
   const int slot = frame % fields->slot_count;
   char* memory = fields->slots + (size_t)slot * fields->slot_bytes;
   if (fields->slot_frame[slot] == frame) return memory;
-  MPI_Barrier(fields->node);
+  wait_for_all(fields->node);
   if (fields->node_rank == 0) {
     const struct Input* input = &fields->inputs[fields->frame_input[frame]];
     for (int v = 0; v < input->var_count; ++v) {
@@ -89,7 +91,7 @@ static char* load_frame(struct Fields* fields, int frame) {
     }
   }
   if (fields->window != MPI_WIN_NULL) MPI_Win_sync(fields->window);
-  MPI_Barrier(fields->node);
+  wait_for_all(fields->node);
   if (fields->window != MPI_WIN_NULL) MPI_Win_sync(fields->window);
   fields->slot_frame[slot] = frame;
   return memory;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "waiting.h"
+
 /* netCDF-Fortran's way into the C library; no header of netCDF-C declares them. */
 extern int nc_set_chunk_cache_ints(int megabytes, int elements, int preemption_percent);
 extern int nc_def_var_chunking_ints(int ncid, int varid, int storage, int* chunks);
@@ -449,8 +451,10 @@ static const void* gather(struct Output* output, int v, struct FrameTimes* times
     at += counts[r];
   }
   if (output->rank == 0 && output->gathered == NULL) make_buffers(output);
-  MPI_Gatherv(patch, counts[output->rank], MPI_BYTE, output->gathered, counts, displacements, MPI_BYTE, 0,
-              output->comm);
+  MPI_Request request;
+  MPI_Igatherv(patch, counts[output->rank], MPI_BYTE, output->gathered, counts, displacements, MPI_BYTE, 0,
+               output->comm, &request);
+  wait_for(&request);
   if (output->rank == 0) {
     for (int r = 0; r < ranks; ++r) place(output, v, r, output->gathered + displacements[r], output->whole);
   }

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "output.h"
 #include "report.h"
+#include "waiting.h"
 
 static void refuse_own_input(const struct Input* inputs, int count, const char* path) {
   struct stat output, input;
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  start_waiting();
   struct Options options = parse_options(argc, argv, rank == 0);
   const bool scale = options.order == ORDER_SCALE;
   if (scale && options.input_count != ranks) {
@@ -88,7 +90,7 @@ int main(int argc, char** argv) {
   char(*dates)[DATE_LENGTH + 1] = allocate((size_t)frame_count * sizeof *dates);
   char* files = NULL;
   int in_file = 0;
-  MPI_Barrier(MPI_COMM_WORLD);
+  wait_for_all(MPI_COMM_WORLD);
   run.started_at = now();
   const double begin = MPI_Wtime();
   for (int f = 0; f < frame_count; ++f) {
@@ -100,7 +102,7 @@ int main(int argc, char** argv) {
     (void)computed;
     times->compute_s = MPI_Wtime() - at;
     /* A model's ranks exchange halos in every step; none runs ahead of the others by an output time. */
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all(MPI_COMM_WORLD);
     at = MPI_Wtime();
     advance_fields(fields, f);
     times->advance_s = MPI_Wtime() - at;
@@ -122,7 +124,7 @@ int main(int argc, char** argv) {
       fflush(stdout);
     }
   }
-  MPI_Barrier(MPI_COMM_WORLD);
+  wait_for_all(MPI_COMM_WORLD);
   run.run_s = MPI_Wtime() - begin;
   run.ended_at = now();
   if (options.report != NULL) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "waiting.h"
+
 static int ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
   return (x > y) - (x < y);
@@ -21,7 +23,7 @@ void measure_memcpy(double bytes, struct RunTimes* run) {
     memcpy(to, from, size);
   }
   for (int i = 0; i < MEMCPY_REPEATS; ++i) {
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
     if (size > 0) {
       memcpy(to, from, size);

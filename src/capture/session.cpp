@@ -14,6 +14,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "capture/dataset.h"
 #include "journal/writer.h"
@@ -240,7 +241,7 @@ Result<void> Dataset::put_whole(const journal::Put& put, std::uint64_t bytes,
   auto sequence = append(RecordType::put, 0, journal::encode(put), bytes, fill);
   if (!sequence) return std::move(sequence).error().with("journal a block");
   frame_put_bytes_ += bytes;
-  ++puts_since_sync_;
+  if (puts_since_sync_++ == 0) session_.stage().control().bursts.fetch_add(1, std::memory_order_relaxed);
   page_->bytes_put.fetch_add(bytes, std::memory_order_relaxed);
   return {};
 }
@@ -383,10 +384,9 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
   journal::Sync sync;
   if (puts_since_sync_ > 0) {
     sync.frame = ++frame_;
-    sync.stall_ns = stall_ns_;
     sync.bytes = frame_put_bytes_;
-    stall_ns_ = 0;
   }
+  sync.stall_ns = std::exchange(stall_ns_, 0);
   const Timer timer(stall_ns_);
   auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
   if (!sequence) return std::move(sequence).error().with(std::string("journal the ") + journal::name_of(type));
@@ -397,7 +397,7 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
     frame_first_segment_ = used;
   }
   frame_put_bytes_ = 0;
-  puts_since_sync_ = 0;
+  if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
   said_since_sync_ = false;
   page_->synced.store(*sequence, std::memory_order_release);
   return {};
@@ -434,6 +434,7 @@ Result<void> Dataset::abort() {
   if (closed_) return {};
   const std::lock_guard guard(session_.mutex());
   auto sequence = append(RecordType::abort, 0, {}, 0, nullptr);
+  if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
   closed_ = true;
   if (!sequence) return std::move(sequence).error();
   page_->synced.store(*sequence, std::memory_order_release);
@@ -523,6 +524,7 @@ Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
 }
 
 Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest& request) {
+  const auto begun = monotonic_ns();
   const Rule rule = rule_for(request.path);
   const std::string path = absolute(request.path);
   struct stat st {};
@@ -593,6 +595,7 @@ Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest
     const auto state = static_cast<DatasetState>(q->state.load(std::memory_order_acquire));
     return state == DatasetState::finished || state == DatasetState::dropped;
   });
+  dataset->add_stall(monotonic_ns() - begun);
   return std::unique_ptr<CapturedDataset>(std::move(dataset));
 }
 

@@ -91,8 +91,8 @@ struct Put {
   std::vector<std::uint64_t> stride;  ///< empty: all 1
 };
 struct Sync {
-  std::uint64_t frame = 0;     ///< 1, 2, …
-  std::uint64_t stall_ns = 0;  ///< time the program has spent in our code for this frame, this call not included
+  std::uint64_t frame = 0;     ///< 1, 2, …; 0: nothing was put since the last one
+  std::uint64_t stall_ns = 0;  ///< time the program has spent in our code since the last such record, this call not included
   std::uint64_t bytes = 0;     ///< of the blocks of this frame
 };
 

@@ -42,6 +42,7 @@ struct StageControl {
   alignas(64) std::atomic<std::uint64_t> starved_ns;  ///< CLOCK_MONOTONIC when a writer last found the pool empty
   std::atomic<std::uint64_t> waits;        ///< how often a writer had to wait for a segment
   std::atomic<std::uint64_t> wait_ns;      ///< and how long in all
+  std::atomic<std::int64_t> bursts;        ///< datasets in the midst of a frame: a block put, not synced yet
   std::atomic<std::uint64_t> activity;     ///< counts any step of the server that brings bytes nearer to their file
 };
 

@@ -43,6 +43,18 @@ std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_nu
   return n;
 }
 
+/// Segments that writers have mapped and not begun: as good as free.
+std::uint64_t ahead_of_need(const journal::Stage& stage) {
+  std::uint64_t n = 0;
+  auto writers = stage.files().list(stage.journals());
+  if (!writers) return 0;
+  for (const auto& w : *writers) {
+    if (auto names = stage.files().list(stage.journals() + "/" + w))
+      n += static_cast<std::uint64_t>(std::count_if(names->begin(), names->end(), [](const std::string& name) { return name.rfind("ahead-", 0) == 0; }));
+  }
+  return n;
+}
+
 }  // namespace
 
 SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
@@ -70,9 +82,10 @@ void SegmentPool::work() {
     guard.unlock();
     std::uint64_t free = 0;
     if (auto names = stage_.files().list(stage_.pool())) free = names->size();
+    if (free < warm_) free += ahead_of_need(stage_);
     const bool made = free < warm_ && !exhausted() && make_one();
     guard.lock();
-    if (!made) wake_.wait_for(guard, std::chrono::milliseconds(5));
+    if (!made) wake_.wait_for(guard, std::chrono::milliseconds(10));
   }
 }
 

@@ -20,11 +20,8 @@ class SegmentPool {
   SegmentPool& operator=(const SegmentPool&) = delete;
 
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
-  [[nodiscard]] std::uint64_t total_peak() const noexcept { return total_.load(); }  // segments are kept until the end
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
-  /// Look again at once: segments were taken.
-  void wake() noexcept { wake_.notify_one(); }
 
  private:
   void work();

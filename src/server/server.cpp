@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "journal/reader.h"
+#include "platform/machine.h"
 #include "server/control_socket.h"
 #include "server/segment_pool.h"
 #include "server/storage.h"
@@ -41,6 +42,8 @@ constexpr std::uint64_t idle_slice_ns = 5'000'000;
 constexpr std::uint64_t look_around_ns = 50'000'000;       // new and dead writers
 constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t retry_after_ns = 5'000'000'000;
+constexpr std::uint64_t burst_pause_ns = 20'000'000;       // a frame under way that has stood still so long is drained
+constexpr std::uint64_t burst_max_ns = 3'000'000'000;
 constexpr std::uint64_t turn_bytes = 64ULL << 20;          // of one journal before the next has its turn
 
 double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
@@ -68,6 +71,14 @@ class Samples {
   std::uint64_t count_ = 0;
   double max_ = 0;
 };
+
+/// True when fewer threads want to run than there are cores (/proc/loadavg: "runnable/all").
+bool cores_to_spare() {
+  std::ifstream in("/proc/loadavg");
+  std::string a, b, c, tasks;
+  if (!(in >> a >> b >> c >> tasks)) return true;
+  return std::strtoul(tasks.c_str(), nullptr, 10) < usable_cores();
+}
 
 enum class State : std::uint8_t { open, closed, finished, failed, dropped };
 
@@ -105,6 +116,11 @@ struct Dataset {
   std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
   std::uint64_t busy_ns = 0;  ///< time this server has spent on it
   Samples stall, to_visible, to_durable;
+  std::optional<double> last_stall;  ///< of the latest frame: closing the dataset still adds to it
+  void settle_stall() {
+    if (last_stall) stall.add(*last_stall);
+    last_stall.reset();
+  }
 
   [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
 };
@@ -165,6 +181,7 @@ class ServerImpl final : public Server {
   void stop() noexcept override {
     stopping_ = true;
   }
+  void drain() noexcept override { draining_ = true; }
   std::string status() override;
 
  private:
@@ -191,6 +208,7 @@ class ServerImpl final : public Server {
   void make_durable_jobs();
   void forward(bool rang);
   bool finished();
+  bool give_way(std::uint32_t work, std::uint64_t now);
   void forget_journals();
   void settle_orphans();
   void collect_durable();
@@ -221,6 +239,8 @@ class ServerImpl final : public Server {
   std::uint64_t backlog_peak_ = 0;
   std::uint64_t last_look_ns_ = 0, last_writer_ns_ = 0;
   bool any_writer_ = false;
+  std::uint32_t burst_work_ = 0;
+  std::uint64_t burst_moved_ns_ = 0, burst_began_ns_ = 0;
   std::uint64_t allocated_peak_ = 0;
   std::uint64_t memory_peak_ = 0;
 
@@ -499,7 +519,10 @@ Result<void> ServerImpl::on_sync(const std::shared_ptr<Dataset>& d, const Record
   if (!sync) return std::move(sync).error();
   if (sync->frame > 0) {
     d->frames_synced = std::max(d->frames_synced, sync->frame);
-    d->stall.add(seconds(sync->stall_ns));
+    d->settle_stall();
+    d->last_stall = seconds(sync->stall_ns);
+  } else if (d->last_stall) {
+    *d->last_stall += seconds(sync->stall_ns);
   }
   ADVECTIO_TRY(commit(d, r.sequence, sync->frame > 0 ? r.time_ns : 0));
   d->partial = false;
@@ -562,6 +585,7 @@ void ServerImpl::fail(Dataset& d, Error error) {
 /// The file is as it will be; nothing of the dataset is needed in the stage any more.
 void ServerImpl::end_dataset(Dataset& d, State state) {
   d.state = state;
+  d.settle_stall();
   d.sink.reset();
   d.schema.reset();
   struct stat file {};
@@ -655,6 +679,7 @@ bool ServerImpl::follow(Journal& j) {
     if (j.loads.empty() || j.loads.back().index != index) j.loads.push_back({index, {}, 0});
     j.loads.back().last[r.dataset] = r.sequence;
     j.loads.back().bytes += r.payload.size();
+    if (r.type != RecordType::put) backlog_peak_ = std::max(backlog_peak_, backlog());
     // Replayed records may have been through a crash: look at every byte.
     auto done = handle(j, r, options_.recover);
     if (!done) {
@@ -665,10 +690,7 @@ bool ServerImpl::follow(Journal& j) {
         errors_.push_back(done.error().message);
       }
     }
-    if (r.type != RecordType::put) {
-      release(j);
-      backlog_peak_ = std::max(backlog_peak_, backlog());
-    }
+    if (r.type != RecordType::put) release(j);
   }
   if (any) forward(false);
   return any;
@@ -894,10 +916,35 @@ void ServerImpl::make_picture() {
   picture_made_.notify_all();
 }
 
+/// A model that puts a frame has the cores to itself where there are none to spare: compressing what it has put so far would take
+/// from it the very time it is to get back. As soon as it has synced, or pauses, or the stage fills, its frame is drained.
+bool ServerImpl::give_way(std::uint32_t work, std::uint64_t now) {
+  if (work != burst_work_) {
+    burst_work_ = work;
+    burst_moved_ns_ = now;
+  }
+  auto& control = stage_.control();
+  const bool burst = control.bursts.load(std::memory_order_relaxed) > 0 && now - burst_moved_ns_ < burst_pause_ns &&
+                     control.starved_ns.load() + starved_recently_ns < now && !stopping_ && !cores_to_spare();
+  if (!burst) {
+    burst_began_ns_ = 0;
+    return false;
+  }
+  if (burst_began_ns_ == 0) burst_began_ns_ = now;
+  if (now - burst_began_ns_ > burst_max_ns) return false;
+  if (pool_ && !pool_->exhausted()) return true;
+  const auto free = files_.list(stage_.pool());
+  return free && free->size() >= 2;
+}
+
 Outcome ServerImpl::run() {
   for (;;) {
     const auto seen = stage_.control().work.load(std::memory_order_acquire);
     const auto now = monotonic_ns();
+    if (give_way(seen, now)) {
+      journal::await_ring(stage_.control().work, seen, 1'000'000);
+      continue;
+    }
     bool moved = false;
     const bool look = now - last_look_ns_ > look_around_ns;
     for (auto& [name, j] : journals_) moved = follow(*j) || moved;
@@ -916,6 +963,8 @@ Outcome ServerImpl::run() {
         if (!j->broken) writer_gone(*j);
         j->alive = false;
       }
+      if (std::none_of(journals_.begin(), journals_.end(), [](const auto& j) { return j.second->alive; }))
+        stage_.control().bursts.store(0);  // what the dead have left
       forget_journals();
       retry_failed(false);
     }

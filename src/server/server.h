@@ -58,6 +58,9 @@ class Server {
   /// From a signal handler: commit what has been published, then end; what is left stays in the run directory.
   virtual void stop() noexcept = 0;
 
+  /// As a `drain` request on the socket. May be called from a signal handler.
+  virtual void drain() noexcept = 0;
+
   /// The status object (docs/cli.md), as JSON text.
   virtual std::string status() = 0;
 };

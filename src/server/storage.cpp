@@ -20,6 +20,9 @@ std::uint32_t level_or(const DatasetPolicy& policy, int fallback) {
   return static_cast<std::uint32_t>(policy.level.value_or(fallback));
 }
 
+/// What the file says of the level. libdeflate goes up to 12, HDF5 knows 0 … 9.
+std::uint32_t deflate_level(const DatasetPolicy& policy) { return std::min<std::uint32_t>(9, level_or(policy, 1)); }
+
 Filter blosc(const Variable& v, const DatasetPolicy& policy, std::uint32_t compressor) {
   // Parameters of the registered filter 32001: filter revision, format version, type size, chunk bytes, level, shuffle, compressor.
   std::uint64_t bytes = size_of(v.type);
@@ -33,11 +36,11 @@ void apply_codec(Variable& v, const DatasetPolicy& policy) {
   if (policy.codec == Codec::asked) {
     if (policy.level)
       for (auto& f : v.filters)
-        if (f.id == filter_id::deflate) f.parameters = {static_cast<std::uint32_t>(*policy.level)};
+        if (f.id == filter_id::deflate) f.parameters = {deflate_level(policy)};
   } else {
     std::erase_if(v.filters, [](const Filter& f) { return compresses(f.id); });
     switch (policy.codec) {
-      case Codec::deflate: v.filters.push_back({filter_id::deflate, {level_or(policy, 1)}}); break;
+      case Codec::deflate: v.filters.push_back({filter_id::deflate, {deflate_level(policy)}}); break;
       case Codec::zstd: v.filters.push_back({filter_id::zstd, {level_or(policy, 1)}}); break;
       case Codec::lz4: v.filters.push_back({filter_id::lz4, {0}}); break;
       case Codec::blosc_lz4: v.filters.push_back(blosc(v, policy, 1)); break;

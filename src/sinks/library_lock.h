@@ -1,5 +1,5 @@
-// HDF5 and netCDF-C, which is built upon it, keep global state without locks. All calls of either, by any sink, are made under
-// one lock.
+// HDF5 and netCDF-C, which is built upon it, keep global state without locks. All calls of either, by any sink, are
+// made under one lock.
 #pragma once
 
 #include <mutex>

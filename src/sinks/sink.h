@@ -8,8 +8,10 @@
 //    see `make_durable`).
 //  * If the process dies between two commits, `open` with `resume` brings the file to the state of a commit: the last
 //    one that returned ok, or the one under way. Writing the same blocks again is then right: blocks name their place.
-//  * After any error the sink is only good for `abandon` or destruction, which leave the file in the state of the last commit; a new
-//    sink opened with `resume` goes on from there.
+//  * After any error the sink is only good for `abandon` or destruction, which leave the file in the state of the last
+//    commit; a new sink opened with `resume` goes on from there. One exception: a commit that was decided, but failed or
+//    was killed while its last bytes were put in their places, may leave the file unreadable until that `resume`
+//    has completed it.
 #pragma once
 
 #include <cstddef>

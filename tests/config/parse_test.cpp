@@ -104,6 +104,11 @@ struct Wrong {
   const char* line;
 };
 
+// The text has what a test's name must not have.
+void PrintTo(const Wrong& wrong, std::ostream* out) {
+  *out << "of " << std::string_view(wrong.text).size() << " characters";
+}
+
 class Refuses : public testing::TestWithParam<Wrong> {};
 
 TEST_P(Refuses, WithOneLineThatSaysWhereAndWhat) {

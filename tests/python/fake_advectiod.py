@@ -111,7 +111,7 @@ class Serve:
             "pid": os.getpid(),
             "uptime_s": time.monotonic() - self.began,
             "final": final,
-            "server": {"threads": 2, "memory_bytes": 1 << 20, "memory_peak_bytes": 2 << 20, "encode_cpu_s": 0.5, "restarts": 0},
+            "server": {"threads": 2, "memory_bytes": 1 << 20, "memory_peak_bytes": 2 << 20, "encode_cpu_s": 0.5},
             "stage": {
                 "directory": self.run_dir,
                 "bytes_max": 1 << 30,

@@ -2,8 +2,9 @@
 
 import json
 import os
+from pathlib import Path
 
-from conftest import dataset
+from fake_installation import dataset
 
 
 def test_version(fake):
@@ -53,6 +54,15 @@ def test_status_without_a_run_named_finds_runs_staged_elsewhere(fake):
     command = fake.command("status", "--json")
     done = fake.run("run", "--quiet", "--", "env", "-u", "ADVECTIO_RUN", *command)
     assert any(r["run_dir"].startswith(str(fake.stage)) for r in json.loads(done.stdout)), done.stdout
+
+
+def test_links_to_runs_that_are_over_do_not_pile_up(fake):
+    parent = Path(f"/dev/shm/advectio-{os.getuid()}")
+    parent.mkdir(mode=0o700, exist_ok=True)
+    link = parent / f"over-{os.getpid()}"
+    link.symlink_to(fake.directory / "gone")
+    assert fake.run("run", "--", "true").returncode == 0
+    assert not link.is_symlink()
 
 
 def test_status_tells_of_a_run_directory_without_server(fake):
@@ -146,7 +156,7 @@ def test_example_is_printed(fake):
 def final(**changes):
     return {
         "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True,
-        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "encode_cpu_s": 0.0, "restarts": 0},
+        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "encode_cpu_s": 0.0},
         "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "backlog_bytes": 0,
                   "backlog_peak_bytes": 0, "waits": 0, "wait_s": 0.0},
         "writers": [], "datasets": [dataset()], "errors": [],

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from conftest import dataset, until
+from fake_installation import dataset, until
 
 
 def python(code: str) -> list[str]:

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 
-from conftest import dataset, until
+from fake_installation import dataset, until
 
 SHOW_ENV = "import os; print(os.environ['ADVECTIO_RUN']); print(os.environ['LD_PRELOAD'])"
 

@@ -38,6 +38,16 @@ TEST(Storage, ACodecReplacesTheOneAskedForAndChunksWhatWasContiguous) {
   EXPECT_EQ(s->variables[1].chunks, (std::vector<std::uint64_t>{500, 600}));
 }
 
+TEST(Storage, ALevelThatHdf5DoesNotKnowIsNotWrittenIntoTheFile) {
+  DatasetPolicy p;
+  p.codec = Codec::deflate;
+  p.deflate = DeflateBy::libdeflate;
+  p.level = 12;
+  EXPECT_EQ(as_stored(asked(), p)->variables[0].filters.back(), (Filter{filter_id::deflate, {9}}));
+  p.codec = Codec::asked;
+  EXPECT_EQ(as_stored(asked(), p)->variables[0].filters.back(), (Filter{filter_id::deflate, {9}}));
+}
+
 TEST(Storage, CodecNoneRemovesCompressionAndShuffle) {
   DatasetPolicy p;
   p.codec = Codec::none;

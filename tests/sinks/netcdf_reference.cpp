@@ -130,7 +130,10 @@ std::string list(const T& v) {
 
 std::string describe(const Variable& v) {
   std::string s = v.name + " " + std::string(name_of(v.type)) + "(" + list(v.dimensions) + ") " +
-                  (v.compact ? "compact" : v.contiguous ? "contiguous" : "chunks " + list(v.chunks)) + " filters";
+                  (v.compact      ? "compact"
+                   : v.contiguous ? "contiguous"
+                                  : "chunks " + list(v.chunks)) +
+                  " filters";
   for (const auto& f : v.filters) s += " " + std::to_string(f.id) + "[" + list(f.parameters) + "]";
   s += " endian " + std::to_string(static_cast<int>(v.endian)) + (v.no_fill ? " nofill" : " fill ");
   if (!v.no_fill)
@@ -138,7 +141,9 @@ std::string describe(const Variable& v) {
   return s + v.fill_text + " attributes" + describe(v.attributes);
 }
 
-std::uint64_t step_of(const Block& b, std::size_t i) { return b.stride.empty() ? 1 : b.stride[i]; }
+std::uint64_t step_of(const Block& b, std::size_t i) {
+  return b.stride.empty() ? 1 : b.stride[i];
+}
 
 }  // namespace
 
@@ -146,7 +151,9 @@ OwnedBlock::OwnedBlock(std::uint32_t variable, Box box, Bytes bytes, std::vector
     : block{variable, std::move(box), std::move(stride), nullptr, bytes.size()}, data(std::move(bytes)) {
   block.data = data.data();
 }
-OwnedBlock::OwnedBlock(const OwnedBlock& other) : block(other.block), data(other.data) { block.data = data.data(); }
+OwnedBlock::OwnedBlock(const OwnedBlock& other) : block(other.block), data(other.data) {
+  block.data = data.data();
+}
 OwnedBlock& OwnedBlock::operator=(const OwnedBlock& other) {
   block = other.block;
   data = other.data;
@@ -173,7 +180,8 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   for (const auto& v : s.variables) {
     int id = 0;
     const std::vector<int> dims(v.dimensions.begin(), v.dimensions.end());
-    check(nc_def_var(nc, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(dims.size()), dims.data(), &id), v.name);
+    check(nc_def_var(nc, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(dims.size()), dims.data(), &id),
+          v.name);
     if (is_hdf5(s.format)) {
       const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
       if (v.compact)
@@ -206,10 +214,12 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   check(nc_enddef(nc), path);
   for (const auto& o : blocks) {
     const auto& b = o.block;
-    const std::vector<std::size_t> start(b.box.start.begin(), b.box.start.end()), count(b.box.count.begin(), b.box.count.end());
+    const std::vector<std::size_t> start(b.box.start.begin(), b.box.start.end()),
+        count(b.box.count.begin(), b.box.count.end());
     std::vector<std::ptrdiff_t> stride;
     for (std::size_t i = 0; i < start.size(); ++i) stride.push_back(static_cast<std::ptrdiff_t>(step_of(b, i)));
-    const auto texts = s.variables[b.variable].type == DataType::string ? strings_in(o.data) : std::vector<std::string>();
+    const auto texts =
+        s.variables[b.variable].type == DataType::string ? strings_in(o.data) : std::vector<std::string>();
     std::vector<const char*> p;
     for (const auto& t : texts) p.push_back(t.c_str());
     check(nc_put_vars(nc, static_cast<int>(b.variable), start.data(), count.data(), stride.data(),
@@ -231,11 +241,11 @@ Contents read_by_netcdf(const std::string& path) {
   int format = 0, extended = 0, dims = 0, vars = 0, atts = 0, unlimited = 0;
   check(nc_inq_format(nc, &format), path);
   check(nc_inq_format_extended(nc, &extended, nullptr), path);
-  c.schema.format = format == NC_FORMAT_CLASSIC         ? FileFormat::classic
-                    : format == NC_FORMAT_64BIT_OFFSET  ? FileFormat::offset64
-                    : format == NC_FORMAT_CDF5          ? FileFormat::cdf5
-                    : format == NC_FORMAT_NETCDF4       ? FileFormat::netcdf4
-                                                        : FileFormat::netcdf4_classic;
+  c.schema.format = format == NC_FORMAT_CLASSIC        ? FileFormat::classic
+                    : format == NC_FORMAT_64BIT_OFFSET ? FileFormat::offset64
+                    : format == NC_FORMAT_CDF5         ? FileFormat::cdf5
+                    : format == NC_FORMAT_NETCDF4      ? FileFormat::netcdf4
+                                                       : FileFormat::netcdf4_classic;
   const bool hdf5 = is_hdf5(c.schema.format);
   check(nc_inq(nc, &dims, &vars, &atts, &unlimited), path);
   check(nc_inq_unlimdims(nc, &unlimited, nullptr), path);
@@ -281,9 +291,10 @@ std::string difference(const Contents& a, const Contents& b, const std::vector<s
   if (x.dimensions.size() != y.dimensions.size()) return "number of dimensions";
   for (std::size_t d = 0; d < x.dimensions.size(); ++d)
     if (!(x.dimensions[d] == y.dimensions[d]))
-      return "dimension " + std::to_string(d) + ": " + x.dimensions[d].name + " " + std::to_string(x.dimensions[d].length) +
-             (x.dimensions[d].unlimited ? " unlimited" : "") + " against " + y.dimensions[d].name + " " +
-             std::to_string(y.dimensions[d].length) + (y.dimensions[d].unlimited ? " unlimited" : "");
+      return "dimension " + std::to_string(d) + ": " + x.dimensions[d].name + " " +
+             std::to_string(x.dimensions[d].length) + (x.dimensions[d].unlimited ? " unlimited" : "") + " against " +
+             y.dimensions[d].name + " " + std::to_string(y.dimensions[d].length) +
+             (y.dimensions[d].unlimited ? " unlimited" : "");
   if (x.attributes != y.attributes)
     return "global attributes:" + describe(x.attributes) + "\n against" + describe(y.attributes);
   if (x.variables.size() != y.variables.size()) return "number of variables";
@@ -303,9 +314,11 @@ std::string difference(const Contents& a, const Contents& b, const std::vector<s
       if (i < written.size() && !written[i].empty() && !written[i][k]) continue;
       if (std::memcmp(&a.values[i][k * element], &b.values[i][k * element], element) != 0) {
         std::string s = "element " + std::to_string(k) + " of " + describe(v) + ":";
-        for (std::size_t j = 0; j < element; ++j) s += " " + std::to_string(std::to_integer<int>(a.values[i][k * element + j]));
+        for (std::size_t j = 0; j < element; ++j)
+          s += " " + std::to_string(std::to_integer<int>(a.values[i][k * element + j]));
         s += " against";
-        for (std::size_t j = 0; j < element; ++j) s += " " + std::to_string(std::to_integer<int>(b.values[i][k * element + j]));
+        for (std::size_t j = 0; j < element; ++j)
+          s += " " + std::to_string(std::to_integer<int>(b.values[i][k * element + j]));
         return s;
       }
     }

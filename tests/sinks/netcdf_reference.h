@@ -12,8 +12,8 @@ namespace advectio::testing {
 /// All that the netCDF interface tells of a file. Dimension::length of unlimited ones is what they have now.
 struct Contents {
   Schema schema;
-  std::vector<Bytes> values;                       ///< per variable, whole
-  std::vector<std::vector<std::string>> strings;   ///< per variable, where it has strings
+  std::vector<Bytes> values;                      ///< per variable, whole
+  std::vector<std::vector<std::string>> strings;  ///< per variable, where it has strings
 };
 
 /// A block that owns its data.
@@ -29,9 +29,10 @@ struct OwnedBlock {
 void write_by_netcdf(const std::string& path, const Schema& schema, const std::vector<OwnedBlock>& blocks);
 Contents read_by_netcdf(const std::string& path);
 
-/// Empty where they are equal; else the first difference in words. Values of variables without fill are compared where `written` says so
-/// (per variable one flag per element; empty: everywhere). With `values_of_simple` values are compared only of variables
-/// that have no unlimited dimension but the first: of others netCDF-C 4.9 reads wrong values where the variable is shorter than the dimension.
+/// Empty where they are equal; else the first difference in words. Values of variables without fill are compared where
+/// `written` says so (per variable one flag per element; empty: everywhere). With `values_of_simple` values are
+/// compared only of variables that have no unlimited dimension but the first: of others netCDF-C 4.9 reads wrong values
+/// where the variable is shorter than the dimension.
 std::string difference(const Contents& a, const Contents& b, const std::vector<std::vector<bool>>& written = {},
                        bool values_of_simple = false);
 

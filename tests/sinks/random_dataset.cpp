@@ -7,8 +7,12 @@ namespace advectio::testing {
 
 namespace {
 
-std::uint64_t below(Random& r, std::uint64_t n) { return std::uniform_int_distribution<std::uint64_t>(0, n - 1)(r); }
-bool chance(Random& r, unsigned percent) { return below(r, 100) < percent; }
+std::uint64_t below(Random& r, std::uint64_t n) {
+  return std::uniform_int_distribution<std::uint64_t>(0, n - 1)(r);
+}
+bool chance(Random& r, unsigned percent) {
+  return below(r, 100) < percent;
+}
 
 std::string random_text(Random& r) {
   std::string s(below(r, 9), ' ');
@@ -108,11 +112,13 @@ Schema random_schema(Random& r, const Ability& can) {
       if ((classic_model || v.type == DataType::string) && k > 0 && s.dimensions[d].unlimited) break;
       v.dimensions.push_back(static_cast<std::uint32_t>(d));
     }
-    const bool open = std::any_of(v.dimensions.begin(), v.dimensions.end(), [&](auto d) { return s.dimensions[d].unlimited; });
+    const bool open =
+        std::any_of(v.dimensions.begin(), v.dimensions.end(), [&](auto d) { return s.dimensions[d].unlimited; });
     if (can.storage && !v.dimensions.empty() && (open || chance(r, 70))) {
       v.contiguous = false;
       for (const auto d : v.dimensions)
-        v.chunks.push_back(1 + below(r, s.dimensions[d].unlimited ? 4 : std::min<std::uint64_t>(s.dimensions[d].length, 5)));
+        v.chunks.push_back(
+            1 + below(r, s.dimensions[d].unlimited ? 4 : std::min<std::uint64_t>(s.dimensions[d].length, 5)));
       if (v.type != DataType::string && chance(r, 75)) v.filters = can.pipelines[below(r, can.pipelines.size())];
     } else if (can.storage && chance(r, 20)) {
       v.compact = true;

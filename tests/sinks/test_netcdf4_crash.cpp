@@ -1,4 +1,5 @@
-// The file's state when the process is killed within any single operation on the file system, and the parts that see to it.
+// The file's state when the process is killed within any single operation on the file system, and the parts that see to
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,8 @@ using testing::OwnedBlock;
 using testing::Random;
 using testing::read_by_netcdf;
 
-/// A system that lives for `left` more changes and does half of the one after (of a write; any other it does not begin).
+/// A system that lives for `left` more changes and does half of the one after (of a write; any other it does not
+/// begin).
 struct Life {
   std::uint64_t left = UINT64_MAX;
   std::uint64_t changes = 0;
@@ -38,7 +40,9 @@ struct Life {
     return true;
   }
 };
-Error dead() { return Error{Code::io, "the process is dead", EIO}; }
+Error dead() {
+  return Error{Code::io, "the process is dead", EIO};
+}
 
 class MortalFile final : public File {
  public:
@@ -51,7 +55,9 @@ class MortalFile final : public File {
   }
   Result<void> read(std::uint64_t offset, std::span<std::byte> data) override { return real_->read(offset, data); }
   Result<std::uint64_t> size() override { return real_->size(); }
-  Result<void> resize(std::uint64_t bytes) override { return life_->change() ? real_->resize(bytes) : Result<void>(dead()); }
+  Result<void> resize(std::uint64_t bytes) override {
+    return life_->change() ? real_->resize(bytes) : Result<void>(dead());
+  }
   Result<void> reserve(std::uint64_t bytes) override { return real_->reserve(bytes); }
   Result<void> sync() override { return {}; }
   [[nodiscard]] int descriptor() const noexcept override { return real_->descriptor(); }
@@ -71,7 +77,9 @@ class MortalFiles final : public Files {
     if (!file) return file;
     return std::unique_ptr<File>(std::make_unique<MortalFile>(std::move(file).value(), life_));
   }
-  Result<Mapping> map(File& file, std::size_t bytes, bool writable) override { return real_.map(file, bytes, writable); }
+  Result<Mapping> map(File& file, std::size_t bytes, bool writable) override {
+    return real_.map(file, bytes, writable);
+  }
   Result<void> make_directory(const std::string& path, unsigned p) override { return real_.make_directory(path, p); }
   Result<void> rename(const std::string& from, const std::string& to) override {
     return life_->change() ? real_.rename(from, to) : Result<void>(dead());
@@ -160,7 +168,8 @@ TEST_F(Netcdf4Crash, LeavesACommitWhereverItCuts) {
 
     std::size_t applied = 0;
     for (std::uint64_t cut = 0; cut < changes; cut += 1 + changes / 150) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + ", cut at change " + std::to_string(cut) + " of " + std::to_string(changes));
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", cut at change " + std::to_string(cut) + " of " +
+                   std::to_string(changes));
       anew();
       auto mortal = std::make_shared<Life>();
       mortal->left = cut;
@@ -291,8 +300,10 @@ TEST_F(Netcdf4Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
     before = *read_whole(system_files(), path_);
   }
   const auto recovered = [&](const Bytes& with) {
-    std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(before.data()), static_cast<std::streamsize>(before.size()));
-    std::ofstream(redo_, std::ios::binary).write(reinterpret_cast<const char*>(with.data()), static_cast<std::streamsize>(with.size()));
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(before.data()), static_cast<std::streamsize>(before.size()));
+    std::ofstream(redo_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(with.data()), static_cast<std::streamsize>(with.size()));
     EXPECT_TRUE(CrashSafeFile::open(system_files(), path_, redo_, true).ok());
     EXPECT_FALSE(std::filesystem::exists(redo_));
     return *read_whole(system_files(), path_);

@@ -1,4 +1,5 @@
-// Files of real models, taken through a sink and compared with themselves: everything the netCDF interface tells of them.
+// Files of real models, taken through a sink and compared with themselves: everything the netCDF interface tells of
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,8 @@ Schema declared(const Contents& c) {
   for (auto& d : s.dimensions)
     if (d.unlimited) d.length = 0;
   for (auto& v : s.variables)
-    v.has_fill = std::any_of(v.attributes.begin(), v.attributes.end(), [](const Attribute& a) { return a.name == "_FillValue"; });
+    v.has_fill = std::any_of(v.attributes.begin(), v.attributes.end(),
+                             [](const Attribute& a) { return a.name == "_FillValue"; });
   return s;
 }
 

@@ -227,6 +227,7 @@ def recover(
         if done.returncode == 0:
             say("error", f"the answer of {command[0]} is not understood")
         raise AlreadySaid(done.returncode or 1) from None
+    places.remove(directory)
     if as_json:
         print(json.dumps(result, indent=2))
     else:

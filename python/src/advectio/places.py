@@ -62,7 +62,16 @@ def remember(run_directory: str) -> None:
     """Best effort: only ``status`` without an argument needs it."""
     with contextlib.suppress(OSError, UserError):
         make_private(user_directory())
+        drop_dangling_links()
         os.symlink(os.path.abspath(run_directory), os.path.join(user_directory(), os.path.basename(run_directory)))
+
+
+def drop_dangling_links() -> None:
+    """Links to runs that are over and whose supervisor could not remove them."""
+    for entry in os.scandir(user_directory()):
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.path)
 
 
 def remove(run_directory: str) -> None:
@@ -76,19 +85,17 @@ def remove(run_directory: str) -> None:
 
 
 def runs() -> list[str]:
-    """Run directories of this user on this node, the newest first. Links to runs that are over are removed."""
+    """Run directories of this user on this node, the newest first."""
     parent = user_directory()
     found: list[tuple[float, str]] = []
     try:
+        drop_dangling_links()
         names = os.listdir(parent)
     except OSError:
         return []
     for name in names:
         path = os.path.join(parent, name)
         if name.startswith("."):
-            continue
-        if os.path.islink(path) and not os.path.exists(path):
-            os.unlink(path)
             continue
         if os.path.isdir(path):
             found.append((os.stat(path).st_mtime, os.path.realpath(path)))

@@ -18,7 +18,7 @@ class ServerStatus(TypedDict):
     memory_bytes: int
     memory_peak_bytes: int
     encode_cpu_s: float
-    restarts: int
+    restarts: NotRequired[int]  # known to who restarts it
 
 
 class StageStatus(TypedDict):

@@ -124,8 +124,9 @@ def footer_of(status: Status) -> str:
         waits,
         f"server memory peak {size_text(server['memory_peak_bytes'])}, {time_text(server['encode_cpu_s'])} CPU in codecs",
     ]
-    if server["restarts"]:
-        parts.append(counted(server["restarts"], "server restart"))
+    restarts = server.get("restarts", 0)
+    if restarts:
+        parts.append(counted(restarts, "server restart"))
     return " · ".join(parts)
 
 

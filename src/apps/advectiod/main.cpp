@@ -46,6 +46,10 @@ void on_signal(int) {
   if (serving != nullptr) serving->stop();
 }
 
+void on_hangup(int) {
+  if (serving != nullptr) serving->drain();
+}
+
 struct Arguments {
   std::string command, run_dir, config_file, directory;
   double exit_when_idle_s = -1;
@@ -89,6 +93,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::s
   if (!is_hdf5(request.format)) return open_cdf5(system_files(), request.path, {}, request.resume);
   Netcdf4Options options;
   options.memory = memory;
+  options.level = request.policy.level;
   options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
   return open_netcdf4(system_files(), request.path, options, executor, request.resume);
 }
@@ -113,6 +118,12 @@ int serve(const Arguments& a, const Config& config, bool recover) {
     if (::stat(a.run_dir.c_str(), &st) != 0 || st.st_uid != ::geteuid())
       return complain(a.run_dir + " belongs to another user");
     (void)::chmod(a.run_dir.c_str(), 0700);
+    if (!config.log.file.empty()) {
+      // Found out now, not when the first warning has nowhere to go.
+      std::FILE* const appended = std::fopen(config.log.file.c_str(), "ae");
+      if (appended == nullptr) return complain(system_error("log.file " + config.log.file, errno).message);
+      std::fclose(appended);
+    }
     auto free = system_files().free_bytes(a.run_dir);
     if (!free) return complain(free.error().message);
     auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);
@@ -134,7 +145,9 @@ int serve(const Arguments& a, const Config& config, bool recover) {
   ::signal(SIGPIPE, SIG_IGN);
   // Ctrl-C reaches the whole group; the run ends when its command does, and the server after that.
   ::signal(SIGINT, recover ? SIG_DFL : SIG_IGN);
-  ::signal(SIGHUP, SIG_IGN);
+  // Whoever has started the run is gone: nobody will ask for the drain any more.
+  action.sa_handler = on_hangup;
+  ::sigaction(SIGHUP, &action, nullptr);
   const auto outcome = (*server)->run();
   serving = nullptr;
   if (recover) std::printf("%s\n", (*server)->status().c_str());

@@ -1,5 +1,6 @@
 #include "capture/netcdf/captured_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -51,9 +52,26 @@ CapturedFile::~CapturedFile() {
 
 // --- modes ---------------------------------------------------------------------------------------------------------
 
+void CapturedFile::owe_enddef() {
+  lib.nc_inq(ncid, nullptr, &owed_variables_, nullptr, nullptr);
+  owed_ = true;
+  defining_ = fresh_ = false;
+}
+
+int CapturedFile::pay_enddef() {
+  paid_ = true;
+  if (!owed_) return NC_NOERR;
+  owed_ = false;
+  int code = lib.nc_enddef(ncid);
+  if (code == NC_NOERR && defining_) code = lib.nc_redef(ncid);
+  return code;
+}
+
 int CapturedFile::redef() {
   if (classic_format()) {
     if (defining_) return NC_EINDEFINE;
+  } else if (owed_) {
+    // netCDF-4 proper takes a second redef without a word.
   } else if (const int code = lib.nc_redef(ncid); code != NC_NOERR) {
     return code;
   }
@@ -73,6 +91,10 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
       schema_.data_pad = data_pad;
       schema_.record_align = record_align;
     }
+  } else if (may_owe()) {
+    if (!defining_) return NC_ENOTINDEFINE;
+    owe_enddef();
+    return NC_NOERR;
   } else {
     const int code = header_pad != nullptr
                          ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
@@ -96,6 +118,10 @@ int CapturedFile::set_fill(int fill_mode, int* old_mode) {
 int CapturedFile::leave_define_mode() {
   if (!defining_) return NC_NOERR;
   if (classic_format()) return enddef(nullptr, 0, 0, 0);
+  if (may_owe()) {
+    owe_enddef();
+    return NC_NOERR;
+  }
   const int code = lib.nc_enddef(ncid);
   // We take it to be in define mode after any change of metadata; the library may know better.
   if (code != NC_NOERR && code != NC_ENOTINDEFINE) return code;
@@ -306,8 +332,15 @@ int CapturedFile::make_visible() {
 
 CapturedFile::Reading CapturedFile::read(int variable, nc_type memory) {
   const Stall stall(*this);
-  if (explicit_modes() && defining_) return {NC_NOERR, true};
   const auto* v = known(variable);
+  if (explicit_modes() && defining_) {
+    load_dimensions();
+    const bool grown = v != nullptr && std::any_of(v->dimensions.begin(), v->dimensions.end(), [&](int d) {
+                         const auto& extent = extents_[static_cast<std::size_t>(d)];
+                         return extent.unlimited && extent.length > 0;
+                       });
+    return {NC_NOERR, true, grown};
+  }
   if (!classic_format()) {
     if (v == nullptr) return {NC_ENOTVAR, true};
     // Text is not converted, and finding that out does not end define mode.
@@ -338,7 +371,9 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory) {
 int CapturedFile::sync() {
   Stall stall(*this);
   if (explicit_modes() && defining_) return NC_EINDEFINE;
-  if (!classic_format()) {
+  if (may_owe()) {
+    owe_enddef();
+  } else if (!classic_format()) {
     if (const int code = lib.nc_sync(ncid); code != NC_NOERR) return code;
     defining_ = fresh_ = false;
   }
@@ -351,8 +386,9 @@ int CapturedFile::sync() {
 void CapturedFile::close_shadow() {
   if (!shadow_open_) return;
   shadow_open_ = false;
-  // A classic shadow is in define mode of a redefinition: closing would lay it out, aborting forgets it.
-  if (classic_format())
+  // A classic shadow is in define mode of a redefinition: closing would lay it out, aborting forgets it. So it does a netCDF-4
+  // one that has never left define mode (and fails to remove its file, of which there is none).
+  if (classic_format() || may_owe())
     lib.nc_abort(ncid);
   else
     lib.nc_close(ncid);

@@ -69,6 +69,14 @@ class CapturedFile {
   void may_define() noexcept {
     if (!explicit_modes()) defining_ = true;
   }
+  /// The shadow of a netCDF-4 dataset would make an HDF5 object of every variable when define mode ends (20 ms for a WRF history file,
+  /// and as much again to close it). So the end is only noted, and owed: the shadow stays in its first define mode until somebody asks
+  /// what depends on it. True while the program's mode is not the shadow's.
+  [[nodiscard]] bool owes_enddef() const noexcept { return owed_; }
+  /// True for a variable that the program has taken out of define mode while the shadow has not.
+  [[nodiscard]] bool owed(int variable) const noexcept { return owed_ && variable < owed_variables_; }
+  /// Pay: the shadow is in the program's mode from here on, and changes it by itself.
+  int pay_enddef();
   int redef();
   int enddef(const std::size_t* header_pad, std::size_t data_align, std::size_t data_pad, std::size_t record_align);
   int set_fill(int fill_mode, int* old_mode);
@@ -98,6 +106,8 @@ class CapturedFile {
   struct Reading {
     int code = NC_NOERR;
     bool ask_shadow = false;
+    /// Some forms look at the lengths before the mode, and those of the shadow are zero.
+    bool forbidden = false;
     int ncid = -1, variable = -1;
   };
   Reading read(int variable, nc_type memory);
@@ -140,6 +150,8 @@ class CapturedFile {
   void load_dimensions();
   const Known* known(int variable);
   int leave_define_mode();
+  bool may_owe() const noexcept { return format == FileFormat::netcdf4 && !paid_; }
+  void owe_enddef();
   int settle();
   int check_layout();
   void close_reader();
@@ -151,6 +163,7 @@ class CapturedFile {
   int vara_refusal_classic(const Known& variable) const;
   int vars_refusal_classic(const Known& variable, const PutCall& call) const;
   int varm_refusal(const Known& variable, const PutCall& call);
+  int grow(const PutCall& call, const Known& variable);
   int send(const PutCall& call, const Known& variable, nc_type memory);
   int send_strings(const PutCall& call, const std::vector<std::uint64_t>& stride);
   int send_converted(const PutCall& call, const Known& variable, nc_type memory,
@@ -160,6 +173,8 @@ class CapturedFile {
   bool defining_ = true;
   bool fresh_ = true;
   int fill_mode_ = NC_FILL;
+  bool owed_ = false, paid_ = false;
+  int owed_variables_ = 0;
 
   Schema schema_;
   bool dirty_ = true, dirty_dimensions_ = true, dirty_globals_ = true;

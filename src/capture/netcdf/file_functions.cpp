@@ -45,8 +45,9 @@ struct Shadow {
 /// ends; so it never ends: the redefinition of an empty dataset, which can be given up at any time without a trace.
 int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   static std::atomic<unsigned> count{0};
-  // A name of our own: two datasets in memory by one name would be one to HDF5.
-  const std::string name = "advectio-shadow-" + std::to_string(count.fetch_add(1));
+  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no file can have: giving up a new
+  // dataset removes its file.
+  const std::string name = "/dev/null/advectio-shadow-" + std::to_string(count.fetch_add(1));
   const int flags = (mode & ~(NC_NOCLOBBER | NC_SHARE | NC_LOCK)) | NC_DISKLESS;
   int code = lib.nc_create(name.c_str(), flags, &shadow.ncid);
   if (code != NC_NOERR) return code;

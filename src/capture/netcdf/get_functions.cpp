@@ -9,7 +9,9 @@ using advectio::CapturedFile;
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);         \
   const CapturedFile::Reading from = file->read(varid, NUMBER);                          \
   if (from.ask_shadow) {                                                          \
+    file->pay_enddef();                                                           \
     const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                  \
+    if (from.forbidden && (code == NC_EINVALCOORDS || code == NC_EEDGE)) return NC_EINDEFINE; \
     return code != NC_NOERR ? code : from.code;                                   \
   }                                                                               \
   if (from.code != NC_NOERR) return from.code;                                    \

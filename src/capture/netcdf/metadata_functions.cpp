@@ -17,11 +17,27 @@ bool in_classic_data_mode(const CapturedFile& file) { return file.classic_format
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   const Stall stall(file);
-  const int code = call();
+  const bool was_defining = file.defining();
+  int code = call();
+  if (code != NC_NOERR && code != NC_ERANGE && file.owes_enddef() && !was_defining) {
+    // Whether a call that fails has ended data mode, only the shadow knows.
+    file.pay_enddef();
+    code = call();
+  }
   file.may_define();
   // An attribute with values out of range has been put all the same.
   if (code == NC_NOERR || code == NC_ERANGE) file.touch(what, variable);
   return code;
+}
+
+/// Before a call whose answer depends on whether the variable has left define mode.
+void settle_storage(CapturedFile& file, int variable) {
+  if (file.owed(variable)) file.pay_enddef();
+}
+
+/// The same for attributes: only the fill value is such a one.
+void settle_fill_value(CapturedFile& file, int variable, const char* name) {
+  if (name != nullptr && std::strcmp(name, "_FillValue") == 0) settle_storage(file, variable);
 }
 
 template <typename Call>
@@ -36,22 +52,29 @@ std::size_t header_bytes(nc_type type, std::size_t count) { return (memory_size(
 /// In data mode a classic attribute may be written anew where it does not need more room.
 template <typename Call>
 int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count, Call&& call) {
+  settle_fill_value(file, variable, name);
   if (!in_classic_data_mode(file) || name == nullptr) return change(file, Touched::variable, variable, call);
   nc_type old_type = NC_NAT;
   std::size_t old_count = 0;
   if (file.lib.nc_inq_att(file.ncid, variable, name, &old_type, &old_count) == NC_NOERR) {
-    if (header_bytes(type, count) > header_bytes(old_type, old_count)) return NC_ENOTINDEFINE;
-    return change(file, Touched::variable, variable, call);
+    if (header_bytes(type, count) <= header_bytes(old_type, old_count))
+      return change(file, Touched::variable, variable, call);
   }
-  // A new one is refused, but only if nothing worse is wrong with it.
-  if (const int code = call(); code != NC_NOERR && code != NC_ERANGE) return code;
-  file.lib.nc_del_att(file.ncid, variable, name);
-  return NC_ENOTINDEFINE;
+  // A new one, or one that would grow, is refused, but only if nothing worse is wrong with it. The shadow tells; then all is as
+  // it was.
+  constexpr const char* aside = "advectio-put-aside";
+  const bool old = old_type != NC_NAT && file.lib.nc_rename_att(file.ncid, variable, name, aside) == NC_NOERR;
+  const int code = call();
+  const bool made = code == NC_NOERR || code == NC_ERANGE;
+  if (made) file.lib.nc_del_att(file.ncid, variable, name);
+  if (old) file.lib.nc_rename_att(file.ncid, variable, aside, name);
+  return made ? NC_ENOTINDEFINE : code;
 }
 
 /// A name may not grow in data mode. The shadow finds what else may be wrong.
 template <typename Call, typename Undo>
 int rename(CapturedFile& file, Touched what, int variable, const char* from, const char* to, Call&& call, Undo&& undo) {
+  file.pay_enddef();
   const bool grows = in_classic_data_mode(file) && to != nullptr && std::strlen(to) > std::strlen(from);
   const int code = change(file, what, variable, call);
   if (code != NC_NOERR || !grows) return code;
@@ -149,14 +172,18 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_fill, ncid, varid, no_fill, value); };
   if (varid == NC_GLOBAL) return call();  // refused as such in every mode
-  return file != nullptr ? advectio::define(*file, Touched::variable, varid, call) : call();
+  if (file == nullptr) return call();
+  advectio::settle_storage(*file, varid);
+  return advectio::define(*file, Touched::variable, varid, call);
 }
 
 // How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
 #define ADVECTIO_STORAGE(F, ...)                                  \
   ADVECTIO_FILE;                                                  \
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
-  return file != nullptr ? advectio::change(*file, Touched::variable, varid, call) : call()
+  if (file == nullptr) return call();                              \
+  advectio::settle_storage(*file, varid);                          \
+  return advectio::change(*file, Touched::variable, varid, call)
 
 ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) {
   ADVECTIO_STORAGE(nc_def_var_chunking, ncid, varid, storage, chunks);
@@ -193,6 +220,7 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
     if (const int code = advectio::give_away(*file, why.c_str()); code != NC_NOERR) return code;
     return call();
   }
+  advectio::settle_storage(*file, varid);
   return advectio::change(*file, Touched::variable, varid, call);
 }
 
@@ -213,6 +241,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
     if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }
+  advectio::settle_storage(*file, varid);
   return advectio::change(*file, Touched::variable, varid, call);
 }
 
@@ -290,7 +319,9 @@ ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const c
 ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
-  return file != nullptr ? advectio::define(*file, Touched::variable, varid, call) : call();
+  if (file == nullptr) return call();
+  advectio::settle_fill_value(*file, varid, name);
+  return advectio::define(*file, Touched::variable, varid, call);
 }
 
 ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) {

@@ -144,10 +144,10 @@ int CapturedFile::varm_refusal(const Known& v, const PutCall& call) {
     ones &= stride == 1;
   }
   if (ones && call.map == nullptr) return classic_format() ? vara_refusal_classic(v) : vara_refusal_hdf5(v);
-  const auto first = static_cast<std::size_t>(
-      rank > 0 && extents_[static_cast<std::size_t>(v.dimensions[0])].unlimited ? 1 : 0);
-  for (std::size_t i = first; i < rank; ++i) {
-    // A second unlimited dimension does not grow in this form of the call.
+  // Only the first unlimited dimension of the dataset, in the first place, may be exceeded in this form of the call.
+  const auto record = std::find_if(extents_.begin(), extents_.end(), [](const Extent& e) { return e.unlimited; });
+  const bool grows = rank > 0 && v.dimensions[0] == record - extents_.begin();
+  for (std::size_t i = grows ? 1 : 0; i < rank; ++i) {
     const auto length = extents_[static_cast<std::size_t>(v.dimensions[i])].length;
     if (box_.start[i] > length || (box_.start[i] == length && box_.count[i] > 0)) return NC_EINVALCOORDS;
     if (box_.start[i] + box_.count[i] > length) return NC_EEDGE;
@@ -216,8 +216,9 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (v == nullptr) {
     // The shadow of a classic format is always in define mode, where its program is not.
     // The other forms ask for the variable's rank or type first.
-    const bool one_step = call.form == PutCall::Form::vara || call.form == PutCall::Form::var1;
-    const bool global = call.variable == NC_GLOBAL && one_step && call.memory != NC_NAT && classic_format();
+    const bool one_step =
+        call.form == PutCall::Form::var1 || (call.form == PutCall::Form::vara && call.memory != NC_NAT);
+    const bool global = call.variable == NC_GLOBAL && one_step && classic_format();
     return {global ? NC_EGLOBAL : NC_ENOTVAR, !classic_format()};
   }
   const nc_type memory = call.memory == NC_NAT ? v->type : call.memory;
@@ -228,10 +229,18 @@ PutAnswer CapturedFile::put(const PutCall& call) {
     const bool nothing = box_.empty() && call.map != nullptr;
     return {nothing ? NC_NOERR : NC_EINDEFINE, false};
   }
+  // The mapped form is taken apart into others, which are what ends define mode.
+  const bool mapped = call.form == PutCall::Form::varm && call.map != nullptr;
+  if (mapped && answer.code == NC_EBADTYPE) leave_define_mode();
   if (answer.code != NC_NOERR) return answer;
   answer.ask_shadow = false;
+  if (mapped && box_.empty()) return answer;
   answer.code = leave_define_mode();
-  if (answer.code != NC_NOERR || box_.empty()) return answer;
+  if (answer.code != NC_NOERR) return answer;
+  if (box_.empty()) {
+    if (classic_format()) answer.code = grow(call, *v);
+    return answer;
+  }
   answer.code = flush_schema();
   if (answer.code != NC_NOERR) return answer;
 
@@ -246,6 +255,28 @@ PutAnswer CapturedFile::put(const PutCall& call) {
     }
   }
   return answer;
+}
+
+/// In the classic formats even a put of nothing makes the records up to its end, filled. We put one of the fill values.
+int CapturedFile::grow(const PutCall& call, const Known& v) {
+  if (box_.rank() == 0) return NC_NOERR;
+  auto& extent = extents_[static_cast<std::size_t>(v.dimensions[0])];
+  const bool ones = std::all_of(stride_.begin(), stride_.end(), [](std::uint64_t s) { return s == 1; });
+  const auto length = box_.start[0] + box_.count[0];
+  if (!extent.unlimited || length <= extent.length || !ones || call.map != nullptr) return NC_NOERR;
+  if (const int code = flush_schema(); code != NC_NOERR) return code;
+  const auto& variable = schema_.variables[static_cast<std::size_t>(call.variable)];
+  const Bytes fill = variable.fill.empty() ? default_fill(variable.type) : variable.fill;
+  Box one{std::vector<std::uint64_t>(box_.rank(), 0), std::vector<std::uint64_t>(box_.rank(), 1)};
+  one.start[0] = length - 1;
+  close_reader();
+  const auto put = timed([&] {
+    return out_->put(static_cast<std::uint32_t>(call.variable), one, {}, Memory{fill.data(), {}}, v.element);
+  });
+  if (!put.ok()) return code_of(put.error());
+  extent.length = length;
+  put_anything_ = true;
+  return NC_NOERR;
 }
 
 int CapturedFile::send(const PutCall& call, const Known& v, nc_type memory) {

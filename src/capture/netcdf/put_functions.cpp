@@ -12,6 +12,7 @@ using advectio::PutCall;
   if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                 \
   const PutAnswer answer = file->put(PutCall call_of);                       \
   if (!answer.ask_shadow) return answer.code;                                \
+  file->pay_enddef();                                                        \
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);                            \
   return code != NC_NOERR ? code : answer.code
 

@@ -72,13 +72,20 @@ void read_fill(const RealLibrary& lib, int ncid, int variable, Variable& to) {
   const auto set = std::find_if(to.attributes.begin(), to.attributes.end(), [&](const Attribute& a) {
     return a.name == "_FillValue" && a.type == to.type && a.count == 1;
   });
-  if (set == to.attributes.end()) return;
-  to.has_fill = true;
+  to.has_fill = set != to.attributes.end();
   if (to.type == DataType::string) {
-    to.fill_text = set->strings.front();
-  } else if (set->values != default_fill(to.type)) {
-    to.fill = set->values;
+    if (to.has_fill) to.fill_text = set->strings.front();
+    return;
   }
+  // The attribute may say one thing and the data set be filled with another: one that came by its name later, or when the variable was
+  // in its file already (NCO does that), has no effect in netCDF-4. The library knows what it fills with.
+  Bytes fill(size_of(to.type));
+  if (lib.nc_inq_var_fill == nullptr || no_fill != 0 ||
+      lib.nc_inq_var_fill(ncid, variable, &no_fill, fill.data()) != NC_NOERR) {
+    if (!to.has_fill) return;
+    fill = set->values;
+  }
+  if (fill != default_fill(to.type)) to.fill = std::move(fill);
 }
 
 int define_attributes(const RealLibrary& lib, int ncid, int variable, const std::vector<Attribute>& attributes) {

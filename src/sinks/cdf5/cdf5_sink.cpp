@@ -28,13 +28,13 @@ struct Lock : std::lock_guard<std::recursive_mutex> {
 Error netcdf_error(const std::string& what, int status) {
   // Positive numbers are the system's.
   if (status > 0) return system_error(what, status);
-  const bool caller = status == NC_EBADTYPE || status == NC_ESTRICTNC3 || status == NC_EUNLIMIT || status == NC_EVARSIZE ||
-                      status == NC_EDIMSIZE || status == NC_EUNLIMPOS || status == NC_EBADNAME;
+  const bool caller = status == NC_EBADTYPE || status == NC_ESTRICTNC3 || status == NC_EUNLIMIT ||
+                      status == NC_EVARSIZE || status == NC_EDIMSIZE || status == NC_EUNLIMPOS || status == NC_EBADNAME;
   return Error{caller ? Code::unsupported : Code::io, what + ": " + nc_strerror(status), 0};
 }
 
-#define ADVECTIO_NC(call, what)                                             \
-  do {                                                                      \
+#define ADVECTIO_NC(call, what)                                                              \
+  do {                                                                                       \
     if (const int status_ = (call); status_ != NC_NOERR) return netcdf_error(what, status_); \
   } while (false)
 
@@ -80,7 +80,8 @@ Result<void> define(int nc, const Schema& is, const Schema& to) {
   for (auto d = is.dimensions.size(); d < to.dimensions.size(); ++d) {
     const auto& dim = to.dimensions[d];
     int id = 0;
-    ADVECTIO_NC(nc_def_dim(nc, dim.name.c_str(), dim.unlimited ? NC_UNLIMITED : dim.length, &id), "dimension " + dim.name);
+    ADVECTIO_NC(nc_def_dim(nc, dim.name.c_str(), dim.unlimited ? NC_UNLIMITED : dim.length, &id),
+                "dimension " + dim.name);
   }
   for (std::size_t v = 0; v < to.variables.size(); ++v) {
     const auto& var = to.variables[v];
@@ -88,14 +89,16 @@ Result<void> define(int nc, const Schema& is, const Schema& to) {
     const std::vector<Attribute> none;
     if (v >= is.variables.size()) {
       const std::vector<int> ids(var.dimensions.begin(), var.dimensions.end());
-      ADVECTIO_NC(nc_def_var(nc, var.name.c_str(), static_cast<nc_type>(var.type), static_cast<int>(ids.size()), ids.data(), &id),
+      ADVECTIO_NC(nc_def_var(nc, var.name.c_str(), static_cast<nc_type>(var.type), static_cast<int>(ids.size()),
+                             ids.data(), &id),
                   "variable " + var.name);
       ADVECTIO_NC(nc_def_var_fill(nc, id, var.no_fill ? NC_NOFILL : NC_FILL, nullptr), "variable " + var.name);
     } else if (is.variables[v].type != var.type || is.variables[v].dimensions != var.dimensions) {
       return Error{Code::invalid, "variable " + var.name + " has changed its type or its dimensions", 0};
     }
-    ADVECTIO_TRY_WITH(set_attributes(nc, id, v < is.variables.size() ? is.variables[v].attributes : none, var.attributes),
-                      "variable " + var.name);
+    ADVECTIO_TRY_WITH(
+        set_attributes(nc, id, v < is.variables.size() ? is.variables[v].attributes : none, var.attributes),
+        "variable " + var.name);
   }
   return set_attributes(nc, NC_GLOBAL, is.attributes, to.attributes);
 }
@@ -323,10 +326,11 @@ Result<void> Cdf5Sink::change() {
   return note_commit();
 }
 
-/// netCDF-C does not find in a file which of its variables are to be filled when records are added. When all are not, that can be told
-/// outside define mode; otherwise some are filled that need not be.
+/// netCDF-C does not find in a file which of its variables are to be filled when records are added. When all are not,
+/// that can be told outside define mode; otherwise some are filled that need not be.
 Result<void> Cdf5Sink::set_fill_mode() {
-  const bool none = std::all_of(pending_->variables.begin(), pending_->variables.end(), [](const Variable& v) { return v.no_fill; });
+  const bool none =
+      std::all_of(pending_->variables.begin(), pending_->variables.end(), [](const Variable& v) { return v.no_fill; });
   int before = 0;
   if (none) ADVECTIO_NC(nc_set_fill(nc_, NC_NOFILL, &before), "set no fill");
   return {};
@@ -340,7 +344,8 @@ Result<void> Cdf5Sink::settle() {
   for (auto d = to.dimensions.size(); d < is_.dimensions.size(); ++d) to.dimensions.push_back(is_.dimensions[d]);
   for (auto v = to.variables.size(); v < is_.variables.size(); ++v) to.variables.push_back(is_.variables[v]);
   const auto same = [&] {
-    if (is_.dimensions != to.dimensions || is_.attributes != to.attributes || is_.variables.size() != to.variables.size())
+    if (is_.dimensions != to.dimensions || is_.attributes != to.attributes ||
+        is_.variables.size() != to.variables.size())
       return false;
     for (std::size_t v = 0; v < to.variables.size(); ++v)
       if (is_.variables[v].name != to.variables[v].name || is_.variables[v].type != to.variables[v].type ||
@@ -419,7 +424,8 @@ void Cdf5Sink::abandon() noexcept {
     nc_ = -1;
     // Closing has counted the records written since the last commit.
     if (committed_) {
-      (void)file_->write(0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
+      (void)file_->write(
+          0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
       if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
     } else {
       (void)file_->resize(0);
@@ -429,7 +435,8 @@ void Cdf5Sink::abandon() noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options, bool resume) {
+Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options,
+                                        bool resume) {
   auto redo = options.redo_path;
   if (redo.empty()) {
     const auto slash = path.find_last_of('/');

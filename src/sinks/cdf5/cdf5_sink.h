@@ -11,12 +11,13 @@
 namespace advectio {
 
 struct Cdf5Options {
-  /// Where a changed header is prepared; empty: beside the file, `.NAME.advectio-redo`. A sink that resumes must be given the same.
+  /// Where a changed header is prepared; empty: beside the file, `.NAME.advectio-redo`. A sink that resumes must be
+  /// given the same.
   std::string redo_path;
 };
 
-/// The file at `path` must exist; it is written into, so that its inode stays. With `resume` what it holds is taken up; without, it
-/// is emptied. netCDF-C opens the file itself: `files` is used for everything else.
+/// The file at `path` must exist; it is written into, so that its inode stays. With `resume` what it holds is taken up;
+/// without, it is emptied. netCDF-C opens the file itself: `files` is used for everything else.
 Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options, bool resume);
 
 }  // namespace advectio

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 
@@ -90,22 +91,53 @@ struct ChunkAssembly::Shared {
   std::condition_variable news;
   std::deque<Done> done;
   std::size_t running = 0;  // started and not in `done` yet
-  std::vector<Buffer> spares;
   std::atomic<std::uint64_t> encode_ns = 0;
-
-  Buffer take() {
-    const std::lock_guard lock(mutex);
-    if (spares.empty()) return {};
-    auto b = std::move(spares.back());
-    spares.pop_back();
-    return b;
-  }
-  /// Room for chunks is used again rather than given back and faulted in anew.
-  void give(Buffer b) {
-    const std::lock_guard lock(mutex);
-    if (spares.size() < 16 && b.capacity() <= (std::size_t{64} << 20)) spares.push_back(std::move(b));
-  }
+  std::shared_ptr<MemoryBudget> budget;
 };
+
+bool MemoryBudget::reserve(std::uint64_t bytes, bool anyway) {
+  const std::lock_guard lock(mutex_);
+  if (reserved_ + bytes > max_ && !anyway) return false;
+  reserved_ += bytes;
+  reserved_peak_ = std::max(reserved_peak_, reserved_);
+  while (!kept_.empty() && reserved_ + kept_bytes_ > max_) {
+    kept_bytes_ -= kept_.front().capacity();
+    kept_.erase(kept_.begin());
+  }
+  return true;
+}
+
+void MemoryBudget::release(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_ -= bytes;
+}
+
+std::uint64_t MemoryBudget::reserved() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
+std::uint64_t MemoryBudget::reserved_peak() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_peak_;
+}
+
+/// Of those that are kept the one used last, whose memory is warmest. It counts as reserved from now on.
+Buffer MemoryBudget::take() {
+  const std::lock_guard lock(mutex_);
+  if (kept_.empty()) return {};
+  auto b = std::move(kept_.back());
+  kept_.pop_back();
+  kept_bytes_ -= b.capacity();
+  return b;
+}
+
+void MemoryBudget::give(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  if (buffer.capacity() == 0 || reserved_ + kept_bytes_ + buffer.capacity() > max_ || kept_.size() >= 64) return;
+  kept_bytes_ += buffer.capacity();
+  kept_.push_back(std::move(buffer));
+}
 
 std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
   std::uint64_t h = 0x9E3779B97F4A7C15ULL ^ k.variable;
@@ -114,11 +146,17 @@ std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
 }
 
 ChunkAssembly::ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget)
-    : executor_(executor), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {}
+    : executor_(executor), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {
+  shared_->budget = budget_;
+}
 
-ChunkAssembly::~ChunkAssembly() { abandon(); }
+ChunkAssembly::~ChunkAssembly() {
+  abandon();
+}
 
-std::uint64_t ChunkAssembly::encode_ns() const noexcept { return shared_->encode_ns; }
+std::uint64_t ChunkAssembly::encode_ns() const noexcept {
+  return shared_->encode_ns;
+}
 
 Result<void> ChunkAssembly::add(std::uint32_t number, const std::shared_ptr<const ChunkedVariable>& variable,
                                 const std::vector<std::uint64_t>& extent, const Block& given) {
@@ -146,8 +184,10 @@ Result<void> ChunkAssembly::add(std::uint32_t number, const std::shared_ptr<cons
     } else {
       entry.blocks.push_back(&block);
       entry.touched += part.volume();
-      if (!entry.started && entry.touched >= needed.volume() && cover(entry.blocks, needed))
-        ADVECTIO_TRY(start(key, entry, {}, false));
+      if (!entry.started && entry.touched >= std::max(needed.volume(), entry.try_at)) {
+        entry.try_at = 2 * entry.touched;
+        if (cover(entry.blocks, needed)) ADVECTIO_TRY(start(key, entry, {}, false));
+      }
     }
 
     std::size_t i = rank;
@@ -159,23 +199,19 @@ Result<void> ChunkAssembly::add(std::uint32_t number, const std::shared_ptr<cons
     if (i == 0) break;
   }
   ADVECTIO_TRY(hand_over_finished(false));
-  return entries_.size() > chunks_max ? flush() : Result<void>();
+  return entries_.size() > chunks_max || blocks_.size() > blocks_max ? flush() : Result<void>();
 }
 
 /// Wait until `bytes` more may be under way.
 Result<void> ChunkAssembly::make_room(std::uint64_t bytes) {
   for (;;) {
-    if (budget_->used.fetch_add(bytes) + bytes <= budget_->max) return {};
-    budget_->used -= bytes;
     bool any = false;
     {
       const std::lock_guard lock(shared_->mutex);
       any = shared_->running > 0 || !shared_->done.empty();
     }
-    if (!any) {
-      budget_->used += bytes;
-      return {};
-    }
+    // Without this, sinks that share a budget could wait for each other for ever.
+    if (budget_->reserve(bytes, !any)) return {};
     ADVECTIO_TRY(hand_over_finished(true));
   }
 }
@@ -189,7 +225,9 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
   if (v.pipeline.stages.empty() && !has_base && as_it_is(v, box_at(v, key.start), entry.blocks) != nullptr)
     return write_now(key, entry);
 
-  const auto reserved = 2 * bytes + encoded_bytes_max(v.pipeline, bytes);
+  const bool gathers = has_base || as_it_is(v, box_at(v, key.start), entry.blocks) == nullptr;
+  const auto reserved =
+      (gathers ? bytes : 0) + std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
   ADVECTIO_TRY(make_room(reserved));
   // The entry may be changed while the job runs; the blocks and their memory may not.
   struct Job {
@@ -201,7 +239,8 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
     bool has_base;
     std::shared_ptr<Shared> shared;
   };
-  auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base), has_base, shared_});
+  auto job = std::make_shared<Job>(
+      Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base), has_base, shared_});
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->running;
@@ -218,13 +257,14 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
       const auto& var = *job->variable;
       const auto size = var.chunk_bytes();
       const auto box = box_at(var, job->key.start);
-      Buffer gathered = std::move(job->base), spare = shared.take();
+      Buffer gathered = std::move(job->base), spare = shared.budget->take();
       const auto* source = job->has_base ? nullptr : as_it_is(var, box, job->blocks);
       if (source == nullptr) {
         if (!job->has_base) {
-          gathered = shared.take();
+          gathered = shared.budget->take();
           gathered.reserve(size);
-          if (!std::any_of(job->blocks.begin(), job->blocks.end(), [&](const Block* b) { return b->box.contains(box); }))
+          if (!std::any_of(job->blocks.begin(), job->blocks.end(),
+                           [&](const Block* b) { return b->box.contains(box); }))
             fill_with(gathered.data(), size / var.element, var.fill);
         }
         for (const auto* b : job->blocks) {
@@ -239,17 +279,18 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
         done.data = std::move(gathered);
         done.encoded.bytes = size;
       } else {
-        done.data = shared.take();
+        done.data = shared.budget->take();
         auto encoded = encode(var.pipeline, {source, size}, done.data, spare);
         if (encoded)
           done.encoded = *encoded;
         else
           done.error = std::move(encoded).error();
-        if (gathered.capacity() > 0) shared.give(std::move(gathered));
+        if (gathered.capacity() > 0) shared.budget->give(std::move(gathered));
       }
-      shared.give(std::move(spare));
+      shared.budget->give(std::move(spare));
     } catch (const std::bad_alloc&) {
-      done.error = Error{Code::full, "no memory for a chunk of " + std::to_string(job->variable->chunk_bytes()) + " bytes", 0};
+      done.error =
+          Error{Code::full, "no memory for a chunk of " + std::to_string(job->variable->chunk_bytes()) + " bytes", 0};
     }
     shared.encode_ns += thread_cpu_ns() - begin;
     {
@@ -265,25 +306,26 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
 Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry) {
   const auto& v = *entry.variable;
   const Hdf5Lock lock;
-  ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, 0, reinterpret_cast<const hsize_t*>(key.start.data()), v.chunk_bytes(),
-                               as_it_is(v, box_at(v, key.start), entry.blocks)),
+  ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, 0, reinterpret_cast<const hsize_t*>(key.start.data()),
+                               v.chunk_bytes(), as_it_is(v, box_at(v, key.start), entry.blocks)),
                 "write a chunk of " + v.name);
   return {};
 }
 
 Result<void> ChunkAssembly::hand_over(Done done) {
-  budget_->used -= done.reserved;
+  budget_->release(done.reserved);
   if (done.error) return std::move(*done.error).with("chunk of " + done.variable->name);
   const auto it = entries_.find(done.key);
   // A job started later for the same chunk makes this one's result history.
   if (it != entries_.end() && it->second.version == done.version) {
     static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
     const Hdf5Lock lock;
-    ADVECTIO_HDF5(H5Dwrite_chunk(done.variable->dataset, H5P_DEFAULT, done.encoded.mask,
-                                 reinterpret_cast<const hsize_t*>(done.key.start.data()), done.encoded.bytes, done.data.data()),
-                  "write a chunk of " + done.variable->name);
+    ADVECTIO_HDF5(
+        H5Dwrite_chunk(done.variable->dataset, H5P_DEFAULT, done.encoded.mask,
+                       reinterpret_cast<const hsize_t*>(done.key.start.data()), done.encoded.bytes, done.data.data()),
+        "write a chunk of " + done.variable->name);
   }
-  shared_->give(std::move(done.data));
+  budget_->give(std::move(done.data));
   return {};
 }
 
@@ -302,16 +344,13 @@ Result<void> ChunkAssembly::hand_over_finished(bool wait) {
   }
 }
 
-/// What the file holds of the chunk, in our byte order. False: nothing.
-Result<bool> ChunkAssembly::read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base) {
+/// What the file holds of the chunk, in our byte order; the fill value where it holds nothing. (To ask HDF5 1.10
+/// whether it has the chunk would cost a walk over all chunks.)
+Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent,
+                                      Buffer& base) {
   const auto& v = *entry.variable;
   const Hdf5Lock lock;
-  unsigned mask = 0;
-  haddr_t address = HADDR_UNDEF;
-  hsize_t bytes = 0;
   const auto* start = reinterpret_cast<const hsize_t*>(key.start.data());
-  ADVECTIO_HDF5(H5Dget_chunk_info_by_coord(v.dataset, start, &mask, &address, &bytes), "look for a chunk of " + v.name);
-  if (address == HADDR_UNDEF) return false;
   base.reserve(v.chunk_bytes());
   fill_with(base.data(), v.chunk_bytes() / v.element, v.fill);
   const auto there = clip(box_at(v, key.start), extent);
@@ -321,10 +360,12 @@ Result<bool> ChunkAssembly::read_base(const Key& key, const Entry& entry, const 
   std::copy(v.chunk.begin(), v.chunk.end(), chunk.begin());
   const Hdf5Id from(H5Dget_space(v.dataset), H5Sclose), to(H5Screate_simple(rank, chunk.data(), nullptr), H5Sclose);
   const Hdf5Id type(H5Dget_type(v.dataset), H5Tclose), native(H5Tget_native_type(type, H5T_DIR_DEFAULT), H5Tclose);
-  ADVECTIO_HDF5(H5Sselect_hyperslab(from, H5S_SELECT_SET, start, nullptr, count.data(), nullptr), "read a chunk of " + v.name);
-  ADVECTIO_HDF5(H5Sselect_hyperslab(to, H5S_SELECT_SET, zero.data(), nullptr, count.data(), nullptr), "read a chunk of " + v.name);
+  ADVECTIO_HDF5(H5Sselect_hyperslab(from, H5S_SELECT_SET, start, nullptr, count.data(), nullptr),
+                "read a chunk of " + v.name);
+  ADVECTIO_HDF5(H5Sselect_hyperslab(to, H5S_SELECT_SET, zero.data(), nullptr, count.data(), nullptr),
+                "read a chunk of " + v.name);
   ADVECTIO_HDF5(H5Dread(v.dataset, native, to, from, H5P_DEFAULT, base.data()), "read a chunk of " + v.name);
-  return true;
+  return {};
 }
 
 Result<void> ChunkAssembly::flush() {
@@ -334,9 +375,8 @@ Result<void> ChunkAssembly::flush() {
     Buffer base;
     bool has_base = false;
     if (!cover(entry.blocks, clip(box_at(*entry.variable, key.start), extent))) {
-      auto got = read_base(key, entry, extent, base);
-      if (!got) return std::move(got).error();
-      has_base = *got;
+      ADVECTIO_TRY(read_base(key, entry, extent, base));
+      has_base = true;
     }
     ADVECTIO_TRY(start(key, entry, std::move(base), has_base));
     ADVECTIO_TRY(hand_over_finished(false));
@@ -356,7 +396,7 @@ void ChunkAssembly::abandon() noexcept {
   {
     std::unique_lock lock(shared_->mutex);
     shared_->news.wait(lock, [&] { return shared_->running == 0; });
-    for (const auto& done : shared_->done) budget_->used -= done.reserved;
+    for (const auto& done : shared_->done) budget_->release(done.reserved);
     shared_->done.clear();
   }
   entries_.clear();

@@ -1,20 +1,20 @@
-// Blocks in, finished chunks out. A chunk is gathered from the blocks that touch it, rounded, shuffled and compressed on the
-// executor's threads, straight from the blocks' memory; the sink's own thread hands the result to HDF5 as it is.
+// Blocks in, finished chunks out. A chunk is gathered from the blocks that touch it, rounded, shuffled and compressed
+// on the executor's threads, straight from the blocks' memory; the sink's own thread hands the result to HDF5 as it is.
 //
-//  * A chunk that one block covers, or several together, is started at once. Any other waits for `flush`, which takes what is missing from
-//    what the file holds already, or from the fill value.
-//  * All blocks of a chunk are remembered until `flush`. When one comes after the chunk was started, the chunk is made again from all
-//    of them in their order; of two results the later started one counts.
+//  * A chunk that one block covers, or several together, is started at once. Any other waits for `flush`, which takes
+//    what is missing from what the file holds already, or from the fill value.
+//  * All blocks of a chunk are remembered until `flush`. When one comes after the chunk was started, the chunk is made
+//    again from all of them in their order; of two results the later started one counts.
 //  * Memory of chunks under way is bounded by a budget; one chunk may always be under way.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -28,11 +28,26 @@
 
 namespace advectio {
 
-/// Bytes that chunks under way may take, over all sinks that share it.
-struct MemoryBudget {
-  explicit MemoryBudget(std::uint64_t most) : max(most) {}
-  const std::uint64_t max;
-  std::atomic<std::uint64_t> used = 0;
+/// Memory for chunks under way, over all sinks that share it. Buffers are kept for the next chunk rather than given
+/// back and faulted in anew, as long as they and what is reserved stay below the bound.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(std::uint64_t bytes_max) : max_(bytes_max) {}
+
+  /// False: that would be too much. With `anyway` it is granted all the same.
+  bool reserve(std::uint64_t bytes, bool anyway);
+  void release(std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t reserved() const;
+  [[nodiscard]] std::uint64_t reserved_peak() const;
+
+  Buffer take();
+  void give(Buffer buffer);
+
+ private:
+  mutable std::mutex mutex_;
+  const std::uint64_t max_;
+  std::uint64_t reserved_ = 0, reserved_peak_ = 0, kept_bytes_ = 0;
+  std::vector<Buffer> kept_;
 };
 
 /// What is to be known of a variable to make its chunks.
@@ -41,11 +56,11 @@ struct ChunkedVariable {
   hid_t dataset = H5I_INVALID_HID;
   DataType type = DataType::none;
   std::size_t element = 0;
-  bool swap = false;                    ///< the file's byte order is not ours
+  bool swap = false;  ///< the file's byte order is not ours
   std::uint32_t round_bits = 0;
-  Bytes fill;                           ///< one element
-  std::vector<std::uint64_t> chunk;     ///< lengths
-  std::vector<std::uint64_t> limit;     ///< lengths of dimensions; of unlimited ones UINT64_MAX
+  Bytes fill;                        ///< one element
+  std::vector<std::uint64_t> chunk;  ///< lengths
+  std::vector<std::uint64_t> limit;  ///< lengths of dimensions; of unlimited ones UINT64_MAX
   EncodePipeline pipeline;
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept {
@@ -58,8 +73,8 @@ struct ChunkedVariable {
 class ChunkAssembly {
  public:
   static constexpr std::size_t rank_max = 8;
-  /// Chunks remembered between two flushes.
-  static constexpr std::size_t chunks_max = 1 << 18;
+  /// Remembered between two flushes; more make one happen.
+  static constexpr std::size_t chunks_max = 1 << 18, blocks_max = 1 << 18;
 
   ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget);
   ~ChunkAssembly();
@@ -91,6 +106,7 @@ class ChunkAssembly {
     std::shared_ptr<const ChunkedVariable> variable;
     std::vector<const Block*> blocks;
     std::uint64_t touched = 0;  // elements, counted twice where blocks overlap
+    std::uint64_t try_at = 0;   // touched so much, they may cover the chunk
     std::uint64_t version = 0;  // of the job started last
     bool started = false;
     bool dirty = false;  // there are blocks that no job has seen
@@ -110,7 +126,7 @@ class ChunkAssembly {
   Result<void> make_room(std::uint64_t bytes);
   Result<void> hand_over(Done done);
   Result<void> hand_over_finished(bool wait);
-  Result<bool> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
+  Result<void> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
   Result<void> write_now(const Key& key, const Entry& entry);
 
   Executor& executor_;

@@ -65,10 +65,11 @@ void shuffle_plain(const std::byte* in, std::size_t elements, std::size_t elemen
 }
 
 #if defined(__x86_64__)
-// 32 elements of 4 bytes at a time: bytes of like significance are brought together within 16 bytes, then 4-byte groups across.
+// 32 elements of 4 bytes at a time: bytes of like significance are brought together within 16 bytes, then 4-byte groups
+// across.
 __attribute__((target("avx2"))) void shuffle4_avx2(const std::byte* in, std::size_t elements, std::byte* out) noexcept {
-  const __m256i within = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9, 13,
-                                          2, 6, 10, 14, 3, 7, 11, 15);
+  const __m256i within = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9,
+                                          13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   std::size_t i = 0;
   for (; i + 32 <= elements; i += 32) {
@@ -78,7 +79,8 @@ __attribute__((target("avx2"))) void shuffle4_avx2(const std::byte* in, std::siz
       // 8 elements: plane p in the quadword p
       v[k] = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(x, within), order);
     }
-    const auto a = _mm256_unpacklo_epi64(v[0], v[1]), b = _mm256_unpackhi_epi64(v[0], v[1]);  // planes 0,2 and 1,3 of v0 v1
+    const auto a = _mm256_unpacklo_epi64(v[0], v[1]),
+               b = _mm256_unpackhi_epi64(v[0], v[1]);  // planes 0,2 and 1,3 of v0 v1
     const auto c = _mm256_unpacklo_epi64(v[2], v[3]), d = _mm256_unpackhi_epi64(v[2], v[3]);
     const __m256i planes[4] = {_mm256_permute2x128_si256(a, c, 0x20), _mm256_permute2x128_si256(b, d, 0x20),
                                _mm256_permute2x128_si256(a, c, 0x31), _mm256_permute2x128_si256(b, d, 0x31)};
@@ -161,7 +163,8 @@ std::optional<std::size_t> deflate_libdeflate(int level, std::span<const std::by
 }
 
 std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in, Buffer& out) {
-  static constexpr std::array<std::uint32_t, 4> work = {0, ISAL_DEF_LVL1_LARGE, ISAL_DEF_LVL2_LARGE, ISAL_DEF_LVL3_LARGE};
+  static constexpr std::array<std::uint32_t, 4> work = {0, ISAL_DEF_LVL1_LARGE, ISAL_DEF_LVL2_LARGE,
+                                                        ISAL_DEF_LVL3_LARGE};
   thread_local Buffer level_buffer;
   if (in.size() > UINT32_MAX) return std::nullopt;
   level_buffer.reserve(work[static_cast<std::size_t>(level)]);
@@ -182,8 +185,8 @@ std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in
   return s.total_out;
 }
 
-std::optional<std::size_t> encode_deflate(const EncodeStage& stage, const EncodePipeline& p, std::span<const std::byte> in,
-                                          Buffer& out) {
+std::optional<std::size_t> encode_deflate(const EncodeStage& stage, const EncodePipeline& p,
+                                          std::span<const std::byte> in, Buffer& out) {
   const auto asked = parameter(stage, 0, 6);
   if (p.deflate == DeflateMaker::libdeflate)
     return deflate_libdeflate(std::clamp(p.level.value_or(static_cast<int>(asked)), 0, 12), in, out);
@@ -229,8 +232,9 @@ std::optional<std::size_t> encode_lz4(const EncodeStage& stage, std::span<const 
   std::size_t at = 12;
   for (std::size_t from = 0; from < in.size(); from += block) {
     const auto n = std::min(block, in.size() - from);
-    auto m = LZ4_compress_default(reinterpret_cast<const char*>(in.data() + from),
-                                  reinterpret_cast<char*>(out.data() + at + 4), static_cast<int>(n), static_cast<int>(room));
+    auto m =
+        LZ4_compress_default(reinterpret_cast<const char*>(in.data() + from),
+                             reinterpret_cast<char*>(out.data() + at + 4), static_cast<int>(n), static_cast<int>(room));
     if (m <= 0 || static_cast<std::size_t>(m) >= n) {
       std::memcpy(out.data() + at + 4, in.data() + from, n);
       m = static_cast<int>(n);
@@ -270,30 +274,32 @@ std::optional<std::size_t> decode_lz4(std::span<const std::byte> in, Buffer& out
 
 // ---- Blosc: parameters revision, format, element, chunk bytes, level, shuffle, compressor ----
 
-std::optional<std::size_t> encode_blosc(const EncodeStage& stage, const EncodePipeline& p, std::span<const std::byte> in,
-                                        Buffer& out) {
+std::optional<std::size_t> encode_blosc(const EncodeStage& stage, const EncodePipeline& p,
+                                        std::span<const std::byte> in, Buffer& out) {
   const char* name = nullptr;
   if (blosc_compcode_to_compname(static_cast<int>(parameter(stage, 6, BLOSC_BLOSCLZ)), &name) < 0) return std::nullopt;
   const auto level = std::clamp(p.level.value_or(static_cast<int>(parameter(stage, 4, 5))), 0, 9);
   const auto element = std::max<std::size_t>(parameter(stage, 2, static_cast<unsigned>(p.element)), 1);
   if (in.size() > BLOSC_MAX_BUFFERSIZE) return std::nullopt;
   out.reserve(in.size() + BLOSC_MAX_OVERHEAD);
-  const auto n = blosc_compress_ctx(level, static_cast<int>(parameter(stage, 5, 1)), element, in.size(), in.data(), out.data(),
-                                    in.size() + BLOSC_MAX_OVERHEAD, name, 0, 1);
+  const auto n = blosc_compress_ctx(level, static_cast<int>(parameter(stage, 5, 1)), element, in.size(), in.data(),
+                                    out.data(), in.size() + BLOSC_MAX_OVERHEAD, name, 0, 1);
   if (n <= 0) return std::nullopt;
   return static_cast<std::size_t>(n);
 }
 
 std::optional<std::size_t> decode_blosc(std::span<const std::byte> in, Buffer& out) {
   std::size_t bytes = 0;
-  if (in.size() < BLOSC_MIN_HEADER_LENGTH || blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0) return std::nullopt;
+  if (in.size() < BLOSC_MIN_HEADER_LENGTH || blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0)
+    return std::nullopt;
   out.reserve(std::max<std::size_t>(bytes, 1));
   const auto n = blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
   if (n < 0 || static_cast<std::size_t>(n) != bytes) return std::nullopt;
   return bytes;
 }
 
-// ---- bitshuffle: parameters major, minor, element, elements of a block (0: default), codec (0, 2: LZ4, 3: zstd), level ----
+// ---- bitshuffle: parameters major, minor, element, elements of a block (0: default), codec (0, 2: LZ4, 3: zstd),
+// level ----
 
 struct BitshuffleShape {
   std::size_t element, block, elements, tail;  // block in elements; tail bytes are kept as they are
@@ -386,10 +392,10 @@ std::optional<std::size_t> decode_bitshuffle(const EncodeStage& stage, std::span
     const std::size_t m = get_big<std::uint32_t>(in.data() + from);
     from += 4;
     if (m > in.size() - from) return std::nullopt;
-    const bool whole =
-        codec == 2 ? LZ4_decompress_safe(reinterpret_cast<const char*>(in.data() + from), reinterpret_cast<char*>(rows.data()),
-                                         static_cast<int>(m), static_cast<int>(bytes)) == static_cast<int>(bytes)
-                   : ZSTD_decompress(rows.data(), bytes, in.data() + from, m) == bytes;
+    const bool whole = codec == 2 ? LZ4_decompress_safe(reinterpret_cast<const char*>(in.data() + from),
+                                                        reinterpret_cast<char*>(rows.data()), static_cast<int>(m),
+                                                        static_cast<int>(bytes)) == static_cast<int>(bytes)
+                                  : ZSTD_decompress(rows.data(), bytes, in.data() + from, m) == bytes;
     if (!whole) return std::nullopt;
     bit_unshuffle(rows.data(), n, s->element, out.data() + at * s->element, spare);
     from += m;
@@ -399,7 +405,8 @@ std::optional<std::size_t> decode_bitshuffle(const EncodeStage& stage, std::span
   return total;
 }
 
-// ---- szip: u32 bytes, little-endian, then what the library makes; parameters mask, pixels per block, bits per pixel, per scanline ----
+// ---- szip: u32 bytes, little-endian, then what the library makes; parameters mask, pixels per block, bits per pixel,
+// per scanline ----
 
 std::optional<std::size_t> encode_szip(const EncodeStage& stage, std::span<const std::byte> in, Buffer& out) {
   if (stage.parameters.size() < 4) return std::nullopt;
@@ -418,7 +425,8 @@ std::optional<std::size_t> encode_szip(const EncodeStage& stage, std::span<const
 }
 
 template <typename Float, typename Bits>
-void round_all(int mantissa, std::uint32_t keep, std::span<const std::byte> fill, std::byte* data, std::size_t n) noexcept {
+void round_all(int mantissa, std::uint32_t keep, std::span<const std::byte> fill, std::byte* data,
+               std::size_t n) noexcept {
   if (keep >= static_cast<std::uint32_t>(mantissa)) return;
   const int drop = mantissa - static_cast<int>(keep);
   const Bits mask = static_cast<Bits>(~Bits{0}) << drop;
@@ -554,8 +562,10 @@ Result<Encoded> encode(const EncodePipeline& pipeline, std::span<const std::byte
     const auto n = encode_stage(pipeline.stages[i], pipeline, current, to);
     if (!n) {
       if (!pipeline.stages[i].optional)
-        return Error{Code::io, "filter " + std::to_string(pipeline.stages[i].id) + " failed on a chunk of " +
-                                   std::to_string(in.size()) + " bytes", 0};
+        return Error{Code::io,
+                     "filter " + std::to_string(pipeline.stages[i].id) + " failed on a chunk of " +
+                         std::to_string(in.size()) + " bytes",
+                     0};
       result.mask |= 1U << i;
       continue;
     }

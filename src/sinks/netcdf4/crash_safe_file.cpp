@@ -24,18 +24,25 @@ struct Trailer {
 };
 static_assert(sizeof(Trailer) == 40);
 
-std::span<const std::byte> bytes_of(const void* data, std::size_t n) { return {static_cast<const std::byte*>(data), n}; }
+std::span<const std::byte> bytes_of(const void* data, std::size_t n) {
+  return {static_cast<const std::byte*>(data), n};
+}
 
 std::uint32_t crc_of(std::uint32_t seed, std::span<const std::byte> data) {
   return crc32_gzip_refl(seed, reinterpret_cast<const unsigned char*>(data.data()), data.size());
 }
 
-std::uint32_t crc_of(std::uint32_t seed, const Trailer& t) { return crc_of(seed, bytes_of(&t, offsetof(Trailer, crc))); }
+std::uint32_t crc_of(std::uint32_t seed, const Trailer& t) {
+  return crc_of(seed, bytes_of(&t, offsetof(Trailer, crc)));
+}
 
 }  // namespace
 
 CrashSafeFile::CrashSafeFile(Files& files, std::shared_ptr<File> file, std::string redo_path)
-    : files_(files), file_(std::move(file)), durability_(std::make_shared<Durability>()), redo_path_(std::move(redo_path)) {
+    : files_(files),
+      file_(std::move(file)),
+      durability_(std::make_shared<Durability>()),
+      redo_path_(std::move(redo_path)) {
   durability_->file = file_;
 }
 

@@ -7,20 +7,22 @@
 //           2. The part below goes to copies of its 4 KiB pages: the first ones in memory, the others in the redo
 //              file, which has no trailer yet and so counts for nothing.
 //   commit  3. The file is made to reach up to its new end.
-//           4. All copies are written to the redo file, then their page numbers, then a trailer with a checksum of everything
-//              before it. From here on the commit will happen; until here it has not.
+//           4. All copies are written to the redo file, then their page numbers, then a trailer with a checksum of
+//              everything before it. From here on the commit will happen; until here it has not.
 //           5. The copies are written to their places in the file.
 //           6. The redo file is removed. protected_end becomes the new end.
-//   open    7. With `resume`: a redo file with a valid trailer is applied (5, 6): doing that twice does no harm. Any other is removed.
+//   open    7. With `resume`: a redo file with a valid trailer is applied (5, 6), which does no harm when done twice.
+//              Any other is removed.
 //
 // Before the first commit nothing below 4 KiB is in the file, so that what a process leaves that dies before it begins
 // with zeros: no reader takes it for a file, and `resume` starts anew.
 //
-// Loss of power: a commit that a caller has made durable (File::sync) must not be damaged by a later one that the disk has seen
-// only parts of. So once that has happened (`durable`), step 4 ends with a sync of the file and then of the redo file.
+// Loss of power: a commit that a caller has made durable (File::sync) must not be damaged by a later one that the disk
+// has seen only parts of. So once that has happened (`durable`), step 4 ends with a sync of the file and then of the
+// redo file.
 //
-// The first write that fails puts the file into discard mode: the error is kept, and nothing is written any more. Writes are said to succeed,
-// because HDF5 cannot let go of a file whose writes fail.
+// The first write that fails puts the file into discard mode: the error is kept, and nothing is written any more.
+// Writes are said to succeed, because HDF5 cannot let go of a file whose writes fail.
 #pragma once
 
 #include <array>
@@ -43,8 +45,8 @@ class CrashSafeFile {
   static constexpr std::uint64_t page_bytes = 4096;
 
   /// The file must exist; its inode stays. Without `resume` it is emptied.
-  static Result<std::unique_ptr<CrashSafeFile>> open(Files& files, const std::string& path, const std::string& redo_path,
-                                                     bool resume);
+  static Result<std::unique_ptr<CrashSafeFile>> open(Files& files, const std::string& path,
+                                                     const std::string& redo_path, bool resume);
 
   /// False: nothing has ever been committed; the file is to be created.
   [[nodiscard]] bool has_commit() const noexcept { return has_commit_; }
@@ -115,11 +117,11 @@ class CrashSafeFile {
   std::shared_ptr<Durability> durability_;
   std::string redo_path_;
   std::unique_ptr<File> redo_;
-  std::uint64_t file_size_ = 0;      // of the file itself
-  std::uint64_t size_ = 0;           // as the writer sees it
+  std::uint64_t file_size_ = 0;  // of the file itself
+  std::uint64_t size_ = 0;       // as the writer sees it
   std::uint64_t allocated_ = 0;
-  std::uint64_t protected_end_ = 0;  // see the top of this file
-  std::uint64_t committed_end_ = 0;  // 0 before the first commit
+  std::uint64_t protected_end_ = 0;                       // see the top of this file
+  std::uint64_t committed_end_ = 0;                       // 0 before the first commit
   std::unordered_map<std::uint64_t, std::size_t> slots_;  // page → where its copy is
   std::vector<std::uint64_t> pages_;                      // slot → page
   std::vector<std::unique_ptr<Arena>> arenas_;            // of slots below memory_pages_max

@@ -50,8 +50,12 @@ struct DriverFile {
   haddr_t eoa;
 };
 
-DriverFile& of(H5FD_t* f) { return *reinterpret_cast<DriverFile*>(f); }
-const DriverFile& of(const H5FD_t* f) { return *reinterpret_cast<const DriverFile*>(f); }
+DriverFile& of(H5FD_t* f) {
+  return *reinterpret_cast<DriverFile*>(f);
+}
+const DriverFile& of(const H5FD_t* f) {
+  return *reinterpret_cast<const DriverFile*>(f);
+}
 
 H5FD_t* driver_open(const char*, unsigned flags, hid_t access, haddr_t) {
   const void* info = H5Pget_driver_info(access);
@@ -87,7 +91,9 @@ herr_t driver_query(const H5FD_t*, unsigned long* flags) {
   return 0;
 }
 
-haddr_t driver_get_eoa(const H5FD_t* f, H5FD_mem_t) { return of(f).eoa; }
+haddr_t driver_get_eoa(const H5FD_t* f, H5FD_mem_t) {
+  return of(f).eoa;
+}
 
 herr_t driver_set_eoa(H5FD_t* f, H5FD_mem_t, haddr_t eoa) {
   of(f).eoa = eoa;
@@ -95,7 +101,9 @@ herr_t driver_set_eoa(H5FD_t* f, H5FD_mem_t, haddr_t eoa) {
   return 0;
 }
 
-haddr_t driver_get_eof(const H5FD_t* f, H5FD_mem_t) { return of(f).file->size(); }
+haddr_t driver_get_eof(const H5FD_t* f, H5FD_mem_t) {
+  return of(f).file->size();
+}
 
 herr_t driver_read(H5FD_t* f, H5FD_mem_t, hid_t, haddr_t offset, size_t bytes, void* to) {
   return of(f).file->read(offset, {static_cast<std::byte*>(to), bytes}).ok() ? 0 : -1;

@@ -62,7 +62,7 @@ Hdf5Id crash_safe_access(CrashSafeFile& file);
 }  // namespace advectio
 
 /// Return to our caller when an HDF5 call fails.
-#define ADVECTIO_HDF5(call, what)                            \
-  do {                                                       \
-    if ((call) < 0) return ::advectio::hdf5_error(what);     \
+#define ADVECTIO_HDF5(call, what)                        \
+  do {                                                   \
+    if ((call) < 0) return ::advectio::hdf5_error(what); \
   } while (false)

@@ -29,8 +29,8 @@ constexpr const char* rounding = "_QuantizeBitRoundNumberOfSignificantBits";
 constexpr std::uint64_t creations_spared_from = 32768;
 
 bool is_hidden(const std::string& name) {
-  static const std::set<std::string> names = {"CLASS",           "NAME",           "REFERENCE_LIST", "DIMENSION_LIST",
-                                              dimension_number, variable_dimensions, strict,        properties};
+  static const std::set<std::string> names = {
+      "CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", dimension_number, variable_dimensions, strict, properties};
   return names.contains(name);
 }
 
@@ -40,7 +40,8 @@ Hdf5Id simple_space(const std::vector<hsize_t>& now, const std::vector<hsize_t>&
 }
 
 Result<void> ordered_attributes(hid_t creation) {
-  ADVECTIO_HDF5(H5Pset_attr_creation_order(creation, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED), "order attributes");
+  ADVECTIO_HDF5(H5Pset_attr_creation_order(creation, H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED),
+                "order attributes");
   // Times of access and change would make every write of a data set change its header.
   ADVECTIO_HDF5(H5Pset_obj_track_times(creation, false), "leave out times");
   return {};
@@ -58,8 +59,18 @@ bool same_structure(const Variable& a, const Variable& b) {
          a.endian == b.endian && a.no_fill == b.no_fill && a.fill == b.fill && a.fill_text == b.fill_text;
 }
 
+/// HDF5 would refuse the whole variable where szip cannot work. When one codec is chosen for a whole dataset, it is
+/// better left out there.
+bool szip_can(const Variable& v, const Filter& f) {
+  std::uint64_t elements = 1;
+  for (const auto c : v.chunks) elements *= c;
+  return v.type != DataType::text && (f.parameters.size() < 2 || elements >= f.parameters[1]);
+}
+
 /// The shape of an attribute in HDF5: it can be overwritten when this is the same.
-bool same_shape(const Attribute& a, const Attribute& b) { return a.type == b.type && a.count == b.count; }
+bool same_shape(const Attribute& a, const Attribute& b) {
+  return a.type == b.type && a.count == b.count;
+}
 
 Hdf5Id attribute_type(const Attribute& a) {
   auto type = hdf5_type(a.type, Endian::native);
@@ -139,9 +150,9 @@ Result<void> Layout::write_attribute(hid_t object, const Attribute& a) {
   const auto type = attribute_type(a);
   const hsize_t count = a.count;
   // Text is one element as long as the text; everything else is one-dimensional; nothing is the null space.
-  const Hdf5Id space(a.count == 0                   ? H5Screate(H5S_NULL)
+  const Hdf5Id space(a.count == 0               ? H5Screate(H5S_NULL)
                      : a.type == DataType::text ? H5Screate(H5S_SCALAR)
-                                                    : H5Screate_simple(1, &count, nullptr),
+                                                : H5Screate_simple(1, &count, nullptr),
                      H5Sclose);
   const Hdf5Id attribute(H5Acreate2(object, a.name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
   ADVECTIO_HDF5(attribute.get(), "create attribute " + a.name);
@@ -155,7 +166,8 @@ Result<void> Layout::overwrite_attribute(hid_t object, const Attribute& a) {
   return put_values(attribute, type, a);
 }
 
-Result<void> Layout::set_attributes(hid_t object, std::vector<Attribute>& current, const std::vector<Attribute>& wanted) {
+Result<void> Layout::set_attributes(hid_t object, std::vector<Attribute>& current,
+                                    const std::vector<Attribute>& wanted) {
   if (current == wanted) return {};
   // netCDF numbers attributes in the order in which they were created. What can stay in its place does.
   std::size_t same = 0;
@@ -278,7 +290,8 @@ Result<void> Layout::load(hid_t file) {
   for (const auto& link : links) ADVECTIO_TRY_WITH(load_dataset(link), link);
   for (std::size_t d = 0; d < dimensions_.size(); ++d)
     if (dimensions_[d].is.name.empty())
-      return Error{Code::corrupt, "the file has no dimension " + std::to_string(d) + ": it was not written by this sink", 0};
+      return Error{Code::corrupt,
+                   "the file has no dimension " + std::to_string(d) + ": it was not written by this sink", 0};
   return {};
 }
 
@@ -331,7 +344,8 @@ Result<void> Layout::load_dataset(const std::string& link) {
     const Hdf5Id attribute(H5Aopen(dataset, variable_dimensions, H5P_DEFAULT), H5Aclose);
     std::vector<int> ids(static_cast<std::size_t>(rank));
     const Hdf5Id ids_space(attribute ? H5Aget_space(attribute) : H5I_INVALID_HID, H5Sclose);
-    if (!attribute || H5Sget_simple_extent_npoints(ids_space) != rank || H5Aread(attribute, H5T_NATIVE_INT, ids.data()) < 0)
+    if (!attribute || H5Sget_simple_extent_npoints(ids_space) != rank ||
+        H5Aread(attribute, H5T_NATIVE_INT, ids.data()) < 0)
       return Error{Code::corrupt, "its dimensions are not recorded: the file was not written by this sink", 0};
     for (const int id : ids) v.is.dimensions.push_back(static_cast<std::uint32_t>(id));
   }
@@ -351,11 +365,11 @@ Result<void> Layout::load_dataset(const std::string& link) {
 // ---- what a schema wants ----
 
 struct Layout::Wish {
-  std::vector<Dimension> dimensions;          // those of the file beyond the schema included
-  std::vector<std::string> names;             // of variables
+  std::vector<Dimension> dimensions;  // those of the file beyond the schema included
+  std::vector<std::string> names;     // of variables
   std::vector<std::vector<std::uint32_t>> shapes;
-  std::vector<std::int64_t> coordinate;       // per dimension
-  std::vector<std::string> links;             // per variable
+  std::vector<std::int64_t> coordinate;  // per dimension
+  std::vector<std::string> links;        // per variable
 };
 
 Result<Layout::Wish> Layout::wish(const Schema& s) const {
@@ -422,7 +436,8 @@ Result<void> Layout::create_dimension(std::size_t i) {
   if (d.is.unlimited) ADVECTIO_HDF5(H5Pset_chunk(creation, 1, &one), "chunk a dimension");
   const auto space = simple_space(now, most);
   // The type is of no meaning; it is the one that netCDF-C has always used.
-  d.scale = Hdf5Id(H5Dcreate2(root_, d.is.name.c_str(), H5T_IEEE_F32BE, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
+  d.scale =
+      Hdf5Id(H5Dcreate2(root_, d.is.name.c_str(), H5T_IEEE_F32BE, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose);
   ADVECTIO_HDF5(d.scale.get(), "create dimension " + d.is.name);
   std::array<char, 128> name{};
   (void)std::snprintf(name.data(), name.size(), "%s%10d", dimension_only, static_cast<int>(now[0]));
@@ -455,10 +470,12 @@ Result<void> Layout::create_variable(std::size_t i, const Variable& variable, co
     ADVECTIO_HDF5(H5Pset_fill_value(creation, type, &text), "set the fill value");
   } else {
     const auto fill = variable.fill.empty() ? default_fill(variable.type) : variable.fill;
-    ADVECTIO_HDF5(H5Pset_fill_value(creation, hdf5_type(variable.type, Endian::native), fill.data()), "set the fill value");
+    ADVECTIO_HDF5(H5Pset_fill_value(creation, hdf5_type(variable.type, Endian::native), fill.data()),
+                  "set the fill value");
   }
 
   for (const auto& f : variable.filters) {
+    if (f.id == filter_id::szip && !szip_can(variable, f)) continue;
     const auto p = [&](std::size_t k) { return k < f.parameters.size() ? f.parameters[k] : 0U; };
     herr_t done = -1;
     switch (f.id) {
@@ -508,8 +525,8 @@ Result<void> Layout::create_variable(std::size_t i, const Variable& variable, co
     const hsize_t rank = variable.dimensions.size();
     const std::vector<int> ids(variable.dimensions.begin(), variable.dimensions.end());
     const Hdf5Id ids_space(H5Screate_simple(1, &rank, nullptr), H5Sclose);
-    const Hdf5Id attribute(H5Acreate2(v.dataset, variable_dimensions, H5T_NATIVE_INT, ids_space, H5P_DEFAULT, H5P_DEFAULT),
-                           H5Aclose);
+    const Hdf5Id attribute(
+        H5Acreate2(v.dataset, variable_dimensions, H5T_NATIVE_INT, ids_space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
     ADVECTIO_HDF5(attribute.get(), "record its dimensions");
     ADVECTIO_HDF5(H5Awrite(attribute, H5T_NATIVE_INT, ids.data()), "record its dimensions");
   }
@@ -546,7 +563,8 @@ Result<void> Layout::restructure(const Wish& w) {
     ADVECTIO_TRY(delete_attribute(dim.scale, "REFERENCE_LIST"));
     if (w.coordinate[d] >= 0) {
       dim.scale.reset();
-      ADVECTIO_HDF5(H5Ldelete(root_, dim.is.name.c_str(), H5P_DEFAULT), "make way for coordinate variable " + dim.is.name);
+      ADVECTIO_HDF5(H5Ldelete(root_, dim.is.name.c_str(), H5P_DEFAULT),
+                    "make way for coordinate variable " + dim.is.name);
     } else if (dim.is.name != w.dimensions[d].name) {
       ADVECTIO_HDF5(H5Lmove(root_, dim.is.name.c_str(), root_, ("_advectio_dimension_" + std::to_string(d)).c_str(),
                             H5P_DEFAULT, H5P_DEFAULT),
@@ -562,14 +580,15 @@ Result<void> Layout::restructure(const Wish& w) {
   for (std::size_t d = 0; d < dimensions_.size(); ++d) {
     auto& dim = dimensions_[d];
     if (dim.scale && dim.is.name != w.dimensions[d].name)
-      ADVECTIO_HDF5(H5Lmove(root_, ("_advectio_dimension_" + std::to_string(d)).c_str(), root_, w.dimensions[d].name.c_str(),
-                            H5P_DEFAULT, H5P_DEFAULT),
+      ADVECTIO_HDF5(H5Lmove(root_, ("_advectio_dimension_" + std::to_string(d)).c_str(), root_,
+                            w.dimensions[d].name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
                     "rename dimension " + dim.is.name);
     dim.is.name = w.dimensions[d].name;
   }
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     auto& v = variables_[i];
-    ADVECTIO_HDF5(H5Lmove(root_, v.link.c_str(), root_, w.links[i].c_str(), H5P_DEFAULT, H5P_DEFAULT), "rename " + v.link);
+    ADVECTIO_HDF5(H5Lmove(root_, v.link.c_str(), root_, w.links[i].c_str(), H5P_DEFAULT, H5P_DEFAULT),
+                  "rename " + v.link);
     v.link = w.links[i];
     v.is.name = w.names[i];
   }
@@ -581,7 +600,8 @@ Result<void> Layout::restructure(const Wish& w) {
   return {};
 }
 
-/// A fill value or a layout that changes after the data set was made: HDF5 fixes both, so it is made again and its data copied.
+/// A fill value or a layout that changes after the data set was made: HDF5 fixes both, so it is made again and its data
+/// copied.
 Result<void> Layout::rebuild_variable(std::size_t i, const Variable& variable) {
   auto& v = variables_[i];
   const Hdf5Id old = std::move(v.dataset);
@@ -654,11 +674,13 @@ Result<void> Layout::apply(const Schema& s) {
     is.is.round_bits = s.variables[v].round_bits;
   }
   bool restructured = !rebuild.empty();
-  for (std::size_t v = 0; v < variables_.size(); ++v) restructured |= variables_[v].link != w.links[v] || variables_[v].is.name != w.names[v];
+  for (std::size_t v = 0; v < variables_.size(); ++v)
+    restructured |= variables_[v].link != w.links[v] || variables_[v].is.name != w.names[v];
   for (std::size_t d = 0; d < dimensions_.size(); ++d)
     restructured |= dimensions_[d].is.name != w.dimensions[d].name || dimensions_[d].coordinate != w.coordinate[d];
   if (restructured) {
-    for (const auto v : rebuild) ADVECTIO_TRY_WITH(rebuild_variable(v, s.variables[v]), "variable " + s.variables[v].name);
+    for (const auto v : rebuild)
+      ADVECTIO_TRY_WITH(rebuild_variable(v, s.variables[v]), "variable " + s.variables[v].name);
     ADVECTIO_TRY(restructure(w));
   }
 
@@ -685,16 +707,16 @@ Result<void> Layout::apply(const Schema& s) {
       met = awaited == static_cast<std::int64_t>(v);
     }
   }
-  for (std::size_t i = 0; i < variables_.size(); ++i)
-    ADVECTIO_TRY_WITH(attach(i), "variable " + variables_[i].is.name);
+  for (std::size_t i = 0; i < variables_.size(); ++i) ADVECTIO_TRY_WITH(attach(i), "variable " + variables_[i].is.name);
   for (std::size_t i = 0; i < old_variables && i < s.variables.size(); ++i)
-    ADVECTIO_TRY_WITH(set_attributes(variables_[i].dataset, variables_[i].is.attributes, attributes_in_file(s.variables[i])),
-                      "variable " + variables_[i].is.name);
+    ADVECTIO_TRY_WITH(
+        set_attributes(variables_[i].dataset, variables_[i].is.attributes, attributes_in_file(s.variables[i])),
+        "variable " + variables_[i].is.name);
   if (first) {
     unsigned major = 0, minor = 0, release = 0;
     (void)H5get_libversion(&major, &minor, &release);
-    const auto text = "version=2,advectio=" ADVECTIO_VERSION ",hdf5=" + std::to_string(major) + "." + std::to_string(minor) +
-                      "." + std::to_string(release);
+    const auto text = "version=2,advectio=" ADVECTIO_VERSION ",hdf5=" + std::to_string(major) + "." +
+                      std::to_string(minor) + "." + std::to_string(release);
     Attribute a{properties, DataType::text, text.size(), Bytes(text.size()), {}};
     std::memcpy(a.values.data(), text.data(), text.size());
     ADVECTIO_TRY(write_attribute(root_, a));

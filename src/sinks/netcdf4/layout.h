@@ -1,5 +1,5 @@
-// The netCDF data model laid out in an HDF5 file by netCDF-4's documented conventions: dimension scales, hidden attributes,
-// creation order. Knows what the file holds, and changes it into what a schema wants.
+// The netCDF data model laid out in an HDF5 file by netCDF-4's documented conventions: dimension scales, hidden
+// attributes, creation order. Knows what the file holds, and changes it into what a schema wants.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace advectio {
 
 /// A variable as it is in the file.
 struct FileVariable {
-  Variable is;                         ///< attributes, name and dimensions as in the file; the rest as declared
-  bool structure_known = false;        ///< false after `load`, until a schema says how it was meant
-  std::string link;                    ///< name of the HDF5 data set
+  Variable is;                   ///< attributes, name and dimensions as in the file; the rest as declared
+  bool structure_known = false;  ///< false after `load`, until a schema says how it was meant
+  std::string link;              ///< name of the HDF5 data set
   Hdf5Id dataset;
-  bool scale = false;                  ///< it is the coordinate variable of its first dimension
-  std::vector<bool> attached;          ///< per dimension: the scale is attached
-  std::vector<std::uint64_t> extent;   ///< lengths of the data set now
+  bool scale = false;                 ///< it is the coordinate variable of its first dimension
+  std::vector<bool> attached;         ///< per dimension: the scale is attached
+  std::vector<std::uint64_t> extent;  ///< lengths of the data set now
 };
 
 struct FileDimension {
@@ -37,7 +37,8 @@ class Layout {
   /// An existing file that this class has made.
   Result<void> load(hid_t file);
 
-  /// Make the file hold `schema`. Dimensions and variables are known by their numbers. What the file has beyond the schema stays.
+  /// Make the file hold `schema`. Dimensions and variables are known by their numbers. What the file has beyond the
+  /// schema stays.
   Result<void> apply(const Schema& schema);
 
   /// Grow the data set so that `end[i]` elements fit in each dimension.

@@ -17,8 +17,11 @@ constexpr std::uint64_t block_chunks_max = 1 << 16;
 
 class Netcdf4Sink final : public Sink {
  public:
-  Netcdf4Sink(std::string path, std::unique_ptr<CrashSafeFile> storage, const Netcdf4Options& options, Executor& executor)
-      : path_(std::move(path)), storage_(std::move(storage)), options_(options),
+  Netcdf4Sink(std::string path, std::unique_ptr<CrashSafeFile> storage, const Netcdf4Options& options,
+              Executor& executor)
+      : path_(std::move(path)),
+        storage_(std::move(storage)),
+        options_(options),
         chunks_(executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max)) {}
 
   ~Netcdf4Sink() override { abandon(); }
@@ -91,7 +94,8 @@ class Netcdf4Sink final : public Sink {
     return {};
   }
 
-  /// HDF5 does not hear of failing writes (crash_safe_file.h), and where it fails for another reason it may be because of one.
+  /// HDF5 does not hear of failing writes (crash_safe_file.h), and where it fails for another reason it may be because
+  /// of one.
   Result<void> judge(Result<void> result) {
     if (storage_->error()) result = *storage_->error();
     if (!result) {
@@ -127,8 +131,8 @@ class Netcdf4Sink final : public Sink {
   Hdf5Id file_;
   Layout layout_;
   ChunkAssembly chunks_;
-  std::optional<Schema> pending_;  // declared, not in the file yet
-  bool fresh_ = false;             // the root group has not been set up
+  std::optional<Schema> pending_;                                               // declared, not in the file yet
+  bool fresh_ = false;                                                          // the root group has not been set up
   std::vector<std::optional<std::shared_ptr<const ChunkedVariable>>> chunked_;  // null: goes through HDF5
   std::optional<Error> failed_;
   SinkCounters counters_;
@@ -218,9 +222,11 @@ Result<std::shared_ptr<const ChunkedVariable>> Netcdf4Sink::chunked(std::uint32_
     unsigned flags = 0, config = 0;
     std::array<unsigned, 32> values{};
     std::size_t count = values.size();
-    const auto id = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values.data(), 0, nullptr, &config);
+    const auto id =
+        H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values.data(), 0, nullptr, &config);
     if (id < 0 || !can_encode(static_cast<std::uint32_t>(id)) || count > values.size()) return out;
-    c->pipeline.stages.push_back({static_cast<std::uint32_t>(id), (flags & H5Z_FLAG_OPTIONAL) != 0,
+    c->pipeline.stages.push_back({static_cast<std::uint32_t>(id),
+                                  (flags & H5Z_FLAG_OPTIONAL) != 0,
                                   {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count)}});
   }
   c->name = v.is.name;
@@ -319,9 +325,12 @@ Result<void> Netcdf4Sink::write_through_library(const Block& block) {
 Result<void> Netcdf4Sink::commit_all() {
   ADVECTIO_TRY(settle());
   ADVECTIO_TRY(chunks_.flush());
-  const Hdf5Lock lock;
   if (fresh_) return Error{Code::bug, "commit before declare", 0};
-  ADVECTIO_HDF5(H5Fflush(file_, H5F_SCOPE_GLOBAL), "flush " + path_);
+  {
+    const Hdf5Lock lock;
+    ADVECTIO_HDF5(H5Fflush(file_, H5F_SCOPE_GLOBAL), "flush " + path_);
+  }
+  // Other sinks need not wait for our disk.
   return storage_->commit(storage_->allocated());
 }
 

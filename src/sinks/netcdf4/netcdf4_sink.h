@@ -18,7 +18,8 @@ namespace advectio {
 
 struct Netcdf4Options {
   DeflateMaker deflate = DeflateMaker::isal;
-  /// Instead of the level that the schema's filters ask for, on the codec's own scale (ISA-L 0 … 3). The file's metadata keep saying what was asked.
+  /// Instead of the level that the schema's filters ask for, on the codec's own scale (ISA-L 0 … 3). The file's
+  /// metadata keep saying what was asked.
   std::optional<int> level;
   /// Chunks being made or waiting to be written may take this much; one chunk always may.
   std::uint64_t memory_max = std::uint64_t{512} << 20;
@@ -31,8 +32,8 @@ struct Netcdf4Options {
 /// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.
 std::string default_redo_path(const std::string& path);
 
-/// The file at `path` must exist; it is written into, so that its inode stays. With `resume` it is taken up where its last
-/// commit left it (where there was none: from the beginning); without, it is emptied.
+/// The file at `path` must exist; it is written into, so that its inode stays. With `resume` it is taken up where its
+/// last commit left it (where there was none: from the beginning); without, it is emptied.
 Result<std::unique_ptr<Sink>> open_netcdf4(Files& files, const std::string& path, const Netcdf4Options& options,
                                            Executor& executor, bool resume);
 

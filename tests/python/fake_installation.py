@@ -1,0 +1,105 @@
+"""A made-up installation: the command line as it is, with a stand-in for advectiod and a preload library that does nothing."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent.parent / "python" / "src"
+
+
+def dataset(path="/out/wrfout_d01", state="finished", error=None, **changes):
+    return {
+        "path": path, "format": "netCDF-4", "state": state, "writer": "0-1", "frames_synced": 3, "frames_visible": 3,
+        "frames_durable": 3, "bytes_put": 3_000_000_000, "bytes_written": 1_000_000_000, "ratio": 3.0,
+        "stall_s": {"median": 0.031, "max": 0.2}, "to_visible_s": {"median": 1.5, "max": 2.0},
+        "to_durable_s": {"median": 1.75, "max": 2.5}, "drain_bytes_per_s": 5e8, "error": error,
+    } | changes  # fmt: skip
+
+
+class Fake:
+    """One made-up installation with its stage."""
+
+    def __init__(self, directory: Path, library: Path) -> None:
+        self.directory = directory
+        self.prefix = directory / "prefix"
+        (self.prefix / "bin").mkdir(parents=True)
+        (self.prefix / "lib").mkdir()
+        (self.prefix / "lib" / library.name).symlink_to(library)
+        server = self.prefix / "bin" / "advectiod"
+        server.write_text(f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_advectiod.py"} "$@"\n')
+        server.chmod(0o755)
+        self.stage = directory / "stage"
+        self.stage.mkdir()
+        self.work = directory / "work"
+        self.work.mkdir()
+        (self.work / "advectio.yaml").write_text(f"stage:\n  directory: {self.stage}\n")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ADVECTIO_", "SLURM_", "PMI", "OMPI_"))}
+        self.env |= {
+            "ADVECTIO_PREFIX": str(self.prefix),
+            "FAKE_ADVECTIOD": str(directory / "told.json"),
+            "PYTHONPATH": str(SOURCE),
+            "ADVECTIO_KEEPER_IDLE_S": "0.3",
+        }
+        self.tell()
+
+    def tell(self, **what) -> None:
+        (self.directory / "told.json").write_text(json.dumps(what))
+
+    @property
+    def log(self) -> list[str]:
+        log = self.directory / "events.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    @property
+    def events(self) -> list[str]:
+        return [e for e in self.log if not e.startswith("pid ")]
+
+    def clean(self) -> None:
+        """Nothing of a test that failed half-way stays: no server, no link among the runs of this user."""
+        for pid in (e.split()[1] for e in self.log if e.startswith("pid ")):
+            with contextlib.suppress(OSError):
+                if b"fake_advectiod" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
+        for entry in Path(f"/dev/shm/advectio-{os.getuid()}").glob("*"):
+            if entry.is_symlink() and self.directory in Path(os.readlink(entry)).parents:
+                entry.unlink()
+
+    @property
+    def run_directories(self) -> list[Path]:
+        return [p for p in self.stage.glob("advectio-*/*") if not p.name.startswith(".")]
+
+    def command(self, *arguments) -> list[str]:
+        return [sys.executable, "-m", "advectio", *map(str, arguments)]
+
+    def run(self, *arguments, **options) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(*arguments), env=self.env | options.pop("env", {}), cwd=self.work, capture_output=True, text=True,
+            timeout=60, check=False, **options,
+        )  # fmt: skip
+
+    def start(self, *arguments, **options) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=self.env,
+            cwd=self.work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def wait_for_event(self, text: str) -> None:
+        until(lambda: any(e.startswith(text) for e in self.events), f"event {text}")
+
+
+def until(condition, what: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)

@@ -42,8 +42,8 @@ def test_stall_is_what_the_program_was_blocked(advectio: Advectio, replay: Path,
     for dataset, frame in zip(result.summary["datasets"], report["frames"], strict=True):  # type: ignore[call-overload]
         blocked, stall = frame["blocked_s"]["rank0"], dataset["stall_s"]
         assert stall["median"] == stall["max"]
-        # The program's clock runs around ours; what lies between is the calls themselves and an occasional other process.
-        assert 0.5 * blocked - 0.002 <= stall["max"] <= blocked + 0.001, (dataset["path"], stall, frame)
+        # The program's clock runs around ours. What lies between (the calls themselves, other processes) has no bound on a busy machine.
+        assert 0 < stall["max"] <= blocked + 0.001, (dataset["path"], stall, frame)
 
 
 def test_every_frame_counts_for_the_median_and_the_largest_stall(advectio: Advectio, replay: Path, made: Path, out: Path):
@@ -52,8 +52,8 @@ def test_every_frame_counts_for_the_median_and_the_largest_stall(advectio: Advec
     for n, dataset in enumerate(result.summary["datasets"]):
         blocked = sorted(f["blocked_s"]["rank0"] for f in report["frames"][3 * n : 3 * n + 3])  # type: ignore[index]
         stall = dataset["stall_s"]
-        assert 0.5 * blocked[1] - 0.002 <= stall["median"] <= blocked[1] + 0.001, (stall, blocked)
-        assert 0.5 * blocked[2] - 0.002 <= stall["max"] <= blocked[2] + 0.001, (stall, blocked)
+        # What comes after a frame's sync record, the end of nc_sync itself among it, counts for the next frame.
+        assert 0 < stall["median"] < stall["max"] <= sum(blocked) + 0.001, (stall, blocked)
 
 
 def test_backlog_peak_holds_at_least_a_frame(advectio: Advectio, replay: Path, made: Path, out: Path):

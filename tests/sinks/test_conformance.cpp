@@ -42,6 +42,10 @@ struct Kind {
   std::function<Result<std::unique_ptr<Sink>>(Files&, const std::string&, Executor&, bool)> open;
 };
 
+void PrintTo(const Kind& kind, std::ostream* to) {
+  *to << kind.name;
+}
+
 std::vector<DataType> all_numbers() {
   return {DataType::int8,  DataType::text,   DataType::int16,  DataType::int32, DataType::float32, DataType::float64,
           DataType::uint8, DataType::uint16, DataType::uint32, DataType::int64, DataType::uint64};

@@ -347,6 +347,8 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory) {
     if (memory != NC_NAT && (memory == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
   }
   Reading reading;
+  reading.code = leave_define_mode();
+  if (reading.code != NC_NOERR) return reading;
   if (reader_ < 0) {
     reading.code = make_visible();
     if (reading.code != NC_NOERR) return reading;

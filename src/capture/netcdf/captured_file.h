@@ -161,7 +161,8 @@ class CapturedFile {
   int refusal(const PutCall& call, const Known& variable, nc_type memory, bool& ask_shadow);
   int vara_refusal_hdf5(const Known& variable) const;
   int vara_refusal_classic(const Known& variable) const;
-  int vars_refusal_classic(const Known& variable, const PutCall& call) const;
+  int vars_refusal_classic(const Known& variable, const PutCall& call);
+  void clip(const Known& variable, const PutCall& call);
   int varm_refusal(const Known& variable, const PutCall& call);
   int grow(const PutCall& call, const Known& variable);
   int send(const PutCall& call, const Known& variable, nc_type memory);
@@ -189,6 +190,8 @@ class CapturedFile {
   // The place of the put under way; members to spare allocations.
   Box box_;
   std::vector<std::uint64_t> stride_;
+  std::vector<std::ptrdiff_t> map_;
+  bool clipped_ = false;
 
   Converter converter_;
   int reader_ = -1;

@@ -70,6 +70,7 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
   auto* session = Session::current();
   if (session == nullptr || !session->wants(trimmed(path))) return false;
 
+  const auto begin = CapturedFile::now();
   Shadow shadow;
   if (make_shadow(lib, mode, shadow) != NC_NOERR) return false;
   // HDF5 does not create over a file which this process has open.
@@ -78,6 +79,7 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
     code = (mode & NC_NOCLOBBER) != 0 ? NC_EEXIST : EACCES;
     return true;
   }
+  const auto shadow_ns = CapturedFile::now() - begin;
   auto created = session->create({trimmed(path), shadow.format, (mode & NC_NOCLOBBER) != 0});
   if (!created.ok()) {
     drop(lib, shadow);
@@ -85,6 +87,7 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
     if (in_use) code = EACCES;
     return in_use;
   }
+  (*created)->add_stall(shadow_ns);  // the session counts its own part
   add_file(std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format,
                                           std::move(created).value()));
   *ncid = shadow.ncid;

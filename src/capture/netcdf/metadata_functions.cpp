@@ -35,7 +35,7 @@ void settle_storage(CapturedFile& file, int variable) {
   if (file.owed(variable)) file.pay_enddef();
 }
 
-/// The same for attributes: only the fill value is such a one.
+/// The same for attributes: only the fill value is such a one, and only by being put, not by being renamed to.
 void settle_fill_value(CapturedFile& file, int variable, const char* name) {
   if (name != nullptr && std::strcmp(name, "_FillValue") == 0) settle_storage(file, variable);
 }
@@ -74,7 +74,6 @@ int put_attribute(CapturedFile& file, int variable, const char* name, nc_type ty
 /// A name may not grow in data mode. The shadow finds what else may be wrong.
 template <typename Call, typename Undo>
 int rename(CapturedFile& file, Touched what, int variable, const char* from, const char* to, Call&& call, Undo&& undo) {
-  file.pay_enddef();
   const bool grows = in_classic_data_mode(file) && to != nullptr && std::strlen(to) > std::strlen(from);
   const int code = change(file, what, variable, call);
   if (code != NC_NOERR || !grows) return code;

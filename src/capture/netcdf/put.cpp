@@ -110,7 +110,27 @@ int CapturedFile::vara_refusal_classic(const Known& v) const {
   return NC_NOERR;
 }
 
-int CapturedFile::vars_refusal_classic(const Known& v, const PutCall& call) const {
+/// Where the library takes a call apart into single elements, those inside are written although others are not and the
+/// call fails. box_ becomes what is inside, and map_ keeps where it lies in the program's memory.
+void CapturedFile::clip(const Known& v, const PutCall& call) {
+  const std::size_t rank = v.dimensions.size();
+  map_.assign(rank, 1);
+  for (std::size_t i = rank; i-- > 0;) {
+    if (call.map != nullptr)
+      map_[i] = call.map[i];
+    else if (i + 1 < rank)
+      map_[i] = map_[i + 1] * static_cast<std::ptrdiff_t>(box_.count[i + 1]);
+  }
+  for (std::size_t i = 0; i < rank; ++i) {
+    const auto& extent = extents_[static_cast<std::size_t>(v.dimensions[i])];
+    if (extent.unlimited) continue;
+    const auto inside = (extent.length - 1 - box_.start[i]) / stride_[i] + 1;
+    clipped_ |= inside < box_.count[i];
+    box_.count[i] = std::min(box_.count[i], inside);
+  }
+}
+
+int CapturedFile::vars_refusal_classic(const Known& v, const PutCall& call) {
   const std::size_t rank = v.dimensions.size();
   bool ones = true, nothing = false;
   for (std::size_t i = 0; i < rank; ++i) {
@@ -127,11 +147,7 @@ int CapturedFile::vars_refusal_classic(const Known& v, const PutCall& call) cons
   }
   if (ones) return vara_refusal_classic(v);
   if (nothing) return NC_NOERR;
-  for (std::size_t i = 0; i < rank; ++i) {
-    const auto& extent = extents_[static_cast<std::size_t>(v.dimensions[i])];
-    const auto last = box_.start[i] + (box_.count[i] - 1) * stride_[i];
-    if (extent.unlimited ? last > UINT_MAX : last >= extent.length) return NC_EINVALCOORDS;
-  }
+  clip(v, call);
   return NC_NOERR;
 }
 
@@ -154,10 +170,7 @@ int CapturedFile::varm_refusal(const Known& v, const PutCall& call) {
   }
   for (std::size_t i = 0; i < rank; ++i)
     if (box_.count[i] == 0) return NC_NOERR;
-  for (std::size_t i = 0; i < rank; ++i) {
-    const auto& extent = extents_[static_cast<std::size_t>(v.dimensions[i])];
-    if (!extent.unlimited && box_.start[i] + (box_.count[i] - 1) * stride_[i] >= extent.length) return NC_EINVALCOORDS;
-  }
+  clip(v, call);
   return NC_NOERR;
 }
 
@@ -165,6 +178,7 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
   using Form = PutCall::Form;
   const std::size_t rank = v.dimensions.size();
   ask_shadow = !classic_format();
+  clipped_ = false;
   load_dimensions();
 
   const bool needs_start = call.form != Form::var;
@@ -216,8 +230,9 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (v == nullptr) {
     // The shadow of a classic format is always in define mode, where its program is not.
     // The other forms ask for the variable's rank or type first.
+    const bool complete = call.start != nullptr && (call.count != nullptr || call.form == PutCall::Form::var1);
     const bool one_step =
-        call.form == PutCall::Form::var1 || (call.form == PutCall::Form::vara && call.memory != NC_NAT);
+        complete && (call.form == PutCall::Form::var1 || (call.form == PutCall::Form::vara && call.memory != NC_NAT));
     const bool global = call.variable == NC_GLOBAL && one_step && classic_format();
     return {global ? NC_EGLOBAL : NC_ENOTVAR, !classic_format()};
   }
@@ -245,7 +260,9 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (answer.code != NC_NOERR) return answer;
 
   close_reader();
-  answer.code = send(call, *v, memory);
+  PutCall inside(call);
+  if (clipped_) inside.map = map_.data();
+  answer.code = send(inside, *v, memory);
   if (answer.code == NC_NOERR || answer.code == NC_ERANGE) {
     put_anything_ = true;
     for (std::size_t i = 0; i < box_.rank(); ++i) {
@@ -253,6 +270,7 @@ PutAnswer CapturedFile::put(const PutCall& call) {
       if (extent.unlimited)
         extent.length = std::max(extent.length, box_.start[i] + (box_.count[i] - 1) * stride_[i] + 1);
     }
+    if (clipped_) answer.code = NC_EINVALCOORDS;
   }
   return answer;
 }

@@ -215,7 +215,7 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Var
     if (code == NC_NOERR) code = read_filters(lib, ncid, variable, to);
   }
   int endian = NC_ENDIAN_NATIVE;
-  if (code == NC_NOERR && size_of(to.type) > 1 && lib.nc_inq_var_endian != nullptr &&
+  if (code == NC_NOERR && to.type != DataType::text && to.type != DataType::string && lib.nc_inq_var_endian != nullptr &&
       lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)
     to.endian = endian == NC_ENDIAN_BIG      ? Endian::big
                 : endian == NC_ENDIAN_LITTLE ? Endian::little

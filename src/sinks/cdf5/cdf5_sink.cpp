@@ -273,6 +273,7 @@ Result<void> Cdf5Sink::replace_content() {
     at += part.size();
   }
   ADVECTIO_TRY(file_->resize(*size));
+  ADVECTIO_TRY(file_->sync());
   return files_.remove(redo_);
 }
 
@@ -319,6 +320,12 @@ Result<void> Cdf5Sink::change() {
     (void)files_.remove(part);
     ADVECTIO_TRY(std::move(defined));
     return netcdf_error("change the header of " + path_, status != NC_NOERR ? status : ended);
+  }
+  {
+    // A loss of power must not leave half of what step 4 relies upon.
+    auto copy = files_.open(part, OpenMode::read_write);
+    if (!copy) return std::move(copy).error();
+    ADVECTIO_TRY((*copy)->sync());
   }
   ADVECTIO_TRY(files_.rename(part, redo_));
   ADVECTIO_TRY(replace_content());

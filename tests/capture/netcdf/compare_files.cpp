@@ -3,6 +3,7 @@
 #include <netcdf.h>
 #include <netcdf_filter.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <vector>
@@ -28,7 +29,11 @@ std::string value(int ncid, nc_type type, std::size_t count, const std::vector<u
   return s;
 }
 
-void attributes(std::ostream& out, int ncid, int variable, int count) {
+/// By name in netCDF-4, where the order in the file is that in which their values were last written.
+void attributes(std::ostream& all, int ncid, int variable, int count) {
+  int format = 0;
+  nc_inq_format(ncid, &format);
+  std::vector<std::string> lines;
   for (int i = 0; i < count; ++i) {
     char name[NC_MAX_NAME + 1] = {};
     nc_type type = NC_NAT;
@@ -39,8 +44,13 @@ void attributes(std::ostream& out, int ncid, int variable, int count) {
     std::vector<unsigned char> raw(length * size + 8, 0);
     const int code = nc_get_att(ncid, variable, name, raw.data());
     raw.resize(length * size);
-    out << "  att " << name << " type " << type << " count " << length << " " << code << " " << value(ncid, type, length, raw) << "\n";
+    std::ostringstream out;
+    out << "  att " << name << " type " << type << " count " << length << " " << code << " "
+        << value(ncid, type, length, raw) << "\n";
+    lines.push_back(out.str());
   }
+  if (format == NC_FORMAT_NETCDF4 || format == NC_FORMAT_NETCDF4_CLASSIC) std::sort(lines.begin(), lines.end());
+  for (const auto& line : lines) all << line;
 }
 
 std::string described(const std::string& path) {

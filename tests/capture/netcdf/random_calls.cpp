@@ -197,7 +197,8 @@ void get(const Family<T>& f, const char* type) {
   const int variable = any_variable(), form = below(5);
   const Place p = any_place(variable, form >= 3, false);
   // Beyond the last record a classic dataset open for reading only gives another error than one open for writing.
-  if (classic_format && std::find(p.count.begin(), p.count.end(), 0U) != p.count.end()) return;
+  // A mapped read of nothing does not end define mode of the library; of ours it does.
+  if ((classic_format || form == 4) && std::find(p.count.begin(), p.count.end(), 0U) != p.count.end()) return;
   std::vector<T> data(room, T(7));
   std::string text = std::string("get ") + type + " " + std::to_string(variable) + shown(p);
   const int code = call<T>(f, form, variable, p, data.data(), text);
@@ -205,7 +206,9 @@ void get(const Family<T>& f, const char* type) {
   if (code != NC_NOERR) return;
   double sum = 0;
   for (std::size_t i = 0; i < 200; ++i) sum += static_cast<double>(data[i]) * static_cast<double>(i % 17 + 1);
-  std::printf("  %.17g\n", sum);
+  std::printf("  %.17g:", sum);
+  for (std::size_t i = 0; i < 12; ++i) std::printf(" %.9g", static_cast<double>(data[i]));
+  std::printf("\n");
 }
 
 void put_strings() {
@@ -262,6 +265,11 @@ void define_variable() {
   int dimensions[4];
   const int rank = below(4);
   for (int& d : dimensions) d = any_dimension();
+  // The library does not fill reliably what lies beyond the data of one variable along two unlimited dimensions.
+  int unlimited[NC_MAX_DIMS] = {}, count = 0, of_them = 0;
+  nc_inq_unlimdims(ncid, &count, unlimited);
+  for (int i = 0; i < rank; ++i) of_them += std::find(unlimited, unlimited + count, dimensions[i]) != unlimited + count ? 1 : 0;
+  if (!classic_format && of_them > 1) return;
   int id = -1;
   std::string name = any_name('v');
   const nc_type type = any_type();
@@ -300,7 +308,7 @@ void define_storage() {
       break;
     }
     case 5: DO(nc_def_var_fill(ncid, v, 0, nullptr)); break;
-    default: DO(nc_def_var_szip(ncid, v, 32, 8)); break;
+    default: DO(nc_def_var_szip(ncid, v, 0, 7)); break;
   }
 }
 
@@ -375,8 +383,16 @@ void step() {
         name.resize(longest, 'z');
       }
       std::printf("%s ", name.c_str());
-      if (variable) DO(nc_rename_var(ncid, any_variable(), name.c_str()));
-      else DO(nc_rename_dim(ncid, any_dimension(), name.c_str()));
+      const int id = any_variable();
+      char old_name[NC_MAX_NAME + 1] = {};
+      int coordinate = -1;
+      const int dimension = any_dimension();
+      if (variable) nc_inq_varname(ncid, id, old_name);
+      else nc_inq_dimname(ncid, dimension, old_name);
+      // Renaming coordinates is where the library's own troubles are.
+      if (!classic_format && (variable ? nc_inq_dimid(ncid, old_name, &coordinate) : nc_inq_varid(ncid, old_name, &coordinate)) == NC_NOERR) break;
+      if (variable) DO(nc_rename_var(ncid, id, name.c_str()));
+      else DO(nc_rename_dim(ncid, dimension, name.c_str()));
       break;
     }
     case 14: {
@@ -421,7 +437,7 @@ void step() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc < 4) return 2;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   random_bits.seed(std::strtoull(argv[1], nullptr, 10));
   const int format = std::atoi(argv[2]);
@@ -433,7 +449,8 @@ int main(int argc, char** argv) {
   if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
   for (int i = 0; i < 3; ++i) nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
   for (int i = 0; i < 5; ++i) define_variable();
-  const int steps = 40 + below(100);
+  int steps = 40 + below(100);
+  if (argc > 4) steps = std::min(steps, std::atoi(argv[4]));  // to find where two runs part
   for (int i = 0; i < steps; ++i) step();
   inquire();
   DO(nc_close(ncid));

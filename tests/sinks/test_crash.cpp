@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 
+#include "sinks/cdf5/cdf5_sink.h"
 #include "sinks/netcdf4/crash_safe_file.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
@@ -97,7 +98,7 @@ class MortalFiles final : public Files {
   std::shared_ptr<Life> life_;
 };
 
-class Netcdf4Crash : public ::testing::Test {
+class Crash : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (std::filesystem::temp_directory_path() / "advectio-crash-XXXXXX").string();
@@ -125,7 +126,7 @@ class Netcdf4Crash : public ::testing::Test {
     ASSERT_TRUE(ok_.ok()) << (ok_.ok() ? "" : ok_.error().message); \
   } while (false)
 
-TEST_F(Netcdf4Crash, LeavesACommitWhereverItCuts) {
+TEST_F(Crash, LeavesACommitWhereverItCuts) {
   testing::Ability can;
   can.formats = {FileFormat::netcdf4};
   can.types = {DataType::int16, DataType::float32, DataType::float64, DataType::text};
@@ -234,7 +235,7 @@ Bytes random_bytes(Random& random, std::size_t n) {
 }
 
 // Against a plain array of bytes, with more pages changed than are kept in memory.
-TEST_F(Netcdf4Crash, FileReadsBackWhatWasWrittenAndCommitsIt) {
+TEST_F(Crash, FileReadsBackWhatWasWrittenAndCommitsIt) {
   Random random(11);
   auto opened = CrashSafeFile::open(system_files(), path_, redo_, false);
   ASSERT_OK(opened);
@@ -278,7 +279,7 @@ TEST_F(Netcdf4Crash, FileReadsBackWhatWasWrittenAndCommitsIt) {
   EXPECT_FALSE(std::filesystem::exists(redo_));
 }
 
-TEST_F(Netcdf4Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
+TEST_F(Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
   Random random(12);
   Bytes redo, before, after;
   {
@@ -321,6 +322,74 @@ TEST_F(Netcdf4Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
     changed[i] ^= std::byte{0x80};
     ASSERT_EQ(recovered(changed), before) << "bit at " << i;
   }
+}
+
+// A changed header moves all data in these formats. netCDF-C's own writes cannot be cut here; all others are.
+TEST_F(Crash, AChangedClassicHeaderIsThereOrNotWhereverItCuts) {
+  Random random(21);
+  Schema before;
+  before.format = FileFormat::offset64;
+  before.dimensions = {{"t", 0, true}, {"x", 1'500'000, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  before.variables = {v};
+  auto after = before;
+  v.name = "b";
+  v.type = DataType::int32;
+  v.dimensions = {1};
+  after.variables.push_back(v);
+  after.attributes.push_back({"title", DataType::text, 3, Bytes(3, std::byte{'x'}), {}});
+  const OwnedBlock a0(0, Box{{0, 0}, {1, 1'500'000}}, testing::random_values(random, DataType::float32, 1'500'000)),
+      a1(0, Box{{1, 0}, {1, 1'500'000}}, testing::random_values(random, DataType::float32, 1'500'000)),
+      b(1, Box{{0}, {1'500'000}}, testing::random_values(random, DataType::int32, 1'500'000));
+  const auto a = [&] {
+    auto both = a0.data;
+    both.insert(both.end(), a1.data.begin(), a1.data.end());
+    return both;
+  }();
+  std::uint64_t changes = 1;
+  std::size_t old = 0, changed = 0;
+  for (std::uint64_t cut = 0; cut <= changes; ++cut) {
+    SCOPED_TRACE("cut at change " + std::to_string(cut));
+    anew();
+    auto life = std::make_shared<Life>();
+    MortalFiles files(life);
+    {
+      auto sink = open_cdf5(files, path_, {}, false);
+      ASSERT_OK(sink);
+      ASSERT_OK((*sink)->declare(before));
+      ASSERT_OK((*sink)->write(a0.block));
+      ASSERT_OK((*sink)->commit());
+      life->left = cut;
+      life->changes = 0;
+      ASSERT_OK((*sink)->declare(after));
+      const bool done = (*sink)->commit().ok();
+      ASSERT_EQ(done, !life->over);
+      if (done)
+        changes = 0;
+      else
+        changes = std::max(changes, cut + 1);
+    }
+    auto sink = open_cdf5(system_files(), path_, {}, true);
+    ASSERT_OK(sink);
+    const auto now = read_by_netcdf(path_);
+    ASSERT_EQ(now.values[0], a0.data);
+    now.schema.variables.size() == 1 ? ++old : ++changed;
+    EXPECT_EQ(now.schema.attributes.size(), now.schema.variables.size() - 1);
+    ASSERT_OK((*sink)->declare(after));
+    ASSERT_OK((*sink)->write(b.block));
+    ASSERT_OK((*sink)->write(a1.block));
+    ASSERT_OK((*sink)->close());
+    const auto last = read_by_netcdf(path_);
+    ASSERT_EQ(last.values[0], a);
+    ASSERT_EQ(last.values[1], b.data);
+    EXPECT_FALSE(std::filesystem::exists(redo_));
+    EXPECT_FALSE(std::filesystem::exists(redo_ + ".part"));
+  }
+  EXPECT_GT(old, 2U);
+  EXPECT_GT(changed, 2U);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class CapturedDataset {
   /// Copy one block into the journal. `stride` is empty or one per dimension (distance in the variable's index space).
   /// Memory is of the variable's own type; `element` is its size in bytes.
   /// Blocks while the stage is full and the server drains it.
-  /// Errors: Code::gone (no server for longer than `stage.wait_max`), Code::full (this dataset's sink has failed and the stage is full).
+  /// Errors: Code::gone (no server for longer than `stage.wait_max`), Code::full (this dataset's sink has failed and
+  /// the stage is full).
   virtual Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const Memory& memory, std::size_t element) = 0;
 
@@ -44,7 +45,8 @@ class CapturedDataset {
   /// Error::sys holds the system's errno where there was one.
   virtual Result<void> sync() = 0;
 
-  /// The program is done with the dataset. Does not wait. Errors as `sync`. The object is only good for destruction then.
+  /// The program is done with the dataset. Does not wait. Errors as `sync`. The object is only good for destruction
+  /// then.
   virtual Result<void> close() = 0;
 
   /// Throw away everything since the last sync; where there was none the file is removed.
@@ -66,9 +68,9 @@ class CapturedDataset {
 };
 
 struct CreateRequest {
-  std::string path;             ///< as the program gave it
+  std::string path;  ///< as the program gave it
   FileFormat format = FileFormat::netcdf4;
-  bool no_clobber = false;      ///< fail with Code::exists when a file is there
+  bool no_clobber = false;  ///< fail with Code::exists when a file is there
 };
 
 /// The one session of this process. Opened by the first create; a process that never creates never touches the stage.
@@ -76,9 +78,10 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  /// The session of the run that the environment (ADVECTIO_RUN) names, or null where there is none to talk to: not under
-  /// `advectio run`, the server is gone, or the run directory cannot be used; the reason is said once on
-  /// stderr (when ADVECTIO_RUN is set, or when it is not but the library has been preloaded). Safe to call from any thread; a forked child gets a session of its own.
+  /// The session of the run that the environment (ADVECTIO_RUN) names, or null where there is none to talk to: not
+  /// under `advectio run`, the server is gone, or the run directory cannot be used; the reason is said once on stderr
+  /// (when ADVECTIO_RUN is set, or when it is not but the library has been preloaded). Safe to call from any thread; a
+  /// forked child gets a session of its own.
   static Session* current();
 
   /// True when the config wants this path to be carried (datasets: match / capture).
@@ -90,7 +93,8 @@ class Session {
 
   /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.
   /// Otherwise waits until everything synced so far can be read (for_writing: until the dataset is finished).
-  /// Errors: the sink's error of that dataset; Code::timeout; Code::exists when `for_writing` and this process has it open.
+  /// Errors: the sink's error of that dataset; Code::timeout; Code::exists when `for_writing` and this process has it
+  /// open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
 
   /// Wait until all datasets of this process are visible. Called when the process ends by itself.

@@ -69,7 +69,7 @@ std::string own_command() {
 /// What the server has told the ranks of the config (capture.conf in the run directory).
 struct Rule {
   std::string match;
-  int capture = -1;     // -1: the rule does not say
+  int capture = -1;  // -1: the rule does not say
   int close_wait = -1;
 };
 
@@ -203,8 +203,9 @@ Result<void> Dataset::while_waiting() {
     return error_of_page(*page_).with("the stage is full and this dataset cannot be written");
   if (now - waiting_since_ < control.wait_max_ns) return {};
   return Error{session_.stage().server_alive() ? Code::timeout : Code::gone,
-               "the stage is full and nothing has left it for " + std::to_string((now - waiting_since_) / 1'000'000'000U) +
-                   " s (stage.wait_max)", ETIMEDOUT};
+               "the stage is full and nothing has left it for " +
+                   std::to_string((now - waiting_since_) / 1'000'000'000U) + " s (stage.wait_max)",
+               ETIMEDOUT};
 }
 
 Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
@@ -223,9 +224,8 @@ Result<void> Dataset::schema(const Schema& schema) {
   const std::lock_guard guard(session_.mutex());
   auto bytes = encode(schema);
   if (bytes == schema_) return {};
-  auto sequence = append(RecordType::schema, 0, {}, bytes.size(), [&bytes](std::byte* to) {
-    return journal::copy_crc32c(to, bytes.data(), bytes.size());
-  });
+  auto sequence = append(RecordType::schema, 0, {}, bytes.size(),
+                         [&bytes](std::byte* to) { return journal::copy_crc32c(to, bytes.data(), bytes.size()); });
   if (!sequence) return std::move(sequence).error().with("journal the schema");
   schema_ = std::move(bytes);
   auto writer = session_.writer();
@@ -319,7 +319,8 @@ Result<void> Dataset::put(std::uint32_t variable, const Box& box, const std::vec
       to += element;
       if (!advance(inner, box.rank())) break;
     }
-    for (std::size_t k = 0; k < inner; ++k) piece.box.start[k] = box.start[k] + at[k] * (stride.empty() ? 1 : stride[k]);
+    for (std::size_t k = 0; k < inner; ++k)
+      piece.box.start[k] = box.start[k] + at[k] * (stride.empty() ? 1 : stride[k]);
     ADVECTIO_TRY(put_dense(piece, gathered.data(), element));
     if (!advance(0, inner)) return {};
   }
@@ -338,7 +339,8 @@ Result<void> Dataset::put_strings(std::uint32_t variable, const Box& box, const 
   // As many rows of the fastest dimension as fit a record; pieces of one row where the whole does not fit.
   const auto piece_bytes = [&](std::uint64_t first, std::uint64_t n) {
     std::uint64_t bytes = 0;
-    for (std::uint64_t i = first; i < first + n; ++i) bytes += 4 + (strings[i] != nullptr ? std::strlen(strings[i]) : 0);
+    for (std::uint64_t i = first; i < first + n; ++i)
+      bytes += 4 + (strings[i] != nullptr ? std::strlen(strings[i]) : 0);
     return bytes;
   };
   const auto fill = [&](std::uint64_t first, std::uint64_t n) {
@@ -484,13 +486,16 @@ Rule SessionImpl::rule_for(const std::string& path) const {
   return all;
 }
 
-bool SessionImpl::wants(const std::string& path) { return rule_for(path).capture == 1; }
+bool SessionImpl::wants(const std::string& path) {
+  return rule_for(path).capture == 1;
+}
 
 Result<Writer*> SessionImpl::writer() {
   if (writer_) return writer_.get();
   char host[64] = "";
   ::gethostname(host, sizeof host - 1);
-  auto opened = Writer::open(stage_, {rank_from_environment(), static_cast<std::uint32_t>(::getpid()), host, own_command()});
+  auto opened =
+      Writer::open(stage_, {rank_from_environment(), static_cast<std::uint32_t>(::getpid()), host, own_command()});
   if (!opened) return std::move(opened).error().with("begin a journal");
   writer_ = std::move(opened).value();
   return writer_.get();

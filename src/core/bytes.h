@@ -23,10 +23,8 @@ class Encoder {
   explicit Encoder(Bytes& out) : out_(out) {}
 
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  void number(T value) {
-    raw(&value, sizeof value);
-  }
+  requires std::is_arithmetic_v<T>
+  void number(T value) { raw(&value, sizeof value); }
   /// Length (u32), then the bytes.
   void text(std::string_view s) {
     number(static_cast<std::uint32_t>(s.size()));
@@ -51,8 +49,7 @@ class Decoder {
   explicit Decoder(std::span<const std::byte> in) : in_(in) {}
 
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  T number() {
+  requires std::is_arithmetic_v<T> T number() {
     T value{};
     if (take(sizeof value)) std::memcpy(&value, in_.data() + at_ - sizeof value, sizeof value);
     return value;

@@ -10,8 +10,8 @@
 
 namespace advectio {
 
-/// Jobs run in the order given, on `threads` threads (0: on the caller's, inside `run`). A job must not throw and must not
-/// wait for another job. The destructor runs what was given and joins.
+/// Jobs run in the order given, on `threads` threads (0: on the caller's, inside `run`). A job must not throw and must
+/// not wait for another job. The destructor runs what was given and joins.
 class Executor {
  public:
   explicit Executor(unsigned threads);

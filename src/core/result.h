@@ -54,17 +54,35 @@ class [[nodiscard]] Result {
   [[nodiscard]] bool ok() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return ok(); }
 
-  T& value() & { assert(ok()); return *std::get_if<0>(&state_); }
-  const T& value() const& { assert(ok()); return *std::get_if<0>(&state_); }
-  T&& value() && { assert(ok()); return std::move(*std::get_if<0>(&state_)); }
+  T& value() & {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  const T& value() const& {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  T&& value() && {
+    assert(ok());
+    return std::move(*std::get_if<0>(&state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  Error& error() & { assert(!ok()); return *std::get_if<1>(&state_); }
-  const Error& error() const& { assert(!ok()); return *std::get_if<1>(&state_); }
-  Error&& error() && { assert(!ok()); return std::move(*std::get_if<1>(&state_)); }
+  Error& error() & {
+    assert(!ok());
+    return *std::get_if<1>(&state_);
+  }
+  const Error& error() const& {
+    assert(!ok());
+    return *std::get_if<1>(&state_);
+  }
+  Error&& error() && {
+    assert(!ok());
+    return std::move(*std::get_if<1>(&state_));
+  }
 
  private:
   std::variant<T, Error> state_;
@@ -78,9 +96,18 @@ class [[nodiscard]] Result<void> {
 
   [[nodiscard]] bool ok() const noexcept { return !error_.has_value(); }
   explicit operator bool() const noexcept { return ok(); }
-  Error& error() & { assert(!ok()); return *error_; }
-  const Error& error() const& { assert(!ok()); return *error_; }
-  Error&& error() && { assert(!ok()); return std::move(*error_); }
+  Error& error() & {
+    assert(!ok());
+    return *error_;
+  }
+  const Error& error() const& {
+    assert(!ok());
+    return *error_;
+  }
+  Error&& error() && {
+    assert(!ok());
+    return std::move(*error_);
+  }
 
  private:
   std::optional<Error> error_;
@@ -89,15 +116,13 @@ class [[nodiscard]] Result<void> {
 }  // namespace advectio
 
 /// Return the error of `expr` (a Result) to our caller, with one fact in front.
-#define ADVECTIO_TRY_WITH(expr, fact)                                          \
-  do {                                                                         \
-    if (auto advectio_r_ = (expr); !advectio_r_.ok())                          \
-      return std::move(advectio_r_).error().with(fact);                        \
+#define ADVECTIO_TRY_WITH(expr, fact)                                                                   \
+  do {                                                                                                  \
+    if (auto advectio_r_ = (expr); !advectio_r_.ok()) return std::move(advectio_r_).error().with(fact); \
   } while (false)
 
 /// Return the error of `expr` (a Result) to our caller as it is.
-#define ADVECTIO_TRY(expr)                                                     \
-  do {                                                                         \
-    if (auto advectio_r_ = (expr); !advectio_r_.ok())                          \
-      return std::move(advectio_r_).error();                                   \
+#define ADVECTIO_TRY(expr)                                                                   \
+  do {                                                                                       \
+    if (auto advectio_r_ = (expr); !advectio_r_.ok()) return std::move(advectio_r_).error(); \
   } while (false)

@@ -97,8 +97,9 @@ Result<Schema> decode_schema(std::span<const std::byte> bytes) {
   const auto bad = [] { return Error{Code::corrupt, "the bytes are not a schema", 0}; };
   Decoder d(bytes);
   if (const auto version = d.number<std::uint32_t>(); version != schema_version)
-    return Error{Code::corrupt, "schema version " + std::to_string(version) + ", this program reads " +
-                                    std::to_string(schema_version), 0};
+    return Error{Code::corrupt,
+                 "schema version " + std::to_string(version) + ", this program reads " + std::to_string(schema_version),
+                 0};
   Schema s;
   s.format = static_cast<FileFormat>(d.number<std::int32_t>());
   if (s.format < FileFormat::classic || s.format > FileFormat::cdf5) return bad();

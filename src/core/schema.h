@@ -1,5 +1,6 @@
 // What a dataset is made of: dimensions, variables, attributes, and how they are to be stored. The whole schema
-// travels in one journal record whenever it has changed; it only ever grows or has attributes changed and names renamed.
+// travels in one journal record whenever it has changed; it only ever grows or has attributes changed and names
+// renamed.
 #pragma once
 
 #include <cstdint>
@@ -54,10 +55,10 @@ struct Variable {
   std::vector<std::uint64_t> chunks;      ///< one per dimension where chunked
   std::vector<Filter> filters;            ///< applied in this order when writing
   Endian endian = Endian::native;
-  bool no_fill = false;  ///< unwritten elements are left undefined
-  Bytes fill;            ///< the fill value's bytes where one is in force and is not netCDF's default; else empty
-  std::string fill_text; ///< the same for DataType::string
-  bool has_fill = false; ///< `fill`/`fill_text` was set by the program (then `_FillValue` stands among the attributes)
+  bool no_fill = false;   ///< unwritten elements are left undefined
+  Bytes fill;             ///< the fill value's bytes where one is in force and is not netCDF's default; else empty
+  std::string fill_text;  ///< the same for DataType::string
+  bool has_fill = false;  ///< `fill`/`fill_text` was set by the program (then `_FillValue` stands among the attributes)
   std::uint32_t round_bits = 0;  ///< significant bits of mantissa to keep (BitRound); 0: lossless
   bool operator==(const Variable&) const = default;
 };

@@ -43,7 +43,9 @@ constexpr std::size_t size_of(DataType type) noexcept {
   return 0;
 }
 
-constexpr bool is_known(DataType type) noexcept { return type >= DataType::int8 && type <= DataType::string; }
+constexpr bool is_known(DataType type) noexcept {
+  return type >= DataType::int8 && type <= DataType::string;
+}
 
 /// The CDL name: "float", "int", …
 std::string_view name_of(DataType type) noexcept;
@@ -51,7 +53,9 @@ std::string_view name_of(DataType type) noexcept;
 /// What the program asked the file to be. `netcdf4_classic` is NC_NETCDF4|NC_CLASSIC_MODEL.
 enum class FileFormat : std::int32_t { classic = 1, offset64 = 2, netcdf4 = 3, netcdf4_classic = 4, cdf5 = 5 };
 
-constexpr bool is_hdf5(FileFormat f) noexcept { return f == FileFormat::netcdf4 || f == FileFormat::netcdf4_classic; }
+constexpr bool is_hdf5(FileFormat f) noexcept {
+  return f == FileFormat::netcdf4 || f == FileFormat::netcdf4_classic;
+}
 
 std::string_view name_of(FileFormat format) noexcept;
 

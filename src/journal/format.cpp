@@ -51,7 +51,9 @@ std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::ui
 
 namespace {
 
-Error bad(const char* what) { return Error{Code::corrupt, std::string("the bytes are not a ") + what + " record", 0}; }
+Error bad(const char* what) {
+  return Error{Code::corrupt, std::string("the bytes are not a ") + what + " record", 0};
+}
 
 void put_numbers(Encoder& e, const std::vector<std::uint64_t>& v) {
   e.number(static_cast<std::uint32_t>(v.size()));

@@ -67,7 +67,9 @@ static_assert(sizeof(RecordHeader) == 64);
 
 inline constexpr std::uint16_t flag_implicit = 1;  ///< sync: asked for by a reader, not by the program
 
-constexpr std::uint64_t padded(std::uint64_t n) noexcept { return (n + alignment - 1) / alignment * alignment; }
+constexpr std::uint64_t padded(std::uint64_t n) noexcept {
+  return (n + alignment - 1) / alignment * alignment;
+}
 constexpr std::uint64_t record_bytes(std::uint64_t meta, std::uint64_t payload) noexcept {
   return sizeof(RecordHeader) + padded(meta) + padded(payload);
 }
@@ -91,9 +93,10 @@ struct Put {
   std::vector<std::uint64_t> stride;  ///< empty: all 1
 };
 struct Sync {
-  std::uint64_t frame = 0;     ///< 1, 2, …; 0: nothing was put since the last one
-  std::uint64_t stall_ns = 0;  ///< time the program has spent in our code since the last such record, this call not included
-  std::uint64_t bytes = 0;     ///< of the blocks of this frame
+  std::uint64_t frame = 0;  ///< 1, 2, …; 0: nothing was put since the last one
+  std::uint64_t stall_ns =
+      0;  ///< time the program has spent in our code since the last such record, this call not included
+  std::uint64_t bytes = 0;  ///< of the blocks of this frame
 };
 
 Bytes encode(const Create& create);

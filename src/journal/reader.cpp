@@ -27,8 +27,10 @@ std::optional<std::pair<std::uint64_t, std::string>> parse_chain_name(const std:
 
 Result<void> verify_payload(const Record& record) {
   if (crc32c(record.payload.data(), record.payload.size()) == record.payload_crc) return {};
-  return Error{Code::corrupt, "the payload of " + std::string(name_of(record.type)) + " record " +
-                                  std::to_string(record.sequence) + " is not what was written (CRC)", 0};
+  return Error{Code::corrupt,
+               "the payload of " + std::string(name_of(record.type)) + " record " + std::to_string(record.sequence) +
+                   " is not what was written (CRC)",
+               0};
 }
 
 Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& directory, Trust trust) {
@@ -42,12 +44,16 @@ Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& di
   Page<WriterPage> page(std::move(mapping).value());
   if (page->magic != writer_magic) return Error{Code::corrupt, directory + "/writer is not a writer's page", 0};
   if (page->version != format_version)
-    return Error{Code::unsupported, directory + " is of format version " + std::to_string(page->version) +
-                                        ", this program reads " + std::to_string(format_version), 0};
+    return Error{Code::unsupported,
+                 directory + " is of format version " + std::to_string(page->version) + ", this program reads " +
+                     std::to_string(format_version),
+                 0};
   return std::unique_ptr<Reader>(new Reader(files, directory, trust, std::move(page)));
 }
 
-bool Reader::writer_alive() const noexcept { return ProcessLock::held(directory_ + "/writer"); }
+bool Reader::writer_alive() const noexcept {
+  return ProcessLock::held(directory_ + "/writer");
+}
 
 Result<bool> Reader::open_segment(std::uint64_t index) {
   auto names = files_.list(directory_);
@@ -87,8 +93,8 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   const auto& header = *reinterpret_cast<const SegmentHeader*>(mapping->data());
   if (trust_ == Trust::published) {
     // The writer renames the file first and writes the header then: until `committed` says so there is nothing to see.
-    if (header.committed.load(std::memory_order_acquire) < segment_header_bytes ||
-        header.journal != page_->journal || header.index != held.index)
+    if (header.committed.load(std::memory_order_acquire) < segment_header_bytes || header.journal != page_->journal ||
+        header.index != held.index)
       return false;
     if (!header_is_whole(header, page_->journal, held.index, *size))
       return Error{Code::corrupt, path + ": the segment header is damaged", 0};
@@ -134,8 +140,9 @@ Result<std::optional<Record>> Reader::next() {
     if (trust_ == Trust::published) {
       limit = header.committed.load(std::memory_order_acquire);
       if (limit > size || limit < at_)
-        return Error{Code::corrupt, directory_ + "/" + h.file + ": published up to byte " + std::to_string(limit) +
-                                        ", which cannot be", 0};
+        return Error{
+            Code::corrupt,
+            directory_ + "/" + h.file + ": published up to byte " + std::to_string(limit) + ", which cannot be", 0};
     }
     const auto broken = [&](const char* what) -> Result<std::optional<Record>> {
       if (trust_ == Trust::scan) return std::optional<Record>();

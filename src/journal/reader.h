@@ -57,8 +57,8 @@ class Reader {
   /// One segment of the chain that the reader holds, oldest first.
   struct Held {
     std::uint64_t index = 0;
-    std::string file;    ///< name in the journal's directory
-    std::string segment; ///< name it has in the pool
+    std::string file;     ///< name in the journal's directory
+    std::string segment;  ///< name it has in the pool
     Mapping mapping;
     std::uint64_t last_sequence = 0;  ///< of the last record read in it
     bool done = false;                ///< read to its seal

@@ -23,8 +23,9 @@ Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t by
   } else {
     auto size = (*file)->size();
     if (!size) return std::move(size).error();
-    if (*size < bytes) return Error{Code::corrupt, path + " is " + std::to_string(*size) + " bytes long, not " +
-                                                       std::to_string(bytes), 0};
+    if (*size < bytes)
+      return Error{Code::corrupt, path + " is " + std::to_string(*size) + " bytes long, not " + std::to_string(bytes),
+                   0};
   }
   auto mapping = files.map(**file, bytes, true);
   if (!mapping) return std::move(mapping).error();
@@ -39,8 +40,12 @@ std::uint64_t clock_ns(clockid_t id) noexcept {
 
 }  // namespace
 
-std::uint64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
-std::uint64_t realtime_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
+std::uint64_t monotonic_ns() noexcept {
+  return clock_ns(CLOCK_MONOTONIC);
+}
+std::uint64_t realtime_ns() noexcept {
+  return clock_ns(CLOCK_REALTIME);
+}
 
 Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
                           std::uint64_t segments_max, std::uint64_t wait_max_ns) {
@@ -84,8 +89,10 @@ Result<Stage> Stage::open(Files& files, const std::string& directory) {
   const auto& c = stage.control();
   if (c.magic != control_magic) return Error{Code::corrupt, directory + "/control is not a stage's control page", 0};
   if (c.version != format_version)
-    return Error{Code::unsupported, "the stage " + directory + " is of format version " + std::to_string(c.version) +
-                                        ", this program reads " + std::to_string(format_version), 0};
+    return Error{Code::unsupported,
+                 "the stage " + directory + " is of format version " + std::to_string(c.version) +
+                     ", this program reads " + std::to_string(format_version),
+                 0};
   return stage;
 }
 
@@ -105,7 +112,9 @@ Result<Page<DatasetPage>> Stage::make_page(const std::string& name) const {
   return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, true);
 }
 
-bool Stage::server_alive() const noexcept { return ProcessLock::held(directory_ + "/server.lock"); }
+bool Stage::server_alive() const noexcept {
+  return ProcessLock::held(directory_ + "/server.lock");
+}
 
 Result<ProcessLock> ProcessLock::take(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -37,13 +37,13 @@ struct StageControl {
   std::uint64_t segments_max;
   std::uint64_t wait_max_ns;
   std::atomic<std::uint64_t> segments_total;
-  alignas(64) std::atomic<std::uint32_t> work;  ///< rung by writers: something new is published (futex)
-  alignas(64) std::atomic<std::uint32_t> progress;  ///< rung by the server: segments freed, frames committed (futex)
+  alignas(64) std::atomic<std::uint32_t> work;        ///< rung by writers: something new is published (futex)
+  alignas(64) std::atomic<std::uint32_t> progress;    ///< rung by the server: segments freed, frames committed (futex)
   alignas(64) std::atomic<std::uint64_t> starved_ns;  ///< CLOCK_MONOTONIC when a writer last found the pool empty
-  std::atomic<std::uint64_t> waits;        ///< how often a writer had to wait for a segment
-  std::atomic<std::uint64_t> wait_ns;      ///< and how long in all
-  std::atomic<std::int64_t> bursts;        ///< datasets in the midst of a frame: a block put, not synced yet
-  std::atomic<std::uint64_t> activity;     ///< counts any step of the server that brings bytes nearer to their file
+  std::atomic<std::uint64_t> waits;                   ///< how often a writer had to wait for a segment
+  std::atomic<std::uint64_t> wait_ns;                 ///< and how long in all
+  std::atomic<std::int64_t> bursts;                   ///< datasets in the midst of a frame: a block put, not synced yet
+  std::atomic<std::uint64_t> activity;  ///< counts any step of the server that brings bytes nearer to their file
 };
 
 struct WriterPage {
@@ -79,7 +79,8 @@ struct DatasetPage {
   std::atomic<std::uint64_t> frames_synced;
   std::atomic<std::uint64_t> bytes_put;
   // written by the server
-  alignas(64) std::atomic<std::uint64_t> visible;  ///< everything of the dataset up to this sequence is in the readable file
+  alignas(64)
+      std::atomic<std::uint64_t> visible;  ///< everything of the dataset up to this sequence is in the readable file
   std::atomic<std::uint64_t> durable;
   std::atomic<std::uint64_t> frames_visible;
   std::atomic<std::uint32_t> state;

@@ -33,8 +33,8 @@ void copy_text(char* to, std::size_t size, const std::string& from) {
 Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIdentity& identity) {
   std::random_device random;
   const std::uint64_t uid = (static_cast<std::uint64_t>(random()) << 32U) ^ random() ^ monotonic_ns();
-  const std::string who = (identity.rank >= 0 ? std::to_string(identity.rank) : std::string("x")) + "-" +
-                          std::to_string(identity.pid);
+  const std::string who =
+      (identity.rank >= 0 ? std::to_string(identity.rank) : std::string("x")) + "-" + std::to_string(identity.pid);
   char suffix[24];
   std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(uid));
   const std::string name = who + suffix;
@@ -60,13 +60,15 @@ Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIde
   copy_text(page->host, sizeof page->host, identity.host);
   copy_text(page->command, sizeof page->command, identity.command);
   ADVECTIO_TRY(stage.files().rename(hidden, directory));
-  return std::unique_ptr<Writer>(
-      new Writer(stage, directory, name, uid, std::move(page), std::move(lock).value()));
+  return std::unique_ptr<Writer>(new Writer(stage, directory, name, uid, std::move(page), std::move(lock).value()));
 }
 
 Writer::Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
                ProcessLock lock)
-    : directory_(std::move(directory)), name_(std::move(name)), uid_(uid), page_(std::move(page)),
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
+      uid_(uid),
+      page_(std::move(page)),
       lock_(std::move(lock)) {
   // Each process maps the control page for itself.
   auto own = Stage::open(stage.files(), stage.directory());
@@ -113,9 +115,11 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
                                      const WhileWaiting& while_waiting) {
   const auto total = record_bytes(meta.size(), payload_bytes);
   if (total > segment_bytes_ - segment_header_bytes)
-    return Error{Code::invalid, std::string("a ") + name_of(type) + " record of " + std::to_string(total) +
-                                    " bytes does not fit a segment of " + std::to_string(segment_bytes_) +
-                                    " bytes; raise stage.segment_bytes", 0};
+    return Error{Code::invalid,
+                 std::string("a ") + name_of(type) + " record of " + std::to_string(total) +
+                     " bytes does not fit a segment of " + std::to_string(segment_bytes_) +
+                     " bytes; raise stage.segment_bytes",
+                 0};
   if (current_.data == nullptr || at_ + total > segment_bytes_) ADVECTIO_TRY(next_segment(while_waiting));
 
   std::byte* const record = current_.data + at_;

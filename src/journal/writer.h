@@ -42,8 +42,8 @@ class Writer {
   [[nodiscard]] std::uint64_t payload_now(std::uint64_t meta) const noexcept;
 
   /// Write one record whose payload is filled in by `fill(to)`, which returns its CRC-32C. Returns its sequence.
-  /// Blocks while the stage has no free segment; see `WhileWaiting`. Errors: what `while_waiting` gave; Code::invalid for a
-  /// record that is longer than a segment.
+  /// Blocks while the stage has no free segment; see `WhileWaiting`. Errors: what `while_waiting` gave; Code::invalid
+  /// for a record that is longer than a segment.
   Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
                                std::span<const std::byte> meta, std::uint64_t payload_bytes,
                                const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting);

@@ -28,7 +28,8 @@ class FaultyFile final : public File {
   Result<void> resize(std::uint64_t bytes) override { return real_->resize(bytes); }
   Result<void> reserve(std::uint64_t bytes) override {
     if (struck() && faults_->space != Faults::never) {
-      if (bytes > faults_->space) return system_error("reserve " + std::to_string(bytes) + " bytes for " + path(), ENOSPC);
+      if (bytes > faults_->space)
+        return system_error("reserve " + std::to_string(bytes) + " bytes for " + path(), ENOSPC);
       faults_->space -= bytes;
     }
     return real_->reserve(bytes);
@@ -65,11 +66,23 @@ Result<Mapping> FaultyFiles::map(File& file, std::size_t bytes, bool writable) {
 Result<void> FaultyFiles::make_directory(const std::string& path, unsigned permissions) {
   return real_.make_directory(path, permissions);
 }
-Result<void> FaultyFiles::rename(const std::string& from, const std::string& to) { return real_.rename(from, to); }
-Result<void> FaultyFiles::link(const std::string& from, const std::string& to) { return real_.link(from, to); }
-Result<void> FaultyFiles::remove(const std::string& path) { return real_.remove(path); }
-bool FaultyFiles::exists(const std::string& path) { return real_.exists(path); }
-Result<std::vector<std::string>> FaultyFiles::list(const std::string& directory) { return real_.list(directory); }
-Result<std::uint64_t> FaultyFiles::free_bytes(const std::string& path) { return real_.free_bytes(path); }
+Result<void> FaultyFiles::rename(const std::string& from, const std::string& to) {
+  return real_.rename(from, to);
+}
+Result<void> FaultyFiles::link(const std::string& from, const std::string& to) {
+  return real_.link(from, to);
+}
+Result<void> FaultyFiles::remove(const std::string& path) {
+  return real_.remove(path);
+}
+bool FaultyFiles::exists(const std::string& path) {
+  return real_.exists(path);
+}
+Result<std::vector<std::string>> FaultyFiles::list(const std::string& directory) {
+  return real_.list(directory);
+}
+Result<std::uint64_t> FaultyFiles::free_bytes(const std::string& path) {
+  return real_.free_bytes(path);
+}
 
 }  // namespace advectio

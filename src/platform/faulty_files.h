@@ -13,7 +13,7 @@ namespace advectio {
 /// What to break. Shared by the test and every file the FaultyFiles has opened; change it at any time.
 struct Faults {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t space = never;         ///< bytes that may still be written or reserved; then ENOSPC, after a short write
+  std::uint64_t space = never;  ///< bytes that may still be written or reserved; then ENOSPC, after a short write
   std::uint64_t writes_until = never;  ///< this many more writes succeed; then each fails with `write_errno`
   int write_errno = 5;                 ///< EIO
   std::uint64_t syncs_until = never;   ///< the same for File::sync

@@ -62,7 +62,8 @@ class Files {
   virtual ~Files() = default;
   virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode, unsigned permissions = 0644) = 0;
   virtual Result<Mapping> map(File& file, std::size_t bytes, bool writable) = 0;
-  virtual Result<void> make_directory(const std::string& path, unsigned permissions = 0700) = 0;  ///< with parents; ok when it exists
+  virtual Result<void> make_directory(const std::string& path,
+                                      unsigned permissions = 0700) = 0;  ///< with parents; ok when it exists
   virtual Result<void> rename(const std::string& from, const std::string& to) = 0;
   virtual Result<void> link(const std::string& from, const std::string& to) = 0;
   virtual Result<void> remove(const std::string& path) = 0;  ///< ok when it is not there

@@ -31,7 +31,9 @@ bool send_line(int fd, const std::string& text) {
   return true;
 }
 
-std::string error_line(const std::string& text) { return nlohmann::json{{"error", text}}.dump(); }
+std::string error_line(const std::string& text) {
+  return nlohmann::json{{"error", text}}.dump();
+}
 
 }  // namespace
 
@@ -39,8 +41,10 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(const std::string& pa
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return Error{Code::invalid, "the socket's path is longer than " + std::to_string(sizeof address.sun_path - 1) +
-                                    " characters: " + path + "; choose a shorter stage.directory", 0};
+    return Error{Code::invalid,
+                 "the socket's path is longer than " + std::to_string(sizeof address.sun_path - 1) +
+                     " characters: " + path + "; choose a shorter stage.directory",
+                 0};
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return system_error("socket", errno);
@@ -138,8 +142,10 @@ void ControlSocket::serve() {
           keep = false;
         }
       }
-      if (keep) kept.push_back(std::move(c));
-      else ::close(c.fd);
+      if (keep)
+        kept.push_back(std::move(c));
+      else
+        ::close(c.fd);
     }
     clients_ = std::move(kept);
     if ((polls[0].revents & POLLIN) != 0) {
@@ -147,8 +153,10 @@ void ControlSocket::serve() {
       if (fd >= 0) {
         timeval patience{2, 0};  // a client that does not read its answer must not hold up the others
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        if (clients_.size() >= clients_max) ::close(fd);
-        else clients_.push_back({fd, {}, false});
+        if (clients_.size() >= clients_max)
+          ::close(fd);
+        else
+          clients_.push_back({fd, {}, false});
       }
     }
   }

@@ -26,8 +26,10 @@ std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_nu
   auto& files = stage.files();
   if (auto free = files.list(stage.pool())) {
     for (const auto& name : *free) {
-      if (name[0] == '.') (void)files.remove(stage.pool() + "/" + name);  // half-made when a server died
-      else see(name);
+      if (name[0] == '.')
+        (void)files.remove(stage.pool() + "/" + name);  // half-made when a server died
+      else
+        see(name);
     }
   }
   if (auto writers = files.list(stage.journals())) {
@@ -35,8 +37,10 @@ std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_nu
       auto names = files.list(stage.journals() + "/" + w);
       if (!names) continue;
       for (const auto& name : *names) {
-        if (name.rfind("ahead-", 0) == 0) see(name.substr(6));
-        else if (const auto parsed = journal::parse_chain_name(name)) see(parsed->second);
+        if (name.rfind("ahead-", 0) == 0)
+          see(name.substr(6));
+        else if (const auto parsed = journal::parse_chain_name(name))
+          see(parsed->second);
       }
     }
   }
@@ -50,7 +54,8 @@ std::uint64_t ahead_of_need(const journal::Stage& stage) {
   if (!writers) return 0;
   for (const auto& w : *writers) {
     if (auto names = stage.files().list(stage.journals() + "/" + w))
-      n += static_cast<std::uint64_t>(std::count_if(names->begin(), names->end(), [](const std::string& name) { return name.rfind("ahead-", 0) == 0; }));
+      n += static_cast<std::uint64_t>(std::count_if(
+          names->begin(), names->end(), [](const std::string& name) { return name.rfind("ahead-", 0) == 0; }));
   }
   return n;
 }
@@ -100,7 +105,8 @@ bool SegmentPool::make_one() {
   if (!reserved) {
     (void)files.remove(hidden);
     limit_ = total_.load();
-    log_.warning("the stage cannot grow beyond " + std::to_string(total_.load()) + " segments: " + reserved.error().message);
+    log_.warning("the stage cannot grow beyond " + std::to_string(total_.load()) +
+                 " segments: " + reserved.error().message);
     return false;
   }
   ++next_number_;

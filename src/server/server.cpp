@@ -39,22 +39,26 @@ using journal::Trust;
 using nlohmann::json;
 
 constexpr std::uint64_t idle_slice_ns = 5'000'000;
-constexpr std::uint64_t look_around_ns = 50'000'000;       // new and dead writers
+constexpr std::uint64_t look_around_ns = 50'000'000;  // new and dead writers
 constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t retry_after_ns = 5'000'000'000;
-constexpr std::uint64_t burst_pause_ns = 20'000'000;       // a frame under way that has stood still so long is drained
+constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
-constexpr std::uint64_t turn_bytes = 64ULL << 20;          // of one journal before the next has its turn
+constexpr std::uint64_t turn_bytes = 64ULL << 20;  // of one journal before the next has its turn
 
-double seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+double seconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
 
 /// Times of frames. The maximum is exact; the median is over the latest 1024.
 class Samples {
  public:
   void add(double value) {
     max_ = count_ == 0 ? value : std::max(max_, value);
-    if (latest_.size() < kept) latest_.push_back(value);
-    else latest_[count_ % kept] = value;
+    if (latest_.size() < kept)
+      latest_.push_back(value);
+    else
+      latest_[count_ % kept] = value;
     ++count_;
   }
   [[nodiscard]] json to_json() const {
@@ -101,14 +105,14 @@ struct Dataset {
   State state = State::open;
   Page<DatasetPage> page;
   DatasetPolicy policy;
-  bool resume = false;               ///< the file may hold commits of an earlier life
-  std::optional<Schema> schema;      ///< as stored, the latest
-  bool declared = false;             ///< the sink knows `schema`
+  bool resume = false;           ///< the file may hold commits of an earlier life
+  std::optional<Schema> schema;  ///< as stored, the latest
+  bool declared = false;         ///< the sink knows `schema`
   std::unique_ptr<Sink> sink;
-  std::uint64_t seen = 0;            ///< sequence of the last record handled
-  std::uint64_t visible = 0;         ///< everything up to here is committed
-  bool uncommitted = false;          ///< blocks or a schema have gone to the sink since
-  bool partial = false;              ///< committed in the midst of a frame, to make room
+  std::uint64_t seen = 0;     ///< sequence of the last record handled
+  std::uint64_t visible = 0;  ///< everything up to here is committed
+  bool uncommitted = false;   ///< blocks or a schema have gone to the sink since
+  bool partial = false;       ///< committed in the midst of a frame, to make room
   std::uint64_t failed_at_ns = 0;
   Error error;
 
@@ -172,15 +176,19 @@ class ServerImpl final : public Server {
  public:
   ServerImpl(Files& files, const ServerOptions& options, const Config& config, SinkFactory sinks, Log& log,
              journal::ProcessLock lock, Stage stage)
-      : files_(files), options_(options), config_(config), sinks_(std::move(sinks)), log_(log), lock_(std::move(lock)),
-        stage_(std::move(stage)), started_ns_(monotonic_ns()) {}
+      : files_(files),
+        options_(options),
+        config_(config),
+        sinks_(std::move(sinks)),
+        log_(log),
+        lock_(std::move(lock)),
+        stage_(std::move(stage)),
+        started_ns_(monotonic_ns()) {}
   ~ServerImpl() override;
 
   Result<void> begin();
   Outcome run() override;
-  void stop() noexcept override {
-    stopping_ = true;
-  }
+  void stop() noexcept override { stopping_ = true; }
   void drain() noexcept override { draining_ = true; }
   std::string status() override;
 
@@ -315,12 +323,11 @@ Result<void> ServerImpl::begin() {
     ADVECTIO_TRY(replace_whole(files_, options_.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
     pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
   }
-  auto socket = ControlSocket::open(options_.run_dir + "/socket",
-                                    {[this] { return status(); },
-                                     [this] {
-                                       draining_ = true;
-                                       journal::ring(stage_.control().work);
-                                     }});
+  auto socket = ControlSocket::open(options_.run_dir + "/socket", {[this] { return status(); },
+                                                                   [this] {
+                                                                     draining_ = true;
+                                                                     journal::ring(stage_.control().work);
+                                                                   }});
   if (!socket) return std::move(socket).error();
   socket_ = std::move(socket).value();
   return {};
@@ -407,8 +414,9 @@ Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
     case RecordType::abort: on_abort(*d); return {};
     case RecordType::create: break;
   }
-  return Error{Code::corrupt, "record " + std::to_string(r.sequence) + " is of unknown type " +
-                                  std::to_string(static_cast<int>(r.type)), 0};
+  return Error{
+      Code::corrupt,
+      "record " + std::to_string(r.sequence) + " is of unknown type " + std::to_string(static_cast<int>(r.type)), 0};
 }
 
 Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
@@ -589,12 +597,14 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   d.sink.reset();
   d.schema.reset();
   struct stat file {};
-  if (state == State::finished && ::stat(d.link.c_str(), &file) == 0) d.bytes_written = static_cast<std::uint64_t>(file.st_size);
+  if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
+    d.bytes_written = static_cast<std::uint64_t>(file.st_size);
   const auto name = d.link.substr(d.link.find_last_of('/') + 1);
   if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
   d.page->visible.store(d.seen, std::memory_order_release);
-  d.page->state.store(static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
-                      std::memory_order_release);
+  d.page->state.store(
+      static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
+      std::memory_order_release);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
   d.page = Page<DatasetPage>();
@@ -742,9 +752,12 @@ void ServerImpl::retry_failed(bool now) {
       // The blocks stay mapped by `again` until they are committed.
       while (done && !d->over() && (*again)->sequence() < until) {
         auto next = (*again)->next();
-        if (!next) done = std::move(next).error();
-        else if (!next->has_value()) break;
-        else if ((*next)->dataset == number) done = handle(*j, **next, true);
+        if (!next)
+          done = std::move(next).error();
+        else if (!next->has_value())
+          break;
+        else if ((*next)->dataset == number)
+          done = handle(*j, **next, true);
       }
       if (done && !d->over() && d->uncommitted) {
         d->partial = true;
@@ -756,7 +769,8 @@ void ServerImpl::retry_failed(bool now) {
       }
       log_.warning(d->path + ": could be written after all");
       d->error = Error{};
-      if (!d->over()) d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+      if (!d->over())
+        d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
       forward(true);
       release(*j);
     }
@@ -827,7 +841,9 @@ std::uint64_t ServerImpl::backlog() const {
 json ServerImpl::status_json(bool final) {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  const auto cpu = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto cpu = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   std::uint64_t memory = 0;
   {
     std::ifstream in("/proc/self/status");
@@ -846,7 +862,8 @@ json ServerImpl::status_json(bool final) {
   for (const auto& [name, j] : journals_) {
     if (!j->reader) continue;
     const auto& w = j->reader->writer();
-    writers.push_back({{"rank", w.rank}, {"pid", w.pid}, {"host", w.host}, {"alive", j->alive}, {"command", w.command}});
+    writers.push_back(
+        {{"rank", w.rank}, {"pid", w.pid}, {"host", w.host}, {"alive", j->alive}, {"command", w.command}});
   }
   std::uint64_t encode_ns = 0;
   json datasets = json::array();
@@ -862,7 +879,9 @@ json ServerImpl::status_json(bool final) {
          {"frames_durable", d->frames_durable},
          {"bytes_put", d->bytes_put},
          {"bytes_written", d->bytes_written},
-         {"ratio", d->bytes_written > 0 ? json(static_cast<double>(d->bytes_put) / static_cast<double>(d->bytes_written)) : json()},
+         {"ratio", d->bytes_written > 0
+                       ? json(static_cast<double>(d->bytes_put) / static_cast<double>(d->bytes_written))
+                       : json()},
          {"stall_s", d->stall.to_json()},
          {"to_visible_s", d->to_visible.to_json()},
          {"to_durable_s", d->to_durable.to_json()},
@@ -916,8 +935,9 @@ void ServerImpl::make_picture() {
   picture_made_.notify_all();
 }
 
-/// A model that puts a frame has the cores to itself where there are none to spare: compressing what it has put so far would take
-/// from it the very time it is to get back. As soon as it has synced, or pauses, or the stage fills, its frame is drained.
+/// A model that puts a frame has the cores to itself where there are none to spare: compressing what it has put so far
+/// would take from it the very time it is to get back. As soon as it has synced, or pauses, or the stage fills, its
+/// frame is drained.
 bool ServerImpl::give_way(std::uint32_t work, std::uint64_t now) {
   if (work != burst_work_) {
     burst_work_ = work;
@@ -970,7 +990,8 @@ Outcome ServerImpl::run() {
     }
     for (auto& [name, j] : journals_) release(*j);
     collect_durable();
-    if (!moved && pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now && pool_->exhausted()) make_room();
+    if (!moved && pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now && pool_->exhausted())
+      make_room();
     make_picture();
     if (stopping_ && !moved) {
       for (auto& d : datasets_)
@@ -1001,7 +1022,8 @@ void ServerImpl::forget_journals() {
     const std::string directory = stage_.journals() + "/" + j.name;
     if (auto names = files_.list(directory)) {
       for (const auto& file : *names) {
-        if (file.rfind("ahead-", 0) == 0) (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6));
+        if (file.rfind("ahead-", 0) == 0)
+          (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6));
         else if (const auto parsed = journal::parse_chain_name(file))
           (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + parsed->second);
       }

@@ -1,8 +1,8 @@
-// The server of one node's run: follows the journals, keeps the ledger of datasets and frames, feeds the sinks, commits,
-// and only then lets segments be used again.
+// The server of one node's run: follows the journals, keeps the ledger of datasets and frames, feeds the sinks,
+// commits, and only then lets segments be used again.
 //
-// What it knows that must outlive it is in the stage (journal/stage.h): a server that died and one that is told to recover
-// a leftover run directory do the same thing: take up every dataset behind its last commit and replay.
+// What it knows that must outlive it is in the stage (journal/stage.h): a server that died and one that is told to
+// recover a leftover run directory do the same thing: take up every dataset behind its last commit and replay.
 #pragma once
 
 #include <atomic>

@@ -12,24 +12,32 @@ bool compresses(std::uint32_t id) {
   return id == filter_id::deflate || id == filter_id::szip || id == filter_id::blosc || id == filter_id::lz4 ||
          id == filter_id::zstd;
 }
-bool shuffles(std::uint32_t id) { return id == filter_id::shuffle || id == filter_id::bitshuffle; }
+bool shuffles(std::uint32_t id) {
+  return id == filter_id::shuffle || id == filter_id::bitshuffle;
+}
 
-bool is_float(DataType t) { return t == DataType::float32 || t == DataType::float64; }
+bool is_float(DataType t) {
+  return t == DataType::float32 || t == DataType::float64;
+}
 
 std::uint32_t level_or(const DatasetPolicy& policy, int fallback) {
   return static_cast<std::uint32_t>(policy.level.value_or(fallback));
 }
 
 /// What the file says of the level. libdeflate goes up to 12, HDF5 knows 0 … 9.
-std::uint32_t deflate_level(const DatasetPolicy& policy) { return std::min<std::uint32_t>(9, level_or(policy, 1)); }
+std::uint32_t deflate_level(const DatasetPolicy& policy) {
+  return std::min<std::uint32_t>(9, level_or(policy, 1));
+}
 
 Filter blosc(const Variable& v, const DatasetPolicy& policy, std::uint32_t compressor) {
-  // Parameters of the registered filter 32001: filter revision, format version, type size, chunk bytes, level, shuffle, compressor.
+  // Parameters of the registered filter 32001: filter revision, format version, type size, chunk bytes, level, shuffle,
+  // compressor.
   std::uint64_t bytes = size_of(v.type);
   for (const auto c : v.chunks) bytes *= c;
   const std::uint32_t shuffle = policy.shuffle == Shuffle::bit ? 2 : policy.shuffle == Shuffle::none ? 0 : 1;
   return {filter_id::blosc,
-          {2, 2, static_cast<std::uint32_t>(size_of(v.type)), static_cast<std::uint32_t>(bytes), level_or(policy, 1), shuffle, compressor}};
+          {2, 2, static_cast<std::uint32_t>(size_of(v.type)), static_cast<std::uint32_t>(bytes), level_or(policy, 1),
+           shuffle, compressor}};
 }
 
 void apply_codec(Variable& v, const DatasetPolicy& policy) {
@@ -45,24 +53,29 @@ void apply_codec(Variable& v, const DatasetPolicy& policy) {
       case Codec::lz4: v.filters.push_back({filter_id::lz4, {0}}); break;
       case Codec::blosc_lz4: v.filters.push_back(blosc(v, policy, 1)); break;
       case Codec::blosc_zstd: v.filters.push_back(blosc(v, policy, 5)); break;
-      case Codec::szip: v.filters.push_back({filter_id::szip, {32 /* nearest neighbour */, 32 /* pixels a block */}}); break;
+      case Codec::szip:
+        v.filters.push_back({filter_id::szip, {32 /* nearest neighbour */, 32 /* pixels a block */}});
+        break;
       case Codec::asked:
       case Codec::none: break;
     }
     const bool own_shuffle = policy.codec == Codec::blosc_lz4 || policy.codec == Codec::blosc_zstd;
-    if (policy.codec == Codec::none || own_shuffle) std::erase_if(v.filters, [](const Filter& f) { return shuffles(f.id); });
+    if (policy.codec == Codec::none || own_shuffle)
+      std::erase_if(v.filters, [](const Filter& f) { return shuffles(f.id); });
     if (policy.codec == Codec::none || own_shuffle) return;
   }
   // A new codec without a word about shuffling gets the byte shuffle: it pays for every codec we have.
   const bool any = std::any_of(v.filters.begin(), v.filters.end(), [](const Filter& f) { return compresses(f.id); });
   const bool shuffled = std::any_of(v.filters.begin(), v.filters.end(), [](const Filter& f) { return shuffles(f.id); });
   Shuffle want = policy.shuffle;
-  if (want == Shuffle::asked && policy.codec != Codec::asked && policy.codec != Codec::szip && !shuffled) want = Shuffle::byte;
+  if (want == Shuffle::asked && policy.codec != Codec::asked && policy.codec != Codec::szip && !shuffled)
+    want = Shuffle::byte;
   if (want == Shuffle::asked || !any) return;
   std::erase_if(v.filters, [](const Filter& f) { return shuffles(f.id); });
   if (size_of(v.type) < 2 || want == Shuffle::none) return;
   if (want == Shuffle::byte) v.filters.insert(v.filters.begin(), Filter{filter_id::shuffle, {}});
-  // Bitshuffle's parameters are filled in by HDF5's set-local rule: version major and minor, element size, block size, no codec.
+  // Bitshuffle's parameters are filled in by HDF5's set-local rule: version major and minor, element size, block size,
+  // no codec.
   if (want == Shuffle::bit)
     v.filters.insert(v.filters.begin(),
                      Filter{filter_id::bitshuffle, {0, 3, static_cast<std::uint32_t>(size_of(v.type)), 0, 0}});
@@ -99,8 +112,10 @@ Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
     if (!is_hdf5(s.format)) {
       const bool cdf5 = s.format == FileFormat::cdf5;
       if (v.type == DataType::string || (!cdf5 && v.type > DataType::float64))
-        return Error{Code::unsupported, "variable " + v.name + " is of type " + std::string(name_of(v.type)) + ", which a " +
-                                            std::string(name_of(s.format)) + " file cannot hold", 0};
+        return Error{Code::unsupported,
+                     "variable " + v.name + " is of type " + std::string(name_of(v.type)) + ", which a " +
+                         std::string(name_of(s.format)) + " file cannot hold",
+                     0};
       v.contiguous = true;
       v.chunks.clear();
       v.filters.clear();
@@ -121,7 +136,8 @@ Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
         for (std::size_t k = 0; k < v.dimensions.size(); ++k) {
           const auto& dim = s.dimensions[v.dimensions[k]];
           for (const auto& [name, length] : policy.chunks)
-            if (name == dim.name) v.chunks[k] = dim.unlimited ? length : std::min(length, std::max<std::uint64_t>(1, dim.length));
+            if (name == dim.name)
+              v.chunks[k] = dim.unlimited ? length : std::min(length, std::max<std::uint64_t>(1, dim.length));
         }
       }
       if (!v.contiguous && v.type != DataType::string) apply_codec(v, policy);

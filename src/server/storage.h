@@ -6,9 +6,9 @@
 
 namespace advectio {
 
-/// The schema as it is written. Only storage changes (format, chunks, filters, bit rounding and the attribute that records
-/// it): dimensions, names, types and values stay as asked.
-/// Errors: Code::unsupported where the format cannot hold the schema (say, NC_UINT in a classic file).
+/// The schema as it is written. Only storage changes (format, chunks, filters, bit rounding and the attribute that
+/// records it): dimensions, names, types and values stay as asked. Errors: Code::unsupported where the format cannot
+/// hold the schema (say, NC_UINT in a classic file).
 Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy);
 
 /// Chunk lengths for a variable that has none: one step of each unlimited dimension, and of the others as much as fits

@@ -8,7 +8,9 @@
 namespace advectio {
 namespace {
 
-Box box(std::vector<std::uint64_t> start, std::vector<std::uint64_t> count) { return {std::move(start), std::move(count)}; }
+Box box(std::vector<std::uint64_t> start, std::vector<std::uint64_t> count) {
+  return {std::move(start), std::move(count)};
+}
 
 TEST(Box, VolumeSaturatesInsteadOfWrapping) {
   EXPECT_EQ(box({}, {}).volume(), 1U);

@@ -54,7 +54,9 @@ TEST(Schema, DamagedBytesNeverCrashOrAskForMuchMemory) {
   }
 }
 
-TEST(Schema, FrameBytesCountOneStepOfUnlimitedDimensions) { EXPECT_EQ(frame_bytes(sample()), 141U * 4U); }
+TEST(Schema, FrameBytesCountOneStepOfUnlimitedDimensions) {
+  EXPECT_EQ(frame_bytes(sample()), 141U * 4U);
+}
 
 }  // namespace
 }  // namespace advectio

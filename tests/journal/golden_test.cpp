@@ -47,15 +47,21 @@ void write_golden(const std::string& directory) {
   ASSERT_TRUE(w.ok());
   (*w)->keep_ahead(0);
   const auto record = [&](RecordType type, const Bytes& meta, const void* data, std::size_t n) {
-    ASSERT_TRUE((*w)->append(type, 0, 1, meta, n, [&](std::byte* to) { return copy_crc32c(to, data, n); },
-                             [] { return Result<void>(Error{Code::full, "full", 0}); }).ok());
+    ASSERT_TRUE((*w)->append(
+                        type, 0, 1, meta, n, [&](std::byte* to) { return copy_crc32c(to, data, n); },
+                        [] {
+                          return Result<void>(Error{Code::full, "full", 0});
+                        })
+                    .ok());
   };
-  record(RecordType::create, encode(Create{FileFormat::netcdf4, "/data/out.nc", "/data/.out.nc.advectio-1", "1-2"}), nullptr, 0);
+  record(RecordType::create, encode(Create{FileFormat::netcdf4, "/data/out.nc", "/data/.out.nc.advectio-1", "1-2"}),
+         nullptr, 0);
   const auto schema = encode(golden_schema());
   record(RecordType::schema, {}, schema.data(), schema.size());
   for (int frame = 1; frame <= 16; ++frame) {
     const auto field = golden_field(frame);
-    record(RecordType::put, encode(Put{0, {{static_cast<std::uint64_t>(frame - 1), 0}, {1, 300}}, {}}), field.data(), 1200);
+    record(RecordType::put, encode(Put{0, {{static_cast<std::uint64_t>(frame - 1), 0}, {1, 300}}, {}}), field.data(),
+           1200);
     record(RecordType::sync, encode(Sync{static_cast<std::uint64_t>(frame), 5, 1200}), nullptr, 0);
   }
   record(RecordType::close, encode(Sync{0, 0, 0}), nullptr, 0);

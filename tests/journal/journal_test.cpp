@@ -64,8 +64,9 @@ class JournalTest : public ::testing::Test {
     return s;
   }
   static Result<std::uint64_t> say(Writer& w, const Said& s, const Writer::WhileWaiting& waiting = nullptr) {
-    return w.append(s.type, 0, s.dataset, s.meta, s.payload.size(),
-                    [&s](std::byte* to) { return copy_crc32c(to, s.payload.data(), s.payload.size()); }, waiting);
+    return w.append(
+        s.type, 0, s.dataset, s.meta, s.payload.size(),
+        [&s](std::byte* to) { return copy_crc32c(to, s.payload.data(), s.payload.size()); }, waiting);
   }
   static void expect_same(const Record& r, const Said& s, std::uint64_t sequence) {
     ASSERT_EQ(r.sequence, sequence);
@@ -125,13 +126,14 @@ TEST_F(JournalTest, AReaderOnAnotherThreadSeesWholeRecordsOnly) {
   std::thread other([&] {
     for (std::uint64_t i = 1; i <= n; ++i) {
       const std::uint64_t value = i * 0x9E3779B97F4A7C15ULL;
-      auto s = w->append(RecordType::put, 0, 1, {}, 8 + i % 100,
-                         [&](std::byte* to) {
-                           std::memset(to, 0, 8 + i % 100);
-                           std::memcpy(to, &value, 8);
-                           return crc32c(to, 8 + i % 100);
-                         },
-                         nullptr);
+      auto s = w->append(
+          RecordType::put, 0, 1, {}, 8 + i % 100,
+          [&](std::byte* to) {
+            std::memset(to, 0, 8 + i % 100);
+            std::memcpy(to, &value, 8);
+            return crc32c(to, 8 + i % 100);
+          },
+          nullptr);
       ASSERT_TRUE(s.ok());
     }
   });
@@ -269,7 +271,8 @@ TEST_F(DamageTest, ALivingReaderNamesSegmentAndByteOfADamagedHeader) {
   for (int i = 0; i < 4; ++i) next = r->next();
   ASSERT_FALSE(next.ok());
   EXPECT_EQ(next.error().code, Code::corrupt);
-  EXPECT_NE(next.error().message.find("at byte " + std::to_string(places_[3].at)), std::string::npos) << next.error().message;
+  EXPECT_NE(next.error().message.find("at byte " + std::to_string(places_[3].at)), std::string::npos)
+      << next.error().message;
 }
 
 TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {
@@ -280,9 +283,15 @@ TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {
   if (child == 0) {
     auto w = Writer::open(stage_, {0, static_cast<std::uint32_t>(::getpid()), "n", "m"});
     for (std::uint64_t i = 1;; ++i) {
-      auto s = (*w)->append(RecordType::put, 0, 1, {}, 1000,
-                            [&](std::byte* to) { std::memset(to, static_cast<int>(i), 1000); return crc32c(to, 1000); },
-                            [] { return Result<void>(Error{Code::full, "", 0}); });
+      auto s = (*w)->append(
+          RecordType::put, 0, 1, {}, 1000,
+          [&](std::byte* to) {
+            std::memset(to, static_cast<int>(i), 1000);
+            return crc32c(to, 1000);
+          },
+          [] {
+            return Result<void>(Error{Code::full, "", 0});
+          });
       if (!s) ::pause();
       (void)!::write(pipe_ends[1], &i, sizeof i);
       if (i == 150) ::pause();
@@ -310,7 +319,8 @@ TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {
 TEST_F(JournalTest, ARecordLongerThanASegmentIsRefusedAndSaysWhatToDo) {
   add_segments(2);
   auto w = writer();
-  auto s = w->append(RecordType::put, 0, 1, {}, segment_bytes, [](std::byte*) { return 0U; }, nullptr);
+  auto s = w->append(
+      RecordType::put, 0, 1, {}, segment_bytes, [](std::byte*) { return 0U; }, nullptr);
   ASSERT_FALSE(s.ok());
   EXPECT_EQ(s.error().code, Code::invalid);
   EXPECT_NE(s.error().message.find("stage.segment_bytes"), std::string::npos);
@@ -323,7 +333,10 @@ TEST_F(JournalTest, PayloadNowAndMaxAreWhatFits) {
   const auto most = w->payload_max(100);
   const auto meta = Bytes(100);
   const auto zeros = [](std::uint64_t n) {
-    return [n](std::byte* to) { std::memset(to, 0, n); return crc32c(to, n); };
+    return [n](std::byte* to) {
+      std::memset(to, 0, n);
+      return crc32c(to, n);
+    };
   };
   ASSERT_TRUE(w->append(RecordType::put, 0, 1, meta, most, zeros(most), nullptr).ok());
   EXPECT_EQ(w->segments_used(), 1U);
@@ -343,12 +356,13 @@ TEST_F(JournalTest, AWaitThatIsGivenUpReturnsItsReasonAndLosesNothing) {
   std::uint64_t n = 0;
   const Bytes data(5000);
   while (s.ok()) {
-    s = w->append(RecordType::put, 0, 1, {}, data.size(),
-                  [&](std::byte* to) { return copy_crc32c(to, data.data(), data.size()); },
-                  [&]() -> Result<void> {
-                    if (++asked < 3) return {};
-                    return Error{Code::full, "the stage is full", 0};
-                  });
+    s = w->append(
+        RecordType::put, 0, 1, {}, data.size(),
+        [&](std::byte* to) { return copy_crc32c(to, data.data(), data.size()); },
+        [&]() -> Result<void> {
+          if (++asked < 3) return {};
+          return Error{Code::full, "the stage is full", 0};
+        });
     if (s.ok()) ++n;
   }
   EXPECT_EQ(s.error().code, Code::full);

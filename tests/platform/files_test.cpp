@@ -9,7 +9,9 @@
 namespace advectio {
 namespace {
 
-std::vector<std::byte> bytes(std::size_t n, int value = 7) { return std::vector<std::byte>(n, static_cast<std::byte>(value)); }
+std::vector<std::byte> bytes(std::size_t n, int value = 7) {
+  return std::vector<std::byte>(n, static_cast<std::byte>(value));
+}
 
 TEST(Files, ReadPastTheEndIsAnErrorNotShortData) {
   const Scratch scratch;

@@ -193,7 +193,8 @@ class ServerTest : public ::testing::Test {
   }
 
   /// Writes `frames` frames into `name`; 0 when all calls succeeded.
-  static int write_frames(Session& session, const std::string& path, int frames, bool close = true, bool finish = true) {
+  static int write_frames(Session& session, const std::string& path, int frames, bool close = true,
+                          bool finish = true) {
     auto d = session.create({path, FileFormat::netcdf4, false});
     if (!d || !(*d)->schema(series(width))) return 1;
     for (int f = 0; f < frames; ++f) {
@@ -368,14 +369,15 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
 
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { 
+  Program a(run_dir(), [this](Session& s) {
     (void)write_frames(s, out("a.nc"), 3, true, false);
     return 0;
   });
   start();
   a.go();
   EXPECT_EQ(a.wait(), 0);
-  ASSERT_TRUE(eventually([&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
+  ASSERT_TRUE(eventually(
+      [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
   {
     const std::lock_guard guard(store_.mutex);
     store_.fail_commit_of.clear();
@@ -444,7 +446,8 @@ TEST_F(ServerTest, ScatteredMemoryAndLongBlocksArriveInOrder) {
     Memory m{memory.data(), {4, 400}};
     if (!(*d)->put(0, {{0, 0}, {100, width}}, {}, m, 4)) return 1;
     std::vector<float> dense(width * 100);
-    for (std::uint64_t t = 0; t < 100; ++t) std::fill_n(dense.begin() + static_cast<long>(t * width), width, static_cast<float>(t + 100));
+    for (std::uint64_t t = 0; t < 100; ++t)
+      std::fill_n(dense.begin() + static_cast<long>(t * width), width, static_cast<float>(t + 100));
     if (!(*d)->put(0, {{100, 0}, {100, width}}, {}, {dense.data(), {}}, 4)) return 2;
     if (!(*d)->close()) return 3;
     s.finish();

@@ -23,7 +23,9 @@ Schema asked() {
   return s;
 }
 
-TEST(Storage, WithoutRulesEverythingStaysAsAsked) { EXPECT_EQ(*as_stored(asked(), {}), asked()); }
+TEST(Storage, WithoutRulesEverythingStaysAsAsked) {
+  EXPECT_EQ(*as_stored(asked(), {}), asked());
+}
 
 TEST(Storage, ACodecReplacesTheOneAskedForAndChunksWhatWasContiguous) {
   DatasetPolicy p;

@@ -36,7 +36,7 @@ def launch(program):
         PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
     )
     if os.geteuid() == 0:
-        environment |= dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
     def run(ranks, *flags, wrapper=()):
         command = [mpirun, "-n", str(ranks), *wrapper, program, "--quiet", *map(str, flags)]

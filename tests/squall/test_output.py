@@ -11,7 +11,7 @@ import pytest
 SHARED = pathlib.Path(os.environ.get("ADVECTIO_SHARED", pathlib.Path(__file__).resolve().parents[3] / "shared"))
 # Nothing symmetric, patches of unequal size, rain within a few minutes.
 STORM = ("--nx", 26, "--ny", 21, "--nz", 20, "--hodograph", "quarter", "--bubble", 7, "--seed", 11)
-TWENTY = STORM + ("--minutes", 20, "--history-minutes", 10, "--restart-minutes", 10)
+TWENTY = (*STORM, "--minutes", 20, "--history-minutes", 10, "--restart-minutes", 10)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def join(parts):
             data.set_auto_maskandscale(False)
             for name, variable in data.variables.items():
                 shape, place = [], []
-                for dimension, length in zip(variable.dimensions, variable.shape):
+                for dimension, length in zip(variable.dimensions, variable.shape, strict=False):
                     base = dimension.removesuffix("_stag")
                     stag = base != dimension
                     if base not in ("west_east", "south_north", "bottom_top"):
@@ -156,7 +156,9 @@ def test_what_cannot_be_done_is_said(launch, tmp_path, flags, complaint):
 
 
 def test_a_restart_of_another_grid_is_refused(launch, serial, tmp_path):
-    done = launch(1, "--nx", 30, "--ny", 21, "--nz", 20, "--output", tmp_path, "--restart", serial / "squallrst_d01_0001-01-01_00:10:00")
+    done = launch(
+        1, "--nx", 30, "--ny", 21, "--nz", 20, "--output", tmp_path, "--restart", serial / "squallrst_d01_0001-01-01_00:10:00"
+    )
     assert done.returncode != 0
     assert "another grid" in done.stderr
 

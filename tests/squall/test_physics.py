@@ -43,7 +43,15 @@ def test_without_wind_a_storm_is_its_own_mirror_image(squall, read):
     last = run / AFTER.format("00:30:00")
     assert read(last, "W").max() > 10
     assert read(last, "RAINNC").max() > 0.1
-    for name, in_x, in_y in [("U", -1, 1), ("V", 1, -1), ("W", 1, 1), ("T", 1, 1), ("P", 1, 1), ("QRAIN", 1, 1), ("RAINNC", 1, 1)]:
+    for name, in_x, in_y in [
+        ("U", -1, 1),
+        ("V", 1, -1),
+        ("W", 1, 1),
+        ("T", 1, 1),
+        ("P", 1, 1),
+        ("QRAIN", 1, 1),
+        ("RAINNC", 1, 1),
+    ]:
         field = read(last, name)
         assert np.array_equal(field, in_x * field[..., ::-1]), f"{name}: west and east"
         assert np.array_equal(field, in_y * field[..., ::-1, :]), f"{name}: south and north"

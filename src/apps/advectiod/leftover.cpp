@@ -72,15 +72,18 @@ int list_leftover(const std::string& run_dir, bool as_json) {
                         {"error", page->error_text[0] != '\0' ? nlohmann::json(page->error_text) : nlohmann::json()}});
   }
   if (as_json) {
-    std::printf("%s\n", nlohmann::json{{"run_dir", run_dir},
-                                       {"served", stage->server_alive()},
-                                       {"datasets", datasets},
-                                       {"errors", problems}}.dump(2).c_str());
+    std::printf(
+        "%s\n",
+        nlohmann::json{
+            {"run_dir", run_dir}, {"served", stage->server_alive()}, {"datasets", datasets}, {"errors", problems}}
+            .dump(2)
+            .c_str());
   } else {
     for (const auto& d : datasets)
-      std::printf("%s: %llu frames in the file, %llu frames (%llu bytes) staged%s\n", d["path"].get<std::string>().c_str(),
-                  d["frames_visible"].get<unsigned long long>(), d["frames_staged"].get<unsigned long long>(),
-                  d["bytes_staged"].get<unsigned long long>(), d["closed"].get<bool>() ? "" : ", never closed");
+      std::printf("%s: %llu frames in the file, %llu frames (%llu bytes) staged%s\n",
+                  d["path"].get<std::string>().c_str(), d["frames_visible"].get<unsigned long long>(),
+                  d["frames_staged"].get<unsigned long long>(), d["bytes_staged"].get<unsigned long long>(),
+                  d["closed"].get<bool>() ? "" : ", never closed");
     for (const auto& p : problems) std::printf("problem: %s\n", p.get<std::string>().c_str());
     if (datasets.empty()) std::puts("nothing is staged");
   }

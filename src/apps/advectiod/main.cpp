@@ -65,14 +65,19 @@ Result<Arguments> parse(int argc, char** argv) {
       if (i + 1 >= argc) return Error{Code::invalid, arg + " needs a value", 0};
       return std::string(argv[++i]);
     };
-    if (arg == "--json") a.json = true;
-    else if (arg == "--dry-run") a.dry_run = true;
+    if (arg == "--json")
+      a.json = true;
+    else if (arg == "--dry-run")
+      a.dry_run = true;
     else if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle") {
       auto v = value();
       if (!v) return std::move(v).error();
-      if (arg == "--run-dir") a.run_dir = *v;
-      else if (arg == "--config") a.config_file = *v;
-      else if (arg == "--directory") a.directory = *v;
+      if (arg == "--run-dir")
+        a.run_dir = *v;
+      else if (arg == "--config")
+        a.config_file = *v;
+      else if (arg == "--directory")
+        a.directory = *v;
       else {
         char* end = nullptr;
         a.exit_when_idle_s = std::strtod(v->c_str(), &end);
@@ -133,8 +138,8 @@ int serve(const Arguments& a, const Config& config, bool recover) {
   }
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
   auto server = Server::open(
-      system_files(), options, config,
-      [&](const SinkRequest& request) { return open_sink(request, memory, executor); }, log);
+      system_files(), options, config, [&](const SinkRequest& request) { return open_sink(request, memory, executor); },
+      log);
   if (!server) return complain(server.error().message);
   log.also_to(a.run_dir + "/advectiod.log");
   if (!config.log.file.empty()) log.also_to(config.log.file);
@@ -179,7 +184,8 @@ int main(int argc, char** argv) {
     return serve(a, *config, false);
   }
   if (a.command == "recover") {
-    if (a.run_dir.empty()) return complain("recover needs the run directory, e.g. advectiod recover /dev/shm/advectio-1000/RUN");
+    if (a.run_dir.empty())
+      return complain("recover needs the run directory, e.g. advectiod recover /dev/shm/advectio-1000/RUN");
     if (a.dry_run) return list_leftover(a.run_dir, a.json);
     return serve(a, *config, true);
   }

@@ -22,7 +22,9 @@ int code_of(const Error& error) noexcept {
 }
 
 namespace {
-int code_of(const Result<void>& result) noexcept { return result.ok() ? NC_NOERR : advectio::code_of(result.error()); }
+int code_of(const Result<void>& result) noexcept {
+  return result.ok() ? NC_NOERR : advectio::code_of(result.error());
+}
 }  // namespace
 
 std::uint64_t CapturedFile::now() noexcept {
@@ -40,7 +42,13 @@ void Stall::report() noexcept {
 
 CapturedFile::CapturedFile(const RealLibrary& real, int id, std::string name, int creation_mode, FileFormat f,
                            std::unique_ptr<CapturedDataset> out)
-    : lib(real), ncid(id), path(std::move(name)), where(absolute(path)), mode(creation_mode), format(f), out_(std::move(out)),
+    : lib(real),
+      ncid(id),
+      path(std::move(name)),
+      where(absolute(path)),
+      mode(creation_mode),
+      format(f),
+      out_(std::move(out)),
       converter_(real, f) {
   schema_.format = f;
 }
@@ -96,9 +104,8 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
     owe_enddef();
     return NC_NOERR;
   } else {
-    const int code = header_pad != nullptr
-                         ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
-                         : lib.nc_enddef(ncid);
+    const int code = header_pad != nullptr ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
+                                           : lib.nc_enddef(ncid);
     if (code != NC_NOERR) return code;
   }
   defining_ = fresh_ = false;
@@ -189,12 +196,8 @@ void CapturedFile::touch(Touched what, int variable) {
   dirty_ = true;
   close_reader();
   switch (what) {
-    case Touched::dimensions:
-      dirty_dimensions_ = extents_stale_ = true;
-      break;
-    case Touched::globals:
-      dirty_globals_ = true;
-      break;
+    case Touched::dimensions: dirty_dimensions_ = extents_stale_ = true; break;
+    case Touched::globals: dirty_globals_ = true; break;
     case Touched::variable:
       if (variable == NC_GLOBAL) {
         dirty_globals_ = true;
@@ -247,6 +250,14 @@ void CapturedFile::load_dimensions() {
     if (!dimensions[i].unlimited) extents_[i].length = dimensions[i].length;
   }
   extents_stale_ = false;
+}
+
+bool CapturedFile::has_grown(const Known& variable) {
+  load_dimensions();
+  return std::any_of(variable.dimensions.begin(), variable.dimensions.end(), [&](int d) {
+    const auto& extent = extents_[static_cast<std::size_t>(d)];
+    return extent.unlimited && extent.length > 0;
+  });
 }
 
 bool CapturedFile::grown_length(int dimension, std::size_t& length) {
@@ -309,8 +320,7 @@ int CapturedFile::choose_chunks(int variable) {
   if (code == NC_NOERR)
     code = lib.nc_def_var(scratch, "v", v->type, static_cast<int>(dimensions.size()), dimensions.data(), &like);
   if (code == NC_NOERR) code = lib.nc_inq_var_chunking(scratch, like, &storage, chunks.data());
-  if (code == NC_NOERR && storage == NC_CHUNKED)
-    code = lib.nc_def_var_chunking(ncid, variable, storage, chunks.data());
+  if (code == NC_NOERR && storage == NC_CHUNKED) code = lib.nc_def_var_chunking(ncid, variable, storage, chunks.data());
   lib.nc_close(scratch);
   return code;
 }
@@ -334,12 +344,7 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory) {
   const Stall stall(*this);
   const auto* v = known(variable);
   if (explicit_modes() && defining_) {
-    load_dimensions();
-    const bool grown = v != nullptr && std::any_of(v->dimensions.begin(), v->dimensions.end(), [&](int d) {
-                         const auto& extent = extents_[static_cast<std::size_t>(d)];
-                         return extent.unlimited && extent.length > 0;
-                       });
-    return {NC_NOERR, true, grown};
+    return {NC_NOERR, true, v != nullptr && has_grown(*v)};
   }
   if (!classic_format()) {
     if (v == nullptr) return {NC_ENOTVAR, true};
@@ -388,8 +393,8 @@ int CapturedFile::sync() {
 void CapturedFile::close_shadow() {
   if (!shadow_open_) return;
   shadow_open_ = false;
-  // A classic shadow is in define mode of a redefinition: closing would lay it out, aborting forgets it. So it does a netCDF-4
-  // one that has never left define mode (and fails to remove its file, of which there is none).
+  // A classic shadow is in define mode of a redefinition: closing would lay it out, aborting forgets it. So it does a
+  // netCDF-4 one that has never left define mode (and fails to remove its file, of which there is none).
   if (classic_format() || may_owe())
     lib.nc_abort(ncid);
   else
@@ -459,7 +464,8 @@ int CapturedFile::reopen(bool create_anew, bool define_mode) {
 int CapturedFile::hand_over() {
   Stall stall(*this);
   const bool define_mode = defining_;
-  // Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay so.
+  // Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay
+  // so.
   const bool create_anew = fresh_ && !put_anything_;
   int code = NC_NOERR;
   if (create_anew) {

@@ -15,8 +15,8 @@
 
 namespace advectio {
 
-/// The netCDF error number that a program gets for a failure on our side: the system's errno where there is one (nc_strerror explains
-/// positive numbers), else NC_EIO.
+/// The netCDF error number that a program gets for a failure on our side: the system's errno where there is one
+/// (nc_strerror explains positive numbers), else NC_EIO.
 int code_of(const Error& error) noexcept;
 
 /// One nc_put_var* call. What the form does not have is null.
@@ -56,8 +56,8 @@ class CapturedFile {
   [[nodiscard]] CapturedDataset& out() noexcept { return *out_; }
 
   // --- modes -----------------------------------------------------------------------------------------------------
-  /// The shadow of a classic format never leaves define mode, for then the library would lay the file out in memory; which mode the
-  /// program is in is known only here.
+  /// The shadow of a classic format never leaves define mode, for then the library would lay the file out in memory;
+  /// which mode the program is in is known only here.
   [[nodiscard]] bool classic_format() const noexcept { return !is_hdf5(format); }
   /// Define mode is left and entered by the program alone; netCDF-4 proper does so by itself.
   [[nodiscard]] bool explicit_modes() const noexcept { return format != FileFormat::netcdf4; }
@@ -69,9 +69,9 @@ class CapturedFile {
   void may_define() noexcept {
     if (!explicit_modes()) defining_ = true;
   }
-  /// The shadow of a netCDF-4 dataset would make an HDF5 object of every variable when define mode ends (20 ms for a WRF history file,
-  /// and as much again to close it). So the end is only noted, and owed: the shadow stays in its first define mode until somebody asks
-  /// what depends on it. True while the program's mode is not the shadow's.
+  /// The shadow of a netCDF-4 dataset would make an HDF5 object of every variable when define mode ends (20 ms for a
+  /// WRF history file, and as much again to close it). So the end is only noted, and owed: the shadow stays in its
+  /// first define mode until somebody asks what depends on it. True while the program's mode is not the shadow's.
   [[nodiscard]] bool owes_enddef() const noexcept { return owed_; }
   /// True for a variable that the program has taken out of define mode while the shadow has not.
   [[nodiscard]] bool owed(int variable) const noexcept { return owed_ && variable < owed_variables_; }
@@ -86,8 +86,8 @@ class CapturedFile {
   /// The program has changed metadata: what was read of it is stale.
   void touch(Touched what, int variable = NC_GLOBAL);
 
-  /// After nc_def_var: the library's choice of chunks depends on how long the unlimited dimensions were when last asked for, which the
-  /// shadow does not know.
+  /// After nc_def_var: the library's choice of chunks depends on how long the unlimited dimensions were when last asked
+  /// for, which the shadow does not know.
   int choose_chunks(int variable);
 
   /// Tell the schema to the dataset if it has changed since.
@@ -95,7 +95,8 @@ class CapturedFile {
   /// The schema as the shadow has it now.
   const Schema& read_schema();
 
-  /// Length as the program must see it: that of the puts so far for an unlimited dimension. False: not such a dimension.
+  /// Length as the program must see it: that of the puts so far for an unlimited dimension. False: not such a
+  /// dimension.
   bool grown_length(int dimension, std::size_t& length);
 
   // --- data ------------------------------------------------------------------------------------------------------
@@ -149,6 +150,8 @@ class CapturedFile {
 
   void load_dimensions();
   const Known* known(int variable);
+  /// Some unlimited dimension of it is longer than in the shadow.
+  bool has_grown(const Known& variable);
   int leave_define_mode();
   bool may_owe() const noexcept { return format == FileFormat::netcdf4 && !paid_; }
   void owe_enddef();

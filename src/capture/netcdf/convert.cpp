@@ -27,7 +27,9 @@ bool narrow(const void* from, void* to, std::size_t n) {
   return !outside;
 }
 
-constexpr int pair(nc_type memory, nc_type type) { return memory * 256 + type; }
+constexpr int pair(nc_type memory, nc_type type) {
+  return memory * 256 + type;
+}
 
 /// Conversions in which every value has one right answer; false where this is none of them.
 bool by_hand(const void* from, nc_type memory, void* to, nc_type type, std::size_t n) {
@@ -60,7 +62,8 @@ int put_as(const RealLibrary& lib, int ncid, nc_type memory, const std::size_t* 
            const void* from) {
   switch (memory) {
 #define ADVECTIO_PUT(T, type) \
-  case type: return lib.nc_put_vara_##T(ncid, 0, start, count, static_cast<const ADVECTIO_TYPE_##T*>(from));
+  case type:                  \
+    return lib.nc_put_vara_##T(ncid, 0, start, count, static_cast<const ADVECTIO_TYPE_##T*>(from));
 #define ADVECTIO_TYPE_schar signed char
 #define ADVECTIO_TYPE_uchar unsigned char
 #define ADVECTIO_TYPE_short short

@@ -1,5 +1,5 @@
-// Values of the program's type into the variable's, exactly as the real library does it: what cannot be in doubt by hand, everything
-// else by letting the library write and read back a small dataset in memory.
+// Values of the program's type into the variable's, exactly as the real library does it: what cannot be in doubt by
+// hand, everything else by letting the library write and read back a small dataset in memory.
 #pragma once
 
 #include <cstddef>

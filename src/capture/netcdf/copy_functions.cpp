@@ -1,5 +1,5 @@
-// nc_copy_var, where either side is ours. The library's own walks through its public functions, some of which it may call
-// without passing here; so it is done anew, of the same steps.
+// nc_copy_var, where either side is ours. The library's own walks through its public functions, some of which it may
+// call without passing here; so it is done anew, of the same steps.
 #include <cstdlib>
 #include <vector>
 

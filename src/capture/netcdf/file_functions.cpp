@@ -18,18 +18,22 @@ const char* trimmed(const char* path) {
 }
 
 /// Remote datasets, and local ones with the format said in the name ("file:///…#mode=zarr").
-bool is_url(const char* path) { return std::strstr(path, "://") != nullptr || *path == '['; }
+bool is_url(const char* path) {
+  return std::strstr(path, "://") != nullptr || *path == '[';
+}
 
 bool can_capture(const char* path, int mode) {
-  constexpr int understood = NC_WRITE | NC_NOCLOBBER | NC_CLASSIC_MODEL | NC_64BIT_DATA | NC_64BIT_OFFSET | NC_LOCK |
-                             NC_SHARE | NC_NETCDF4;
+  constexpr int understood =
+      NC_WRITE | NC_NOCLOBBER | NC_CLASSIC_MODEL | NC_64BIT_DATA | NC_64BIT_OFFSET | NC_LOCK | NC_SHARE | NC_NETCDF4;
   if (path == nullptr || (mode & ~understood) != 0) return false;
   path = trimmed(path);
   struct stat there {};
   return *path != '\0' && !is_url(path) && (stat(path, &there) != 0 || S_ISREG(there.st_mode));
 }
 
-FileFormat format_of(int format) { return static_cast<FileFormat>(format); }
+FileFormat format_of(int format) {
+  return static_cast<FileFormat>(format);
+}
 static_assert(NC_FORMAT_CLASSIC == static_cast<int>(FileFormat::classic) &&
               NC_FORMAT_64BIT_OFFSET == static_cast<int>(FileFormat::offset64) &&
               NC_FORMAT_NETCDF4 == static_cast<int>(FileFormat::netcdf4) &&
@@ -45,8 +49,8 @@ struct Shadow {
 /// ends; so it never ends: the redefinition of an empty dataset, which can be given up at any time without a trace.
 int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   static std::atomic<unsigned> count{0};
-  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no file can have: giving up a new
-  // dataset removes its file.
+  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no file can have: giving
+  // up a new dataset removes its file.
   const std::string name = "/dev/null/advectio-shadow-" + std::to_string(count.fetch_add(1));
   const int flags = (mode & ~(NC_NOCLOBBER | NC_SHARE | NC_LOCK)) | NC_DISKLESS;
   int code = lib.nc_create(name.c_str(), flags, &shadow.ncid);
@@ -62,9 +66,12 @@ int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   return code;
 }
 
-void drop(const RealLibrary& lib, const Shadow& shadow) { lib.nc_abort(shadow.ncid); }
+void drop(const RealLibrary& lib, const Shadow& shadow) {
+  lib.nc_abort(shadow.ncid);
+}
 
-/// False: the real library shall create the file. It will then also find the reason why we could not, and say it its own way.
+/// False: the real library shall create the file. It will then also find the reason why we could not, and say it its
+/// own way.
 bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int& code) {
   if (!can_capture(path, mode)) return false;
   auto* session = Session::current();
@@ -88,8 +95,8 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
     return in_use;
   }
   (*created)->add_stall(shadow_ns);  // the session counts its own part
-  add_file(std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format,
-                                          std::move(created).value()));
+  add_file(
+      std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(created).value()));
   *ncid = shadow.ncid;
   code = NC_NOERR;
   return true;
@@ -192,8 +199,7 @@ ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* in
 
 ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, mode,
-                   [&] { return ADVECTIO_REAL(nc_open_par_fortran, path, mode, comm, info, ncid); });
+  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc_open_par_fortran, path, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_close(int ncid) {

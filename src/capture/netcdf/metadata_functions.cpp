@@ -1,5 +1,6 @@
-// Definitions, attributes and names. The shadow does the work and finds the errors; here we note what has changed, hand over what we cannot
-// carry, and keep the classic formats' rules for data mode, which their shadow, always in define mode, cannot.
+// Definitions, attributes and names. The shadow does the work and finds the errors; here we note what has changed, hand
+// over what we cannot carry, and keep the classic formats' rules for data mode, which their shadow, always in define
+// mode, cannot.
 #include <cstring>
 #include <string>
 
@@ -12,7 +13,9 @@ namespace {
 using Touched = CapturedFile::Touched;
 
 /// A classic dataset whose program is in data mode.
-bool in_classic_data_mode(const CapturedFile& file) { return file.classic_format() && !file.defining(); }
+bool in_classic_data_mode(const CapturedFile& file) {
+  return file.classic_format() && !file.defining();
+}
 
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
@@ -47,7 +50,9 @@ int define(CapturedFile& file, Touched what, int variable, Call&& call) {
 }
 
 /// Bytes of an attribute's values in a classic header.
-std::size_t header_bytes(nc_type type, std::size_t count) { return (memory_size(type) * count + 3) / 4 * 4; }
+std::size_t header_bytes(nc_type type, std::size_t count) {
+  return (memory_size(type) * count + 3) / 4 * 4;
+}
 
 /// In data mode a classic attribute may be written anew where it does not need more room.
 template <typename Call>
@@ -60,8 +65,8 @@ int put_attribute(CapturedFile& file, int variable, const char* name, nc_type ty
     if (header_bytes(type, count) <= header_bytes(old_type, old_count))
       return change(file, Touched::variable, variable, call);
   }
-  // A new one, or one that would grow, is refused, but only if nothing worse is wrong with it. The shadow tells; then all is as
-  // it was.
+  // A new one, or one that would grow, is refused, but only if nothing worse is wrong with it. The shadow tells; then
+  // all is as it was.
   constexpr const char* aside = "advectio-put-aside";
   const bool old = old_type != NC_NAT && file.lib.nc_rename_att(file.ncid, variable, name, aside) == NC_NOERR;
   const int code = call();
@@ -85,7 +90,8 @@ int rename(CapturedFile& file, Touched what, int variable, const char* from, con
 int give_away(CapturedFile& file, const char* why) {
   const auto owned = remove_file(file);
   if (auto* session = Session::current(); session != nullptr)
-    session->say_once(owned->path + ": " + why + " cannot be carried; the netCDF library writes this file from here on");
+    session->say_once(owned->path + ": " + why +
+                      " cannot be carried; the netCDF library writes this file from here on");
   return owned->hand_over();
 }
 
@@ -111,8 +117,8 @@ bool knows_filter(unsigned id) {
 using advectio::CapturedFile;
 using advectio::Touched;
 
-#define ADVECTIO_FILE             \
-  ADVECTIO_ENTER;                 \
+#define ADVECTIO_FILE \
+  ADVECTIO_ENTER;     \
   auto* file = entry.find(ncid)
 
 // --- dimensions and variables --------------------------------------------------------------------------------------
@@ -177,8 +183,8 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
 }
 
 // How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
-#define ADVECTIO_STORAGE(F, ...)                                  \
-  ADVECTIO_FILE;                                                  \
+#define ADVECTIO_STORAGE(F, ...)                                   \
+  ADVECTIO_FILE;                                                   \
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
   if (file == nullptr) return call();                              \
   advectio::settle_storage(*file, varid);                          \
@@ -248,8 +254,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
 
 ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "a group",
-                                        [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
+  return advectio::with_groups_or_types(file, "a group", [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
 }
 ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
   ADVECTIO_FILE;
@@ -274,15 +279,15 @@ ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_typ
 
 // --- attributes ----------------------------------------------------------------------------------------------------
 
-#define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, ...)                                              \
-  ADVECTIO_FILE;                                                                                 \
-  const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); };             \
+#define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, ...)                                   \
+  ADVECTIO_FILE;                                                                      \
+  const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); }; \
   return file != nullptr ? advectio::put_attribute(*file, varid, name, TYPE, COUNT, call) : call()
 
-#define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C)                                                                      \
-  ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count,           \
-                                     const C* values) {                                                           \
-    ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type, count, values);                                     \
+#define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C)                                                            \
+  ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count, \
+                                     const C* values) {                                                 \
+    ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type, count, values);                           \
   }
 
 ADVECTIO_EXPORT int nc_put_att(int ncid, int varid, const char* name, nc_type type, size_t count, const void* values) {

@@ -29,6 +29,7 @@ int nc_close_memio(int ncid, void* memory);
 #pragma GCC visibility pop
 
 #ifndef NC_QUANTIZE_BITROUND
+// clang-format off: lists, one thought a line
 #define NC_NOQUANTIZE 0
 #define NC_QUANTIZE_BITROUND 3
 #endif
@@ -81,5 +82,6 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(nc_put_att_##T) X(nc_put_var_##T) X(nc_put_var1_##T) X(nc_put_vara_##T) X(nc_put_vars_##T)             \
   X(nc_put_varm_##T) X(nc_get_var_##T) X(nc_get_var1_##T) X(nc_get_vara_##T) X(nc_get_vars_##T)            \
   X(nc_get_varm_##T)
+// clang-format on
 
 }  // namespace advectio

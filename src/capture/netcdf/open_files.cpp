@@ -49,17 +49,22 @@ void close_what_is_open() {
   }
 }
 
-void before_fork() { open_files().mutex.lock(); }
-void after_fork_in_parent() { open_files().mutex.unlock(); }
-/// The datasets are the parent's: what the child does to them reaches its copy of the shadows and nothing else. They are not destroyed,
-/// for that would speak to the journal in the parent's name.
+void before_fork() {
+  open_files().mutex.lock();
+}
+void after_fork_in_parent() {
+  open_files().mutex.unlock();
+}
+/// The datasets are the parent's: what the child does to them reaches its copy of the shadows and nothing else. They
+/// are not destroyed, for that would speak to the journal in the parent's name.
 void after_fork_in_child() {
   auto& o = open_files();
   while (!o.files.empty()) forget(*o.files.back());
   o.mutex.unlock();
 }
 
-/// Once a process has captured something. Runs before the real library's own exit handlers, which were registered earlier.
+/// Once a process has captured something. Runs before the real library's own exit handlers, which were registered
+/// earlier.
 void watch_the_end() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -90,7 +95,8 @@ CapturedFile& add_file(std::unique_ptr<CapturedFile> file) {
   auto* table = file->lib.files.load(std::memory_order_acquire);
   if (table == nullptr) {
     // Untouched pages of it cost nothing.
-    table = static_cast<std::atomic<CapturedFile*>*>(std::calloc(RealLibrary::files_max, sizeof(std::atomic<CapturedFile*>)));
+    table = static_cast<std::atomic<CapturedFile*>*>(
+        std::calloc(RealLibrary::files_max, sizeof(std::atomic<CapturedFile*>)));
     if (table == nullptr) throw std::bad_alloc();
     file->lib.files.store(table, std::memory_order_release);
   }

@@ -1,5 +1,5 @@
-// Which datasets of this process are captured. Looking one up by its number is RealLibrary::find; what is here happens once per
-// file or less.
+// Which datasets of this process are captured. Looking one up by its number is RealLibrary::find; what is here happens
+// once per file or less.
 #pragma once
 
 #include <memory>

@@ -8,8 +8,8 @@
 namespace advectio {
 namespace {
 
-/// Visit a block of `count` elements in row-major pieces of at most `elements_max` elements: visit(offset, piece) with the place of
-/// the piece in the block. Stops at the first answer that is not true.
+/// Visit a block of `count` elements in row-major pieces of at most `elements_max` elements: visit(offset, piece) with
+/// the place of the piece in the block. Stops at the first answer that is not true.
 template <typename Visit>
 void for_each_piece(const std::vector<std::uint64_t>& count, std::uint64_t elements_max, Visit&& visit) {
   const std::size_t rank = count.size();
@@ -71,12 +71,17 @@ void gather(const std::byte* from, const std::ptrdiff_t* map, const std::vector<
   }
 }
 
-bool is_text(nc_type type) { return type == NC_CHAR; }
-bool is_string(nc_type type) { return type == NC_STRING; }
+bool is_text(nc_type type) {
+  return type == NC_CHAR;
+}
+bool is_string(nc_type type) {
+  return type == NC_STRING;
+}
 
 }  // namespace
 
-// The order of these checks is the library's, for a call may be wrong in several ways. The place (box_, stride_) has been filled in.
+// The order of these checks is the library's, for a call may be wrong in several ways. The place (box_, stride_) has
+// been filled in.
 
 int CapturedFile::vara_refusal_hdf5(const Known& v) const {
   const std::size_t rank = v.dimensions.size();
@@ -98,13 +103,14 @@ int CapturedFile::vara_refusal_classic(const Known& v) const {
     const auto& extent = extents_[static_cast<std::size_t>(v.dimensions[i])];
     if (extent.unlimited) {
       if (box_.start[i] > UINT_MAX) return NC_EINVALCOORDS;
-    } else if (box_.start[i] > extent.length || (box_.start[i] == extent.length && box_.count[i] > 0)) {
+    } else if (box_.start[i] > extent.length) {
       return NC_EINVALCOORDS;
     }
   }
   for (std::size_t i = 0; i < rank; ++i) {
     const auto& extent = extents_[static_cast<std::size_t>(v.dimensions[i])];
     if (extent.unlimited) continue;
+    if (box_.start[i] == extent.length && box_.count[i] > 0) return NC_EINVALCOORDS;
     if (box_.count[i] > extent.length || box_.start[i] + box_.count[i] > extent.length) return NC_EEDGE;
   }
   return NC_NOERR;
@@ -193,7 +199,7 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
     const auto length = extent.length;
     if (call.form == Form::var || (call.count == nullptr && call.form != Form::var1)) extent.asked = length;
     box_.start[i] = needs_start ? call.start[i] : 0;
-    box_.count[i] = call.form == Form::var1     ? 1
+    box_.count[i] = call.form == Form::var1 ? 1
                     // Without a count the library takes the whole length, wherever the start.
                     : call.form == Form::var || call.count == nullptr ? length
                                                                       : call.count[i];
@@ -217,14 +223,14 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
   if (code != NC_NOERR || is_string(memory) == is_string(v.type)) return code;
   // Found out while converting, which HDF5 datasets do even where there is nothing to convert.
   const bool converts = !box_.empty() || (!classic_format() && (call.form != Form::varm || call.map == nullptr));
-  return converts ? NC_EBADTYPE : NC_NOERR;
+  return clipped_ ? NC_EINVALCOORDS : converts ? NC_EBADTYPE : NC_NOERR;
 }
 
 PutAnswer CapturedFile::put(const PutCall& call) {
   const Stall stall(*this);
   const bool forbidden = explicit_modes() && defining_;
-  // In define mode the shadow knows everything there is to say, even that a call of no elements is none; except that the mapped form
-  // looks at the lengths first.
+  // In define mode the shadow knows everything there is to say, even that a call of no elements is none; except that
+  // the mapped form looks at the lengths first.
   if (forbidden && call.form != PutCall::Form::varm) return {NC_NOERR, true};
   const auto* v = known(call.variable);
   if (v == nullptr) {
@@ -246,7 +252,7 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   }
   // The mapped form is taken apart into others, which are what ends define mode.
   const bool mapped = call.form == PutCall::Form::varm && call.map != nullptr;
-  if (mapped && answer.code == NC_EBADTYPE) leave_define_mode();
+  if (mapped && (answer.code == NC_EBADTYPE || clipped_)) leave_define_mode();
   if (answer.code != NC_NOERR) return answer;
   answer.ask_shadow = false;
   if (mapped && box_.empty()) return answer;
@@ -355,7 +361,8 @@ int CapturedFile::send_converted(const PutCall& call, const Known& v, nc_type me
     for (std::size_t i = 0; i < piece.size(); ++i) part.start[i] = box_.start[i] + offset[i] * stride_[i];
     part.count = piece;
     const auto put = timed([&] {
-      return out_->put(static_cast<std::uint32_t>(call.variable), part, stride, Memory{converted.data(), {}}, v.element);
+      return out_->put(static_cast<std::uint32_t>(call.variable), part, stride, Memory{converted.data(), {}},
+                       v.element);
     });
     if (put.ok()) return true;
     worst = code_of(put.error());

@@ -34,7 +34,7 @@ struct State {
   std::mutex mutex;
   std::vector<std::pair<const link_map*, const RealLibrary*>> libraries;
   std::vector<std::unique_ptr<Ranges>> kept;  // old snapshots stay valid for readers that still hold them
-  const RealLibrary absent;
+  const RealLibrary absent{};
 };
 State& state() {
   static auto* s = new State;
@@ -92,7 +92,8 @@ const link_map* search(const link_map& caller) {
     if (map->l_name != nullptr && map->l_name[0] != '\0') {
       held.emplace_back(dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD));
       if (void* h = held.back().handle; h != nullptr) {
-        // The first in its scope; only if that is the object itself does it count here, for its dependencies have their own turn.
+        // The first in its scope; only if that is the object itself does it count here, for its dependencies have their
+        // own turn.
         void* found = dlsym(h, probe);
         if (found != nullptr && map_of(found) == map) return map;
       }
@@ -136,9 +137,8 @@ std::unique_ptr<RealLibrary> load(const link_map* map) {
   void* h = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (h == nullptr) return nullptr;
   auto lib = std::make_unique<RealLibrary>();
-#define ADVECTIO_FIND(F)                                              \
-  if (void* f = dlsym(h, #F); f != nullptr && map_of(f) != own_map()) \
-    lib->F = reinterpret_cast<decltype(lib->F)>(f);
+#define ADVECTIO_FIND(F) \
+  if (void* f = dlsym(h, #F); f != nullptr && map_of(f) != own_map()) lib->F = reinterpret_cast<decltype(lib->F)>(f);
 #define ADVECTIO_FIND_TYPED(T, put, get, type) ADVECTIO_TYPED_FUNCTIONS(ADVECTIO_FIND, T)
   ADVECTIO_PLAIN_FUNCTIONS(ADVECTIO_FIND)
   ADVECTIO_MEMORY_TYPES(ADVECTIO_FIND_TYPED)

@@ -35,8 +35,9 @@ struct RealLibrary {
 /// Never fails: where there is no netCDF at all the answer is a library without functions.
 const RealLibrary& library_of(const void* return_address) noexcept;
 
-/// What every exported function does first: find the library its caller means, and mark this thread as being inside, so that
-/// the calls which the library makes to its own public functions (they come back to us through the PLT) pass through.
+/// What every exported function does first: find the library its caller means, and mark this thread as being inside, so
+/// that the calls which the library makes to its own public functions (they come back to us through the PLT) pass
+/// through.
 class Entry {
  public:
   explicit Entry(const void* return_address) noexcept
@@ -67,8 +68,8 @@ class Entry {
 };
 
 #define ADVECTIO_ENTER ::advectio::Entry entry(__builtin_extract_return_addr(__builtin_return_address(0)))
-/// Call the real function; a build that lacks it cannot be linked against by a program that needs it, but may be asked by one that
-/// found the name at run time.
+/// Call the real function; a build that lacks it cannot be linked against by a program that needs it, but may be asked
+/// by one that found the name at run time.
 #define ADVECTIO_REAL(F, ...) (entry.lib.F != nullptr ? entry.lib.F(__VA_ARGS__) : NC_ENOTBUILT)
 #define ADVECTIO_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -6,7 +6,6 @@
 namespace advectio {
 namespace {
 
-
 int read_attribute(const RealLibrary& lib, int ncid, int variable, Attribute& to) {
   nc_type type = NC_NAT;
   std::size_t count = 0;
@@ -77,8 +76,9 @@ void read_fill(const RealLibrary& lib, int ncid, int variable, Variable& to) {
     if (to.has_fill) to.fill_text = set->strings.front();
     return;
   }
-  // The attribute may say one thing and the data set be filled with another: one that came by its name later, or when the variable was
-  // in its file already (NCO does that), has no effect in netCDF-4. The library knows what it fills with.
+  // The attribute may say one thing and the data set be filled with another: one that came by its name later, or when
+  // the variable was in its file already (NCO does that), has no effect in netCDF-4. The library knows what it fills
+  // with.
   Bytes fill(size_of(to.type));
   if (lib.nc_inq_var_fill == nullptr || no_fill != 0 ||
       lib.nc_inq_var_fill(ncid, variable, &no_fill, fill.data()) != NC_NOERR) {
@@ -202,9 +202,8 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Var
   if (code != NC_NOERR) return code;
   // A fill value that the library has refused for its type may still stand there, empty; no file can hold it.
   if (hdf5) {
-    std::erase_if(to.attributes, [&](const Attribute& a) {
-      return a.name == "_FillValue" && (a.type != to.type || a.count != 1);
-    });
+    std::erase_if(to.attributes,
+                  [&](const Attribute& a) { return a.name == "_FillValue" && (a.type != to.type || a.count != 1); });
   }
   read_fill(lib, ncid, variable, to);
   if (!hdf5) return NC_NOERR;
@@ -215,11 +214,9 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Var
     if (code == NC_NOERR) code = read_filters(lib, ncid, variable, to);
   }
   int endian = NC_ENDIAN_NATIVE;
-  if (code == NC_NOERR && to.type != DataType::text && to.type != DataType::string && lib.nc_inq_var_endian != nullptr &&
-      lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)
-    to.endian = endian == NC_ENDIAN_BIG      ? Endian::big
-                : endian == NC_ENDIAN_LITTLE ? Endian::little
-                                             : Endian::native;
+  if (code == NC_NOERR && to.type != DataType::text && to.type != DataType::string &&
+      lib.nc_inq_var_endian != nullptr && lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)
+    to.endian = endian == NC_ENDIAN_BIG ? Endian::big : endian == NC_ENDIAN_LITTLE ? Endian::little : Endian::native;
   int mode = NC_NOQUANTIZE, digits = 0;
   if (code == NC_NOERR && lib.nc_inq_var_quantize != nullptr &&
       lib.nc_inq_var_quantize(ncid, variable, &mode, &digits) == NC_NOERR && mode == NC_QUANTIZE_BITROUND)

@@ -56,7 +56,8 @@ void attributes(std::ostream& all, int ncid, int variable, int count) {
 std::string described(const std::string& path) {
   std::ostringstream out;
   int ncid = -1;
-  if (const int code = nc_open(path.c_str(), NC_NOWRITE, &ncid); code != NC_NOERR) return "cannot open: " + std::to_string(code) + "\n";
+  if (const int code = nc_open(path.c_str(), NC_NOWRITE, &ncid); code != NC_NOERR)
+    return "cannot open: " + std::to_string(code) + "\n";
   int format = 0, dimensions = 0, variables = 0, globals = 0, unlimited_count = 0;
   nc_inq_format(ncid, &format);
   nc_inq(ncid, &dimensions, &variables, &globals, nullptr);
@@ -121,7 +122,8 @@ std::string difference(const std::string& a, const std::string& b) {
   std::istringstream left(described(a)), right(described(b));
   std::string x, y, context;
   for (;;) {
-    const bool more_left = static_cast<bool>(std::getline(left, x)), more_right = static_cast<bool>(std::getline(right, y));
+    const bool more_left = static_cast<bool>(std::getline(left, x)),
+               more_right = static_cast<bool>(std::getline(right, y));
     if (!more_left && !more_right) return {};
     if (more_left && x.rfind("var ", 0) == 0) context = x;
     if (!more_left) x = "(end)";

@@ -1,5 +1,5 @@
-// random_calls SEED FORMAT FILE: a random but repeatable conversation with the netCDF library. Every return code and everything
-// inquired is printed, so that two runs can be compared. Knows nothing of Advectio.
+// random_calls SEED FORMAT FILE: a random but repeatable conversation with the netCDF library. Every return code and
+// everything inquired is printed, so that two runs can be compared. Knows nothing of Advectio.
 #include <netcdf.h>
 
 #include <algorithm>
@@ -16,17 +16,23 @@
 namespace {
 
 std::mt19937_64 random_bits;
-int below(int n) { return static_cast<int>(random_bits() % static_cast<std::uint64_t>(n)); }
-bool chance(int percent) { return below(100) < percent; }
+int below(int n) {
+  return static_cast<int>(random_bits() % static_cast<std::uint64_t>(n));
+}
+bool chance(int percent) {
+  return below(100) < percent;
+}
 
 int ncid = -1;
 bool classic_format = false;
 int named = 0;
-// Used names by kind. A variable gets a dimension's name only as its coordinate: other mixtures end in errors of HDF5's dimension scales
-// when the file is closed, in the library itself.
+// Used names by kind. A variable gets a dimension's name only as its coordinate: other mixtures end in errors of HDF5's
+// dimension scales when the file is closed, in the library itself.
 std::map<char, std::vector<std::string>> used;
 
-std::string fresh_name(char kind) { return kind + std::to_string(named++) + std::string(static_cast<std::size_t>(below(4)), 'x'); }
+std::string fresh_name(char kind) {
+  return kind + std::to_string(named++) + std::string(static_cast<std::size_t>(below(4)), 'x');
+}
 std::string any_name(char kind) {
   auto& names = used[kind];
   if (names.empty() || chance(70)) names.push_back(fresh_name(kind));
@@ -38,7 +44,9 @@ int count_of(int what) {
   nc_inq(ncid, &n[0], &n[1], &n[2], nullptr);
   return n[what];
 }
-int any_dimension() { return below(count_of(0) + (chance(5) ? 2 : 0) + (count_of(0) == 0 ? 1 : 0)); }
+int any_dimension() {
+  return below(count_of(0) + (chance(5) ? 2 : 0) + (count_of(0) == 0 ? 1 : 0));
+}
 int any_variable() {
   if (chance(3)) return -1;
   return below(count_of(1) + (chance(5) ? 2 : 0) + (count_of(1) == 0 ? 1 : 0));
@@ -49,7 +57,9 @@ nc_type any_type() {
   return 1 + below(12);
 }
 
-void said(const char* what, int code) { std::printf("%s -> %d\n", what, code); }
+void said(const char* what, int code) {
+  std::printf("%s -> %d\n", what, code);
+}
 #define DO(call) said(#call, call)
 
 // Values that test conversions: in range, out of range, not finite.
@@ -69,7 +79,8 @@ std::vector<T> values(std::size_t n) {
   for (auto& x : v) {
     const double d = any_value();
     // Only what the language defines for this type.
-    const double lowest = static_cast<double>(std::numeric_limits<T>::lowest()) / 2, highest = static_cast<double>(std::numeric_limits<T>::max()) / 2;
+    const double lowest = static_cast<double>(std::numeric_limits<T>::lowest()) / 2,
+                 highest = static_cast<double>(std::numeric_limits<T>::max()) / 2;
     x = static_cast<T>(d < lowest ? lowest : d > highest ? highest : d);
   }
   return v;
@@ -92,7 +103,8 @@ bool is_record(int variable) {
   return false;
 }
 
-/// A failing conversion between strings and numbers leaves a record variable longer in the library, which is not a thing to reproduce.
+/// A failing conversion between strings and numbers leaves a record variable longer in the library, which is not a
+/// thing to reproduce.
 bool would_grow_in_vain(int variable, bool strings) {
   nc_type type = NC_NAT;
   nc_inq_vartype(ncid, variable, &type);
@@ -105,7 +117,7 @@ Place any_place(int variable, bool strided, bool growing) {
   nc_inq_unlimdims(ncid, &unlimited_count, unlimited);
   Place p;
   const auto n = static_cast<std::size_t>(rank);
-  const bool wrong = !strided && chance(12);
+  const bool wrong = !strided && (growing || !classic_format) && chance(12);
   p.wrong = wrong;
   for (std::size_t i = 0; i < n; ++i) {
     std::size_t length = 3;
@@ -115,7 +127,10 @@ Place any_place(int variable, bool strided, bool growing) {
     if (grows && growing) length = length + 2;
     std::size_t start = length > 0 ? static_cast<std::size_t>(below(static_cast<int>(length))) : 0;
     std::ptrdiff_t stride = strided ? 1 + below(3) : 1;
-    std::size_t count = length > start ? 1 + static_cast<std::size_t>(below(static_cast<int>((length - start - 1) / static_cast<std::size_t>(stride) + 1))) : 0;
+    std::size_t count =
+        length > start ? 1 + static_cast<std::size_t>(
+                                 below(static_cast<int>((length - start - 1) / static_cast<std::size_t>(stride) + 1)))
+                       : 0;
     if (chance(4) && !grows) count = 0;
     if (wrong && chance(50)) {
       start = static_cast<std::size_t>(below(9));
@@ -177,9 +192,11 @@ int call(const Family<T>& f, int form, int variable, const Place& p, T* data, st
   }
 }
 
-#define FAMILY(DIRECTION, SUFFIX, T)                                                                                   \
-  Family<T> { nc_##DIRECTION##_var##SUFFIX, nc_##DIRECTION##_var1##SUFFIX, nc_##DIRECTION##_vara##SUFFIX,              \
-              nc_##DIRECTION##_vars##SUFFIX, nc_##DIRECTION##_varm##SUFFIX }
+#define FAMILY(DIRECTION, SUFFIX, T)                                                            \
+  Family<T> {                                                                                   \
+    nc_##DIRECTION##_var##SUFFIX, nc_##DIRECTION##_var1##SUFFIX, nc_##DIRECTION##_vara##SUFFIX, \
+        nc_##DIRECTION##_vars##SUFFIX, nc_##DIRECTION##_varm##SUFFIX                            \
+  }
 
 template <typename T>
 void put(const Family<const T>& f, const char* type) {
@@ -234,8 +251,8 @@ void put_untyped() {
   std::vector<unsigned char> data(room * 8);
   for (auto& b : data) b = static_cast<unsigned char>(below(100));
   std::string line = "put untyped " + std::to_string(variable) + shown(p);
-  said(line.c_str(), call<const void>({nc_put_var, nc_put_var1, nc_put_vara, nc_put_vars, nc_put_varm}, form, variable, p,
-                                      data.data(), line));
+  said(line.c_str(), call<const void>({nc_put_var, nc_put_var1, nc_put_vara, nc_put_vars, nc_put_varm}, form, variable,
+                                      p, data.data(), line));
 }
 
 void put_attribute() {
@@ -245,19 +262,35 @@ void put_attribute() {
   nc_type type = any_type();
   if (type < 1 || type > 12) type = NC_INT;
   const auto count = static_cast<std::size_t>(below(6));
-  std::string line = "att " + std::to_string(variable) + " " + name + " type " + std::to_string(type) + " count " + std::to_string(count) + " by ";
+  std::string line = "att " + std::to_string(variable) + " " + name + " type " + std::to_string(type) + " count " +
+                     std::to_string(count) + " by ";
   switch (below(7)) {
-    case 0: line += "int"; said(line.c_str(), nc_put_att_int(ncid, variable, name.c_str(), type, count, values<int>(9).data())); break;
-    case 1: line += "double"; said(line.c_str(), nc_put_att_double(ncid, variable, name.c_str(), type, count, values<double>(9).data())); break;
-    case 2: line += "uchar"; said(line.c_str(), nc_put_att_uchar(ncid, variable, name.c_str(), type, count, values<unsigned char>(9).data())); break;
-    case 3: line += "longlong"; said(line.c_str(), nc_put_att_longlong(ncid, variable, name.c_str(), type, count, values<long long>(9).data())); break;
+    case 0:
+      line += "int";
+      said(line.c_str(), nc_put_att_int(ncid, variable, name.c_str(), type, count, values<int>(9).data()));
+      break;
+    case 1:
+      line += "double";
+      said(line.c_str(), nc_put_att_double(ncid, variable, name.c_str(), type, count, values<double>(9).data()));
+      break;
+    case 2:
+      line += "uchar";
+      said(line.c_str(), nc_put_att_uchar(ncid, variable, name.c_str(), type, count, values<unsigned char>(9).data()));
+      break;
+    case 3:
+      line += "longlong";
+      said(line.c_str(), nc_put_att_longlong(ncid, variable, name.c_str(), type, count, values<long long>(9).data()));
+      break;
     case 4: {
       line += "string";
       const char* strings[6] = {"one", "", "three", "four", "a longer one", "six"};
       said(line.c_str(), nc_put_att_string(ncid, variable, name.c_str(), count, strings));
       break;
     }
-    default: line += "text"; said(line.c_str(), nc_put_att_text(ncid, variable, name.c_str(), count, "abcdefgh")); break;
+    default:
+      line += "text";
+      said(line.c_str(), nc_put_att_text(ncid, variable, name.c_str(), count, "abcdefgh"));
+      break;
   }
 }
 
@@ -268,7 +301,8 @@ void define_variable() {
   // The library does not fill reliably what lies beyond the data of one variable along two unlimited dimensions.
   int unlimited[NC_MAX_DIMS] = {}, count = 0, of_them = 0;
   nc_inq_unlimdims(ncid, &count, unlimited);
-  for (int i = 0; i < rank; ++i) of_them += std::find(unlimited, unlimited + count, dimensions[i]) != unlimited + count ? 1 : 0;
+  for (int i = 0; i < rank; ++i)
+    of_them += std::find(unlimited, unlimited + count, dimensions[i]) != unlimited + count ? 1 : 0;
   if (!classic_format && of_them > 1) return;
   int id = -1;
   std::string name = any_name('v');
@@ -283,8 +317,10 @@ void define_variable() {
   // At once: later, and with another type, it is refused, and the library leaves the ruins of it among the attributes.
   if (code != NC_NOERR || !chance(15)) return;
   const double number = 3;
-  if (type == NC_CHAR) DO(nc_put_att_text(ncid, id, "_FillValue", 1, "x"));
-  else if (type != NC_STRING) DO(nc_put_att_double(ncid, id, "_FillValue", type, 1, &number));
+  if (type == NC_CHAR)
+    DO(nc_put_att_text(ncid, id, "_FillValue", 1, "x"));
+  else if (type != NC_STRING)
+    DO(nc_put_att_double(ncid, id, "_FillValue", type, 1, &number));
 }
 
 void define_storage() {
@@ -329,10 +365,12 @@ void inquire() {
     char fill[64] = {};
     nc_type type = NC_NAT;
     nc_inq_vartype(ncid, v, &type);
-    const int a = nc_inq_var_chunking(ncid, v, &storage, chunks), b = nc_inq_var_deflate(ncid, v, &shuffle, &deflate, &level);
-    const int c = type == NC_STRING ? 0 : nc_inq_var_fill(ncid, v, &no_fill, fill), d = nc_inq_var_endian(ncid, v, &endian);
-    std::printf("  var %d %d,%d,%d,%d storage %d %zu %zu deflate %d %d %d fill %d %02x%02x endian %d\n", v, a, b, c, d, storage,
-                chunks[0], chunks[1], shuffle, deflate, level, no_fill, static_cast<unsigned char>(fill[0]),
+    const int a = nc_inq_var_chunking(ncid, v, &storage, chunks),
+              b = nc_inq_var_deflate(ncid, v, &shuffle, &deflate, &level);
+    const int c = type == NC_STRING ? 0 : nc_inq_var_fill(ncid, v, &no_fill, fill),
+              d = nc_inq_var_endian(ncid, v, &endian);
+    std::printf("  var %d %d,%d,%d,%d storage %d %zu %zu deflate %d %d %d fill %d %02x%02x endian %d\n", v, a, b, c, d,
+                storage, chunks[0], chunks[1], shuffle, deflate, level, no_fill, static_cast<unsigned char>(fill[0]),
                 static_cast<unsigned char>(fill[1]), endian);
   }
   int format = 0, extended = 0, mode = 0;
@@ -373,7 +411,8 @@ void step() {
     }
     case 13: {
       const bool variable = chance(50);
-      // Not shorter than any before: the classic library keeps the room of the old name, and then lets it grow into that.
+      // Not shorter than any before: the classic library keeps the room of the old name, and then lets it grow into
+      // that.
       static std::size_t longest = 5;
       std::string name = any_name(variable ? 'v' : 'd');
       // HDF5 objects keep traces of their old names, which the library runs into.
@@ -387,12 +426,18 @@ void step() {
       char old_name[NC_MAX_NAME + 1] = {};
       int coordinate = -1;
       const int dimension = any_dimension();
-      if (variable) nc_inq_varname(ncid, id, old_name);
-      else nc_inq_dimname(ncid, dimension, old_name);
+      if (variable)
+        nc_inq_varname(ncid, id, old_name);
+      else
+        nc_inq_dimname(ncid, dimension, old_name);
       // Renaming coordinates is where the library's own troubles are.
-      if (!classic_format && (variable ? nc_inq_dimid(ncid, old_name, &coordinate) : nc_inq_varid(ncid, old_name, &coordinate)) == NC_NOERR) break;
-      if (variable) DO(nc_rename_var(ncid, id, name.c_str()));
-      else DO(nc_rename_dim(ncid, dimension, name.c_str()));
+      if (!classic_format && (variable ? nc_inq_dimid(ncid, old_name, &coordinate)
+                                       : nc_inq_varid(ncid, old_name, &coordinate)) == NC_NOERR)
+        break;
+      if (variable)
+        DO(nc_rename_var(ncid, id, name.c_str()));
+      else
+        DO(nc_rename_dim(ncid, dimension, name.c_str()));
       break;
     }
     case 14: {
@@ -447,7 +492,8 @@ int main(int argc, char** argv) {
   const bool unlimited_first = chance(70);
   int id = 0;
   if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
-  for (int i = 0; i < 3; ++i) nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
+  for (int i = 0; i < 3; ++i)
+    nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
   for (int i = 0; i < 5; ++i) define_variable();
   int steps = 40 + below(100);
   if (argc > 4) steps = std::min(steps, std::atoi(argv[4]));  // to find where two runs part

@@ -1,10 +1,10 @@
-// A session without journal and server: it keeps what is captured in memory and, when the file is to be read, writes it anew with the real
-// library. With it the interposer can be tested alone, end to end, under real programs.
+// A session without journal and server: it keeps what is captured in memory and, when the file is to be read, writes it
+// anew with the real library. With it the interposer can be tested alone, end to end, under real programs.
 //
 // ADVECTIO_RUN        must be set (to anything), as for the real session
 // ADVECTIO_TEST_LOG   a file that gets one line per call: what the interposer asked of the session
-// ADVECTIO_TEST_FAIL  "sync" or "close": that call of every dataset fails as on a full disk;  "put": puts fail, no server
-// ADVECTIO_TEST_SKIP  paths that contain this are not wanted
+// ADVECTIO_TEST_FAIL  "sync" or "close": that call of every dataset fails as on a full disk;  "put": puts fail, no
+// server ADVECTIO_TEST_SKIP  paths that contain this are not wanted
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -38,7 +38,9 @@ void log(const std::string& line) {
   }
 }
 
-bool fails(const char* what) { return environment("ADVECTIO_TEST_FAIL") == what; }
+bool fails(const char* what) {
+  return environment("ADVECTIO_TEST_FAIL") == what;
+}
 
 struct Put {
   std::uint32_t variable;
@@ -156,9 +158,9 @@ class ReplayedDataset final : public CapturedDataset {
     if (created != NC_NOERR) return Error{Code::io, "create " + link_ + ": " + std::to_string(created)};
     int code = define(lib_, ncid, schema_);
     if (code == NC_NOERR) {
-      code = schema_.data_align != 0 ? lib_.nc__enddef(ncid, schema_.header_pad, schema_.data_align, schema_.data_pad,
-                                                       schema_.record_align)
-                                     : lib_.nc_enddef(ncid);
+      code = schema_.data_align != 0
+                 ? lib_.nc__enddef(ncid, schema_.header_pad, schema_.data_align, schema_.data_pad, schema_.record_align)
+                 : lib_.nc_enddef(ncid);
     }
     for (const auto& p : puts_)
       if (code == NC_NOERR) code = write(ncid, p);

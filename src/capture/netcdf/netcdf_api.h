@@ -29,7 +29,8 @@ int nc_close_memio(int ncid, void* memory);
 #pragma GCC visibility pop
 
 #ifndef NC_QUANTIZE_BITROUND
-// clang-format off: lists, one thought a line
+// Lists, one thought a line.
+// clang-format off
 #define NC_NOQUANTIZE 0
 #define NC_QUANTIZE_BITROUND 3
 #endif

@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -203,7 +204,12 @@ void put(const Family<const T>& f, const char* type) {
   const int variable = any_variable(), form = below(5);
   if (would_grow_in_vain(variable, false)) return;
   const Place p = any_place(variable, form >= 3, true);
-  const auto data = values<T>(room);
+  auto data = values<T>(room);
+  // A floating number that does not fit an integer has no defined value there: what is stored depends on how the loop was compiled.
+  nc_type type_there = NC_NAT;
+  nc_inq_vartype(ncid, variable, &type_there);
+  if (std::is_floating_point_v<T> && type_there != NC_FLOAT && type_there != NC_DOUBLE)
+    for (auto& x : data) x = static_cast<T>(below(120));
   std::string text = std::string("put ") + type + " " + std::to_string(variable) + shown(p);
   const int code = call<const T>(f, form, variable, p, data.data(), text);
   said(text.c_str(), code);

@@ -205,7 +205,8 @@ void put(const Family<const T>& f, const char* type) {
   if (would_grow_in_vain(variable, false)) return;
   const Place p = any_place(variable, form >= 3, true);
   auto data = values<T>(room);
-  // A floating number that does not fit an integer has no defined value there: what is stored depends on how the loop was compiled.
+  // A floating number that does not fit an integer has no defined value there: what is stored depends on how the loop
+  // was compiled.
   nc_type type_there = NC_NAT;
   nc_inq_vartype(ncid, variable, &type_there);
   if (std::is_floating_point_v<T> && type_there != NC_FLOAT && type_there != NC_DOUBLE)

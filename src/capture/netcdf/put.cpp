@@ -229,10 +229,11 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
 PutAnswer CapturedFile::put(const PutCall& call) {
   const Stall stall(*this);
   const bool forbidden = explicit_modes() && defining_;
-  // In define mode the shadow knows everything there is to say, even that a call of no elements is none; except that
-  // the mapped form looks at the lengths first.
-  if (forbidden && call.form != PutCall::Form::varm) return {NC_NOERR, true};
   const auto* v = known(call.variable);
+  // In define mode the shadow knows everything there is to say, even that a call of no elements is none; except where
+  // that depends on lengths, which are zero there.
+  if (forbidden && call.form != PutCall::Form::varm)
+    return {call.count == nullptr && v != nullptr && has_grown(*v) ? NC_EINDEFINE : NC_NOERR, true};
   if (v == nullptr) {
     // The shadow of a classic format is always in define mode, where its program is not.
     // The other forms ask for the variable's rank or type first.

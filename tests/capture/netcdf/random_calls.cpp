@@ -445,6 +445,8 @@ void step() {
         DO(nc_rename_var(ncid, id, name.c_str()));
       else
         DO(nc_rename_dim(ncid, dimension, name.c_str()));
+      // Whether a renamed dimension leaves the library in define mode depends on what HDF5 has open.
+      if (!classic_format) nc_enddef(ncid);
       break;
     }
     case 14: {

@@ -205,6 +205,7 @@ class ReplayingSession final : public Session {
     static std::atomic<int> count{0};
     const auto link = path.parent_path() / ("." + path.filename().string() + ".advectio-" + std::to_string(getpid()) +
                                             "-" + std::to_string(count++));
+    unlink(link.c_str());  // of a process that had our number and died
     if (::link(path.c_str(), link.c_str()) != 0) return system_error("link " + link.string(), errno);
     log("created " + path.string());
     return std::unique_ptr<CapturedDataset>(

@@ -459,6 +459,7 @@ bool can_encode(std::uint32_t filter) noexcept {
 }
 
 void byte_shuffle(const std::byte* in, std::size_t elements, std::size_t element, std::byte* out) noexcept {
+  if (elements == 0) return;
   switch (element) {
     case 1: std::memcpy(out, in, elements); return;
     case 2: shuffle_fixed<2>(in, elements, out); return;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "platform/machine.h"
+
 namespace advectio::journal {
 
 const char* name_of(RecordType type) noexcept {
@@ -29,6 +31,7 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) no
     p += n;
     bytes -= n;
   }
+  clean_vector_registers();
   return ~crc;
 }
 
@@ -46,6 +49,7 @@ std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::ui
     dst += n;
     bytes -= n;
   }
+  clean_vector_registers();
   return ~crc;
 }
 

@@ -47,7 +47,17 @@ std::uint64_t control_group_limit() {
   return least;
 }
 
+#if defined(__x86_64__)
+__attribute__((target("avx"))) void zero_upper_halves() noexcept { __builtin_ia32_vzeroupper(); }
+#endif
+
 }  // namespace
+
+void clean_vector_registers() noexcept {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx")) zero_upper_halves();
+#endif
+}
 
 std::uint64_t usable_memory_bytes() {
   const auto pages = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));

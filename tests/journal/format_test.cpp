@@ -1,7 +1,9 @@
 #include "journal/format.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -24,6 +26,39 @@ TEST(Crc32c, OfACopyIsThatOfTheBytes) {
     EXPECT_EQ(to[n], 0xEE);
   }
 }
+
+#if defined(__x86_64__)
+/// The upper halves of the 16 registers that SSE code shares.
+__attribute__((target("avx"), noinline)) std::array<std::uint64_t, 32> upper_halves() {
+  std::array<std::uint64_t, 32> found{};
+  auto* to = found.data();
+  asm volatile(
+      "vextractf128 $1, %%ymm0, (%0)\n vextractf128 $1, %%ymm1, 16(%0)\n"
+      "vextractf128 $1, %%ymm2, 32(%0)\n vextractf128 $1, %%ymm3, 48(%0)\n"
+      "vextractf128 $1, %%ymm4, 64(%0)\n vextractf128 $1, %%ymm5, 80(%0)\n"
+      "vextractf128 $1, %%ymm6, 96(%0)\n vextractf128 $1, %%ymm7, 112(%0)\n"
+      "vextractf128 $1, %%ymm8, 128(%0)\n vextractf128 $1, %%ymm9, 144(%0)\n"
+      "vextractf128 $1, %%ymm10, 160(%0)\n vextractf128 $1, %%ymm11, 176(%0)\n"
+      "vextractf128 $1, %%ymm12, 192(%0)\n vextractf128 $1, %%ymm13, 208(%0)\n"
+      "vextractf128 $1, %%ymm14, 224(%0)\n vextractf128 $1, %%ymm15, 240(%0)\n"
+      :
+      : "r"(to)
+      : "memory");
+  return found;
+}
+
+TEST(Crc32c, LeavesTheVectorRegistersAsAModelNeedsThem) {
+  if (!__builtin_cpu_supports("avx")) GTEST_SKIP() << "no AVX on this machine";
+  std::vector<unsigned char> from(100000, 7), to(from.size());
+  const auto crc = crc32c(from.data(), from.size());
+  const auto after_crc = upper_halves();
+  const auto copied = copy_crc32c(to.data(), from.data(), from.size());
+  const auto after_copy = upper_halves();
+  EXPECT_EQ(crc, copied);
+  EXPECT_THAT(after_crc, testing::Each(0U));
+  EXPECT_THAT(after_copy, testing::Each(0U));
+}
+#endif
 
 TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   const Create create{FileFormat::cdf5, "/data/wrfout", "/data/.wrfout.advectio-1", "12-34"};

@@ -16,6 +16,7 @@ extern "C" {  // libaec 1.0 forgets it
 #include <cstring>
 
 #include "core/schema.h"
+#include "platform/machine.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -181,7 +182,9 @@ std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in
   s.avail_in = static_cast<std::uint32_t>(in.size());
   s.next_out = reinterpret_cast<std::uint8_t*>(out.data());
   s.avail_out = static_cast<std::uint32_t>(std::min<std::size_t>(out.capacity(), UINT32_MAX));
-  if (isal_deflate_stateless(&s) != COMP_OK || s.avail_in != 0) return std::nullopt;
+  const int code = isal_deflate_stateless(&s);
+  clean_vector_registers();
+  if (code != COMP_OK || s.avail_in != 0) return std::nullopt;
   return s.total_out;
 }
 

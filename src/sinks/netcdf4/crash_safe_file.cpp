@@ -8,6 +8,8 @@
 #include <new>
 #include <numeric>
 
+#include "platform/machine.h"
+
 namespace advectio {
 
 namespace {
@@ -29,7 +31,9 @@ std::span<const std::byte> bytes_of(const void* data, std::size_t n) {
 }
 
 std::uint32_t crc_of(std::uint32_t seed, std::span<const std::byte> data) {
-  return crc32_gzip_refl(seed, reinterpret_cast<const unsigned char*>(data.data()), data.size());
+  const auto crc = crc32_gzip_refl(seed, reinterpret_cast<const unsigned char*>(data.data()), data.size());
+  clean_vector_registers();
+  return crc;
 }
 
 std::uint32_t crc_of(std::uint32_t seed, const Trailer& t) {

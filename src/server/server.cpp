@@ -212,6 +212,7 @@ class ServerImpl final : public Server {
   void writer_gone(Journal& j);
   void release(Journal& j);
   void make_room();
+  void end_without_close(Dataset& d);
   void retry_failed(bool now);
   void make_durable_jobs();
   void forward(bool rang);
@@ -621,20 +622,22 @@ void ServerImpl::remove_placeholder(Dataset& d) {
 /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
 void ServerImpl::writer_gone(Journal& j) {
   j.alive = false;
-  for (auto& [number, d] : j.datasets) {
-    if (d->over() || d->state == State::failed) continue;
-    if (d->sink) d->sink->abandon();
-    if (d->page->frames_visible.load() == 0 && d->page->synced.load() == 0 && !d->partial) {
-      log_.warning(d->path + ": its writer " + j.name + " has gone before anything was synced; the file is removed");
-      remove_placeholder(*d);
-      end_dataset(*d, State::dropped);
-      continue;
-    }
-    log_.warning(d->path + ": its writer " + j.name + " has gone without closing it; it holds the " +
-                 std::to_string(d->frames_visible) + " frames that were synced" +
-                 (d->partial ? " and part of the next, which had been written to make room in the stage" : ""));
-    end_dataset(*d, State::finished);
+  for (auto& [number, d] : j.datasets)
+    if (!d->over() && d->state != State::failed) end_without_close(*d);
+}
+
+void ServerImpl::end_without_close(Dataset& d) {
+  if (d.sink) d.sink->abandon();
+  if (d.page->frames_visible.load() == 0 && d.page->synced.load() == 0 && !d.partial) {
+    log_.warning(d.path + ": its writer " + d.writer + " has gone before anything was synced; the file is removed");
+    remove_placeholder(d);
+    end_dataset(d, State::dropped);
+    return;
   }
+  log_.warning(d.path + ": its writer " + d.writer + " has gone without closing it; it holds the " +
+               std::to_string(d.frames_visible) + " frames that were synced" +
+               (d.partial ? " and part of the next, which had been written to make room in the stage" : ""));
+  end_dataset(d, State::finished);
 }
 
 /// Give back the segments whose every record is committed.
@@ -769,7 +772,9 @@ void ServerImpl::retry_failed(bool now) {
       }
       log_.warning(d->path + ": could be written after all");
       d->error = Error{};
-      if (!d->over())
+      if (!d->over() && !j->alive)
+        end_without_close(*d);
+      else if (!d->over())
         d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
       forward(true);
       release(*j);

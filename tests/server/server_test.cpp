@@ -368,23 +368,35 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
 }
 
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) {
-    (void)write_frames(s, out("a.nc"), 3, true, false);
-    return 0;
-  });
-  start();
-  a.go();
-  EXPECT_EQ(a.wait(), 0);
-  ASSERT_TRUE(eventually(
-      [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
-  {
-    const std::lock_guard guard(store_.mutex);
-    store_.fail_commit_of.clear();
+  // One program goes on whatever sync answers, the other leaves at the first error as models do, its file not closed.
+  for (const bool leaves : {false, true}) {
+    SCOPED_TRACE(leaves);
+    store_.fail_commit_of = "a.nc";
+    Program a(run_dir(), [this, leaves](Session& s) {
+      auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+      if (!d || !(*d)->schema(series(width))) return 1;
+      for (std::uint64_t f = 0; f < 3; ++f) {
+        const std::vector<float> row(width, static_cast<float>(f));
+        if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+        (void)(*d)->sync();
+      }
+      if (!leaves) (void)(*d)->close();
+      return 0;
+    });
+    start();
+    a.go();
+    EXPECT_EQ(a.wait(), 0);
+    ASSERT_TRUE(eventually(
+        [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
+    {
+      const std::lock_guard guard(store_.mutex);
+      store_.fail_commit_of.clear();
+    }
+    (void)drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(image("a.nc").committed.size(), 3U);
+    EXPECT_FALSE(std::filesystem::exists(run_dir()));
   }
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
-  EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
 TEST_F(ServerTest, ReadersOfAFileInFlightWaitForItsCommit) {

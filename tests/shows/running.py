@@ -104,15 +104,16 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def allocated(directory: Path) -> int:
-    """Bytes that the files below a directory really take."""
-    total = 0
+    """Bytes that the files below a directory really take; one renamed while we look counts once."""
+    found: dict[int, int] = {}
     for path, _, names in os.walk(directory):
         for name in names:
             try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+                state = os.lstat(os.path.join(path, name))
             except OSError:
                 continue
-    return total
+            found[state.st_ino] = state.st_blocks * 512
+    return sum(found.values())
 
 
 class Running:

@@ -22,9 +22,11 @@ static const char* const help_text =
     "taken as successive output times; with --order scale as one file for each rank.\n"
     "\n"
     "How it writes\n"
-    "  --io serial|split      serial (default): fields are spread over the ranks, gathered by MPI and written by\n"
+    "  --io METHOD            serial (default): fields are spread over the ranks, gathered by MPI and written by\n"
     "                         rank 0, as WRF's io_form 2. split: every rank writes its patch to NAME_0000,\n"
-    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102\n"
+    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102. To measure against: raw\n"
+    "                         (every rank write()s the bytes of its patch to NAME_0000, ..., nothing else) and none\n"
+    "                         (frames are made and not written)\n"
     "  --order wrf|scale      wrf (default): enddef, then each global attribute by redef, put, enddef; Times first,\n"
     "                         then fields, then one sync a frame. scale: never enddef; axes by put_var, time by\n"
     "                         put_var1, fields by put_vara, sync\n"
@@ -54,6 +56,8 @@ static const char* const help_text =
     "  --help                 this text\n"
     "\n"
     "Exit code: 0, 1 when something could not be read or written, 2 for wrong options.\n";
+
+const char* const io_names[] = {"serial", "split", "raw", "none"};
 
 static bool may_speak;
 
@@ -144,7 +148,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     if (option == -1) break;
     switch (option) {
       case IO:
-        o.io = choice("--io", optarg, (const char* const[]){"serial", "split"}, (const int[]){IO_SERIAL, IO_SPLIT}, 2);
+        o.io = choice("--io", optarg, io_names, (const int[]){IO_SERIAL, IO_SPLIT, IO_RAW, IO_NONE}, 4);
         io_given = true;
         break;
       case ORDER:

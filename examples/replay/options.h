@@ -3,7 +3,8 @@
 
 #include <stdbool.h>
 
-enum Io { IO_SERIAL, IO_SPLIT };
+enum Io { IO_SERIAL, IO_SPLIT, IO_RAW, IO_NONE };
+extern const char* const io_names[]; /* by enum Io */
 enum Order { ORDER_WRF, ORDER_SCALE };
 enum { FORMAT_ASKED = 0 };   /* otherwise one of netCDF's NC_FORMAT_* */
 enum { DEFLATE_ASKED = -1 }; /* otherwise 0 (none) … 9 */

@@ -29,7 +29,7 @@ struct Output {
   bool writes;
   int file_rank; /* number in the file's name; -1: none */
 
-  int ncid;
+  int ncid; /* with --io raw a file descriptor */
   bool open;
   char path[PATH_MAX];
   int* dim_map; /* input's dimension → file's, -1: not defined yet */

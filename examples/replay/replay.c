@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   int per_file = options.frames_per_file > 0 ? options.frames_per_file : (int)inputs[0].frames;
   if (inputs[0].record_dim < 0) per_file = 1;
   if (options.output == NULL && inputs[0].times_var < 0 && frame_count > per_file) options.output = "<n>_<input>";
-  const bool split = !scale && options.io == IO_SPLIT;
+  const bool split = !scale && (options.io == IO_SPLIT || options.io == IO_RAW);
   struct Output output = make_output(&options, &inputs[0], &grid, fields, comm, split ? rank : -1);
 
   struct RunTimes run = {.compute_work = options.compute_work};

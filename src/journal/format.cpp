@@ -7,6 +7,10 @@
 
 #include "platform/machine.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace advectio::journal {
 
 const char* name_of(RecordType type) noexcept {
@@ -35,15 +39,59 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) no
   return ~crc;
 }
 
+namespace {
+
+#if defined(__x86_64__)
+/// Copy around the caches: the journal's lines are not read before they are written, and the model's own data stay
+/// where they are. Meanwhile what comes after is fetched, so that its checksum finds it in the first-level cache. `to`
+/// is aligned to 32 bytes, `bytes` a multiple of 128.
+__attribute__((target("avx"))) void stream(std::byte* to, const std::byte* from, std::size_t bytes,
+                                           std::size_t after) noexcept {
+  for (std::size_t i = 0; i < bytes; i += 128) {
+    _mm_prefetch(from + i + after, _MM_HINT_T0);
+    _mm_prefetch(from + i + after + 64, _MM_HINT_T0);
+    const auto* in = reinterpret_cast<const __m256i*>(from + i);
+    auto* out = reinterpret_cast<__m256i*>(to + i);
+    const auto a = _mm256_loadu_si256(in), b = _mm256_loadu_si256(in + 1);
+    const auto c = _mm256_loadu_si256(in + 2), d = _mm256_loadu_si256(in + 3);
+    _mm256_stream_si256(out, a);
+    _mm256_stream_si256(out + 1, b);
+    _mm256_stream_si256(out + 2, c);
+    _mm256_stream_si256(out + 3, d);
+  }
+}
+
+bool can_stream() noexcept {
+  static const bool can = __builtin_cpu_supports("avx");
+  return can;
+}
+#endif
+
+std::uint32_t checksum(const std::byte* data, std::size_t bytes, std::uint32_t crc) noexcept {
+  return crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(data)), static_cast<int>(bytes), crc);
+}
+
+}  // namespace
+
 std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::uint32_t seed) noexcept {
   // Pieces that stay in the first-level cache, so that memory is read once.
-  constexpr std::size_t piece = 32 * 1024;
-  auto* src = static_cast<const unsigned char*>(from);
-  auto* dst = static_cast<unsigned char*>(to);
+  constexpr std::size_t piece = 16 * 1024;
+  auto* src = static_cast<const std::byte*>(from);
+  auto* dst = static_cast<std::byte*>(to);
   std::uint32_t crc = ~seed;
+#if defined(__x86_64__)
+  // Small blocks are better left in the cache, where the server finds them.
+  if (bytes >= streamed_min && reinterpret_cast<std::uintptr_t>(to) % 32 == 0 && can_stream()) {
+    for (; bytes >= piece; bytes -= piece, src += piece, dst += piece) {
+      crc = checksum(src, piece, crc);
+      stream(dst, src, piece, bytes >= 2 * piece ? piece : 0);
+    }
+    _mm_sfence();
+  }
+#endif
   while (bytes > 0) {
     const auto n = std::min(bytes, piece);
-    crc = crc32_iscsi(const_cast<unsigned char*>(src), static_cast<int>(n), crc);
+    crc = checksum(src, n, crc);
     std::memcpy(dst, src, n);
     src += n;
     dst += n;

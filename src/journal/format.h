@@ -76,7 +76,9 @@ constexpr std::uint64_t record_bytes(std::uint64_t meta, std::uint64_t payload) 
 
 /// CRC-32C (Castagnoli; RFC 3720 B.4), `seed` 0 to begin.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0) noexcept;
-/// memcpy and crc32c of the bytes in one pass through the cache.
+/// memcpy and crc32c of the bytes in one pass. Blocks from `streamed_min` bytes go around the caches where `to` is
+/// aligned to 32.
+constexpr std::size_t streamed_min = 256 * 1024;
 std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::uint32_t seed = 0) noexcept;
 
 // ---- what the records say (the `meta` part) ----

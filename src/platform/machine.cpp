@@ -48,7 +48,9 @@ std::uint64_t control_group_limit() {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx"))) void zero_upper_halves() noexcept { __builtin_ia32_vzeroupper(); }
+__attribute__((target("avx"))) void zero_upper_halves() noexcept {
+  __builtin_ia32_vzeroupper();
+}
 #endif
 
 }  // namespace

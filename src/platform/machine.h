@@ -13,8 +13,8 @@ std::uint64_t usable_memory_bytes();
 unsigned usable_cores();
 
 /// To be called after code that leaves the upper halves of the vector registers in use, as ISA-L 2.30 does with
-/// AVX-512: every SSE instruction of the program that follows (all of a model compiled without -march) would run up to five
-/// times slower. Costs a few cycles.
+/// AVX-512: every SSE instruction of the program that follows (all of a model compiled without -march) would run up to
+/// five times slower. Costs a few cycles.
 void clean_vector_registers() noexcept;
 
 }  // namespace advectio

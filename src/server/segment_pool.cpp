@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "journal/reader.h"
 
@@ -64,10 +65,13 @@ std::uint64_t ahead_of_need(const journal::Stage& stage) {
 
 SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
     : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log) {
-  total_ = count_segments(stage, next_number_);
+  std::uint64_t next = 0;
+  total_ = count_segments(stage, next);
+  next_number_ = next;
   limit_ = stage.control().segments_max;
   stage_.control().segments_total.store(total_);
-  thread_ = std::thread([this] { work(); });
+  warming_ = std::thread([this] { warm_ahead(); });
+  hurrying_ = std::thread([this] { make_what_is_missed(); });
 }
 
 SegmentPool::~SegmentPool() {
@@ -76,41 +80,74 @@ SegmentPool::~SegmentPool() {
     ending_ = true;
   }
   wake_.notify_all();
-  thread_.join();
+  warming_.join();
+  hurrying_.join();
 }
 
-void SegmentPool::work() {
-  // Warming is for the future: it gives way to whoever computes now (Linux: nice is per thread).
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
+void SegmentPool::hurry() {
+  {
+    const std::lock_guard guard(mutex_);
+    missed_ = true;
+  }
+  wake_.notify_all();
+}
+
+void SegmentPool::warm_ahead() {
+  bool first = true;
   std::unique_lock guard(mutex_);
   while (!ending_) {
     guard.unlock();
     std::uint64_t free = 0;
     if (auto names = stage_.files().list(stage_.pool())) free = names->size();
     if (free < warm_) free += ahead_of_need(stage_);
-    const bool made = free < warm_ && !exhausted() && make_one();
+    const bool made = free < warm_ && make_one();
+    // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
+    // computes now (Linux: nice is per thread).
+    if (!made && std::exchange(first, false))
+      (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
     guard.lock();
-    if (!made) wake_.wait_for(guard, std::chrono::milliseconds(10));
+    if (!made && !ending_) wake_.wait_for(guard, std::chrono::milliseconds(10), [this] { return ending_; });
+  }
+}
+
+void SegmentPool::make_what_is_missed() {
+  std::unique_lock guard(mutex_);
+  for (;;) {
+    wake_.wait(guard, [this] { return ending_ || missed_; });
+    if (ending_) return;
+    missed_ = false;
+    guard.unlock();
+    // Enough that the writer need not ask for each; it asks again.
+    for (int n = 0; n < 4 && make_one(); ++n) {
+    }
+    guard.lock();
   }
 }
 
 bool SegmentPool::make_one() {
+  // Both threads make: each first takes its place in the count.
+  if (total_.fetch_add(1) >= limit_.load()) {
+    --total_;
+    return false;
+  }
   char name[24];
-  std::snprintf(name, sizeof name, "s%06llu", static_cast<unsigned long long>(next_number_));
+  std::snprintf(name, sizeof name, "s%06llu", static_cast<unsigned long long>(next_number_.fetch_add(1)));
   const std::string hidden = stage_.pool() + "/." + name;
   auto& files = stage_.files();
   auto file = files.open(hidden, OpenMode::create, 0600);
-  Result<void> reserved = file ? (*file)->reserve(stage_.control().segment_bytes) : std::move(file).error();
+  const auto bytes = stage_.control().segment_bytes;
+  Result<void> reserved = file ? (*file)->reserve(bytes) : std::move(file).error();
+  // Memory that has only been reserved is cleared when it is first touched; that must not be in a put.
+  if (reserved)
+    if (const auto mapping = files.map(**file, bytes, true)) mapping->populate(true);
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {
     (void)files.remove(hidden);
-    limit_ = total_.load();
-    log_.warning("the stage cannot grow beyond " + std::to_string(total_.load()) +
+    limit_ = --total_;
+    log_.warning("the stage cannot grow beyond " + std::to_string(limit_.load()) +
                  " segments: " + reserved.error().message);
     return false;
   }
-  ++next_number_;
-  ++total_;
   stage_.control().segments_total.store(total_);
   journal::ring(stage_.control().progress);
   return true;

@@ -20,11 +20,14 @@ class SegmentPool {
   SegmentPool& operator=(const SegmentPool&) = delete;
 
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
+  /// A writer waits for a segment: make some at once, at the server's own priority. Does not block.
+  void hurry();
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
 
  private:
-  void work();
+  void warm_ahead();
+  void make_what_is_missed();
   bool make_one();
 
   const journal::Stage& stage_;
@@ -32,11 +35,12 @@ class SegmentPool {
   Log& log_;
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> limit_{0};
-  std::uint64_t next_number_ = 0;
+  std::atomic<std::uint64_t> next_number_{0};
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;
-  std::thread thread_;
+  bool missed_ = false;
+  std::thread warming_, hurrying_;
 };
 
 }  // namespace advectio

@@ -996,8 +996,12 @@ Outcome ServerImpl::run() {
     }
     for (auto& [name, j] : journals_) release(*j);
     collect_durable();
-    if (!moved && pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now && pool_->exhausted())
-      make_room();
+    if (pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now) {
+      if (!pool_->exhausted())
+        pool_->hurry();
+      else if (!moved)
+        make_room();
+    }
     make_picture();
     if (stopping_ && !moved) {
       for (auto& d : datasets_)

@@ -18,12 +18,18 @@ TEST(Crc32c, GivesThePublishedCheckValue) {
 
 TEST(Crc32c, OfACopyIsThatOfTheBytes) {
   std::mt19937 random(3);
-  for (const std::size_t n : {0UL, 1UL, 63UL, 32768UL, 32769UL, 200001UL}) {
-    std::vector<unsigned char> from(n), to(n + 1, 0xEE);
-    for (auto& c : from) c = static_cast<unsigned char>(random());
-    EXPECT_EQ(copy_crc32c(to.data(), from.data(), n), crc32c(from.data(), n));
-    EXPECT_TRUE(std::equal(from.begin(), from.end(), to.begin()));
-    EXPECT_EQ(to[n], 0xEE);
+  for (const std::size_t n :
+       {0UL, 1UL, 63UL, 32768UL, 32769UL, 200001UL, streamed_min, streamed_min + 1, streamed_min + 16511}) {
+    for (const std::size_t shift : {0UL, 8UL, 32UL}) {
+      SCOPED_TRACE(n);
+      std::vector<unsigned char> from(n + 3), space(n + 128, 0xEE);
+      for (auto& c : from) c = static_cast<unsigned char>(random());
+      unsigned char* to = space.data() + (64 - reinterpret_cast<std::uintptr_t>(space.data()) % 64) + shift;
+      EXPECT_EQ(copy_crc32c(to, from.data() + 3, n), crc32c(from.data() + 3, n));
+      EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), to));
+      EXPECT_EQ(to[-1], 0xEE);
+      EXPECT_EQ(to[n], 0xEE);
+    }
   }
 }
 

@@ -68,6 +68,7 @@ SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& l
   std::uint64_t next = 0;
   total_ = count_segments(stage, next);
   next_number_ = next;
+  begun_ = total_.load();
   limit_ = stage.control().segments_max;
   stage_.control().segments_total.store(total_);
   warming_ = std::thread([this] { warm_ahead(); });
@@ -126,8 +127,8 @@ void SegmentPool::make_what_is_missed() {
 
 bool SegmentPool::make_one() {
   // Both threads make: each first takes its place in the count.
-  if (total_.fetch_add(1) >= limit_.load()) {
-    --total_;
+  if (begun_.fetch_add(1) >= limit_.load()) {
+    --begun_;
     return false;
   }
   char name[24];
@@ -143,12 +144,13 @@ bool SegmentPool::make_one() {
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {
     (void)files.remove(hidden);
-    limit_ = --total_;
+    --begun_;
+    limit_ = total_.load();
     log_.warning("the stage cannot grow beyond " + std::to_string(limit_.load()) +
                  " segments: " + reserved.error().message);
     return false;
   }
-  stage_.control().segments_total.store(total_);
+  stage_.control().segments_total.store(++total_);
   journal::ring(stage_.control().progress);
   return true;
 }

@@ -33,7 +33,8 @@ class SegmentPool {
   const journal::Stage& stage_;
   std::uint64_t warm_;
   Log& log_;
-  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> total_{0};  ///< made
+  std::atomic<std::uint64_t> begun_{0};  ///< and those in the making
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> next_number_{0};
   std::mutex mutex_;

@@ -717,6 +717,8 @@ void ServerImpl::forward(bool rang) {
 
 /// A writer has found the pool empty: take back what others have only mapped ahead, and commit in the midst of frames.
 void ServerImpl::make_room() {
+  // It may have got one since.
+  if (const auto free = files_.list(stage_.pool()); free && !free->empty()) return;
   bool reclaimed = false;
   for (auto& [name, j] : journals_) {
     const std::string directory = stage_.journals() + "/" + name;

@@ -10,12 +10,13 @@ REPORTS := build/reports
 CXX_FILES = $(shell find src tests examples include -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo lint format install clean
+.PHONY: help setup build test demo bench lint format install clean
 
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       all tests'
-	@echo 'make demo       real model output written plainly and with Advectio, side by side'
+	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
+	@echo 'make bench      methods of output against each other on real model output (about half an hour)'
 	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make clean      remove what was built'
@@ -46,6 +47,9 @@ test: build
 
 demo: build
 	$(VENV)/bin/python examples/demo/demo.py
+
+bench: build
+	$(VENV)/bin/python bench/bench.py
 
 lint: build
 	@scripts/setup.sh lint

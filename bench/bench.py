@@ -138,7 +138,8 @@ class Bench:
         directory.mkdir(parents=True)
         # What earlier runs have left to write must not fall into this one, nor the memory they have given back.
         os.sync()
-        self.warm.fill()
+        if self.options.warm:
+            self.warm.fill()
         return directory
 
     def calibrate(self, layout: Layout) -> int:
@@ -410,7 +411,7 @@ def bench(console: Console, options: argparse.Namespace) -> int:
     suite = Bench(options, inputs, output, replay, advectio, WarmMemory(output))
     results = {layout.name: [Result(m) for m in chosen] for layout in layouts}
     with console.status("warming memory") as status:
-        warmed = suite.warm.fill(lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB"))
+        warmed = suite.warm.fill(lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB")) if options.warm else 0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(layouts) * options.repeat * len(chosen))
@@ -480,6 +481,7 @@ def main() -> int:
     )
     parser.add_argument("--spare", nargs="+", choices=["none", "one"], default=["none", "one"], help="cores left to the server")
     parser.add_argument("--no-check", dest="check", action="store_false", help="do not compare files")
+    parser.add_argument("--no-warm", dest="warm", action="store_false", help="do not fill free memory before each run")
     parser.add_argument(
         "--output", type=Path, default=ROOT / "bench-output", help="where everything goes (default bench-output)"
     )

@@ -1,0 +1,94 @@
+"""The demo and the benchmark, at a small size: they end, compare, draw, and say what they measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ran(arguments: list[str | Path]) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_compares_and_draws(tmp_path: Path):
+    output = tmp_path / "demo"
+    small = ["--ranks", "2", "--nx", "24", "--minutes", "12", "--history-minutes", "2"]
+    said = ran([ROOT / "examples/demo/demo.py", *small, "--output", output])
+    result = json.loads((output / "result.json").read_text())
+    assert result["differences"] == [] and result["compared"]["files"] == 7 and result["compared"]["values"] > 1e6
+    assert len(result["waited_s"]["plain"]) == len(result["waited_s"]["advectio"]) == 7
+    assert "The files are equal" in said and "no output" in said
+    for name in ("storm.png", "cross_section.png", "waiting.png", "storm.gif"):
+        assert str(output / name) in said
+        with Image.open(output / name) as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 24)) > 10, f"{name} is empty"
+            assert getattr(picture, "n_frames", 1) == (7 if name.endswith("gif") else 1)
+
+
+def test_the_demo_notices_a_difference(tmp_path: Path):
+    """A command in Advectio's place that changes one value."""
+    spoil = tmp_path / "advectio"
+    spoil.write_text(
+        f"#!{sys.executable}\n"
+        "import json, subprocess, sys, netCDF4, pathlib\n"
+        "command = sys.argv[sys.argv.index('--') + 1:]\n"
+        "subprocess.run(command, check=True)\n"
+        "with netCDF4.Dataset(sorted(pathlib.Path('.').glob('squall_d01_*'))[-1], 'a') as file:\n"
+        "    file['T'][0, 3, 4, 5] += 1e-3\n"
+        "pathlib.Path(sys.argv[sys.argv.index('--json') + 1]).write_text(json.dumps({'datasets': [{'stall_s': {'median': 1}}]}))\n"
+    )
+    spoil.chmod(0o755)
+    small = ["--ranks", "1", "--nx", "16", "--minutes", "4", "--history-minutes", "2", "--output", str(tmp_path / "demo")]
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/demo/demo.py", *small],
+        env=os.environ | {"ADVECTIO_COMMAND": str(spoil)}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "The files differ" in done.stdout and "T" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_benchmark_measures_every_method_it_is_asked_for(tmp_path: Path):
+    methods = ["write*", "serial classic", "Advectio, deflate (I*", "Advectio, split, unc*"]
+    small = [
+        "--ranks",
+        "2",
+        "--target-mb",
+        "5",
+        "--frames",
+        "2",
+        "--repeat",
+        "1",
+        "--compute",
+        "0.1",
+        "--spare",
+        "none",
+        "--no-warm",
+    ]
+    said = ran([ROOT / "bench/bench.py", *small, "--output", tmp_path, "--methods", *methods])
+    result = json.loads((tmp_path / "result.json").read_text())
+    table = {row["name"]: row for row in result["layouts"]["none"]["table"]}
+    expected = [
+        "write() by each rank",
+        "serial netCDF-4, shuffle + deflate",
+        "serial classic",
+        "Advectio, deflate (ISA-L)",
+        "Advectio, split, uncompressed",
+    ]
+    assert list(table) == expected
+    for row in table.values():
+        assert 0 < row["stall"] <= row["stall_max"] and row["readable"] > 0 and row["megabytes"] > 0 and row["memory"] > 0
+    # Uncompressed files hold what was given; compressed ones are smaller.
+    assert table["serial classic"]["megabytes"] > 2 * table["Advectio, deflate (ISA-L)"]["megabytes"]
+    assert result["compared_with_plain"] == {"Advectio, deflate (ISA-L)": "equal"}
+    assert "stall / memcpy" in said
+    assert (tmp_path / "table.md").read_text().count("\n| Advectio") == 2
+    assert (tmp_path / "bench-spare-none.png").stat().st_size > 10_000
+    assert not (tmp_path / "runs").exists()

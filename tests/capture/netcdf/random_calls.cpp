@@ -180,8 +180,8 @@ Place any_place(int variable, bool strided, bool growing) {
 std::string shown(const Place& p) {
   std::string s;
   for (std::size_t i = 0; i < p.start.size(); ++i)
-    s += " " + std::to_string(p.start[i]) + "+" + std::to_string(p.count[i]) + "*" + std::to_string(p.stride[i]) + "@" +
-         std::to_string(p.map[i]);
+    s += std::string(" ").append(std::to_string(p.start[i])) + "+" + std::to_string(p.count[i]) + "*" +
+         std::to_string(p.stride[i]) + "@" + std::to_string(p.map[i]);
   return s;
 }
 
@@ -529,7 +529,7 @@ int main(int argc, char** argv) {
   int id = 0;
   if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
   for (int i = 0; i < 3; ++i)
-    nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
+    nc_def_dim(ncid, std::string("n").append(std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
   for (int i = 0; i < 5; ++i) define_variable();
   int steps = 40 + below(100);
   if (argc > 4) steps = std::min(steps, std::atoi(argv[4]));  // to find where two runs part

@@ -340,11 +340,12 @@ int CapturedFile::make_visible() {
   return code_of(timed([&] { return out_->wait_visible(); }));
 }
 
-CapturedFile::Reading CapturedFile::read(int variable, nc_type memory) {
+CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole) {
   const Stall stall(*this);
   const auto* v = known(variable);
   if (explicit_modes() && defining_) {
-    return {NC_NOERR, true, v != nullptr && has_grown(*v)};
+    const bool grown = v != nullptr && has_grown(*v);
+    return {grown && whole ? NC_EINDEFINE : NC_NOERR, true, grown};
   }
   if (!classic_format()) {
     if (v == nullptr) return {NC_ENOTVAR, true};
@@ -394,11 +395,9 @@ void CapturedFile::close_shadow() {
   if (!shadow_open_) return;
   shadow_open_ = false;
   // A classic shadow is in define mode of a redefinition: closing would lay it out, aborting forgets it. So it does a
-  // netCDF-4 one that has never left define mode (and fails to remove its file, of which there is none).
-  if (classic_format() || may_owe())
-    lib.nc_abort(ncid);
-  else
-    lib.nc_close(ncid);
+  // netCDF-4 one that has never left define mode (and fails to remove its file, of which there is none). Where closing
+  // fails (4.9.0: a quantized variable in the classic model) the number would not become free.
+  if (classic_format() || may_owe() || lib.nc_close(ncid) != NC_NOERR) lib.nc_abort(ncid);
 }
 
 /// Everything the program has said reaches the dataset, and the shadow goes.

@@ -111,7 +111,8 @@ class CapturedFile {
     bool forbidden = false;
     int ncid = -1, variable = -1;
   };
-  Reading read(int variable, nc_type memory);
+  /// `whole`: the call leaves out the counts, so that lengths count.
+  Reading read(int variable, nc_type memory, bool whole);
 
   // --- frames and the end ----------------------------------------------------------------------------------------
   int sync();

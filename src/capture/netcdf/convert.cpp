@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "core/schema.h"
+
 namespace advectio {
 namespace {
 
@@ -143,7 +145,16 @@ int Converter::convert(const void* from, nc_type memory, void* to, nc_type type,
   int ncid = -1;
   if (const int code = scratch_for(type, fill, ncid); code != NC_NOERR) return code;
   const std::size_t start = 0;
-  const int put = put_as(lib_, ncid, memory, &start, &elements, from);
+  int put = put_as(lib_, ncid, memory, &start, &elements, from);
+  if (put == NC_ERANGE) {
+    // Some builds leave an element alone whose value does not fit (4.9.0: signed char to unsigned int). Here that is
+    // what an earlier conversion left; in the program's variable, as a rule, the fill value.
+    Bytes filled;
+    const Bytes one = fill.empty() ? default_fill(static_cast<DataType>(type)) : fill;
+    for (std::size_t i = 0; i < elements; ++i) filled.insert(filled.end(), one.begin(), one.end());
+    put = lib_.nc_put_vara(ncid, 0, &start, &elements, filled.data());
+    if (put == NC_NOERR) put = put_as(lib_, ncid, memory, &start, &elements, from);
+  }
   if (put != NC_NOERR && put != NC_ERANGE) return put;
   const int got = lib_.nc_get_vara(ncid, 0, &start, &elements, to);
   return got != NC_NOERR ? got : put;

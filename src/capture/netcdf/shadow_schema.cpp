@@ -32,7 +32,7 @@ int read_layout(const RealLibrary& lib, int ncid, int variable, std::size_t rank
   int storage = NC_CONTIGUOUS;
   std::vector<std::size_t> chunks(rank, 0);
   if (const int code = lib.nc_inq_var_chunking(ncid, variable, &storage, chunks.data()); code != NC_NOERR) return code;
-  to.contiguous = storage != NC_CHUNKED;
+  to.contiguous = storage != NC_CHUNKED || rank == 0;
   to.compact = storage == NC_COMPACT;
   if (!to.contiguous) to.chunks.assign(chunks.begin(), chunks.end());
   return NC_NOERR;
@@ -122,7 +122,7 @@ int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hd
   int id = -1;
   int code = lib.nc_def_var(ncid, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(dimensions.size()),
                             dimensions.data(), &id);
-  if (code == NC_NOERR && hdf5 && !dimensions.empty()) {
+  if (code == NC_NOERR && hdf5 && (v.compact || !dimensions.empty())) {
     const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
     const int storage = v.compact ? NC_COMPACT : v.contiguous ? NC_CONTIGUOUS : NC_CHUNKED;
     code = lib.nc_def_var_chunking(ncid, id, storage, chunks.empty() ? nullptr : chunks.data());
@@ -208,11 +208,9 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Var
   read_fill(lib, ncid, variable, to);
   if (!hdf5) return NC_NOERR;
 
+  code = read_layout(lib, ncid, variable, to.dimensions.size(), to);
   // A scalar has no chunks, and so none of the filters that the library may list for it.
-  if (rank > 0) {
-    code = read_layout(lib, ncid, variable, to.dimensions.size(), to);
-    if (code == NC_NOERR) code = read_filters(lib, ncid, variable, to);
-  }
+  if (code == NC_NOERR && rank > 0) code = read_filters(lib, ncid, variable, to);
   int endian = NC_ENDIAN_NATIVE;
   if (code == NC_NOERR && to.type != DataType::text && to.type != DataType::string &&
       lib.nc_inq_var_endian != nullptr && lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)

@@ -1,3 +1,529 @@
-int main() {
-  return 0;
+// chosen_calls NAME FORMAT: one conversation with the netCDF library as models, their libraries and tools hold it, or
+// one that once went wrong. It writes files in the current directory and prints every return code and everything
+// inquired, so that two runs can be compared. Knows nothing of Advectio. Without arguments: the names.
+#include <netcdf.h>
+#include <netcdf_filter.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+// For netcdf-fortran; in the library, in no header.
+int nc_set_chunk_cache_ints(int size, int elements, int preemption);
+int nc_def_var_chunking_ints(int ncid, int varid, int contiguous, int* chunks);
+}
+
+namespace {
+
+int mode = 0;  // that of the format
+
+int said(const char* what, int code) {
+  std::printf("%s -> %d\n", what, code);
+  return code;
+}
+#define DO(call) said(#call, call)
+
+using Index = std::vector<std::size_t>;
+
+std::vector<float> numbers(std::size_t n, float from) {
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) v[i] = from + 0.5F * static_cast<float>(i);
+  return v;
+}
+
+int create(const char* path, int more = 0) {
+  int ncid = -1;
+  DO(nc_create(path, mode | more, &ncid));
+  std::printf("  %s is %d\n", path, ncid);
+  return ncid;
+}
+
+int dimension(int ncid, const char* name, std::size_t length) {
+  int id = -1;
+  DO(nc_def_dim(ncid, name, length, &id));
+  return id;
+}
+
+int variable(int ncid, const char* name, nc_type type, const std::vector<int>& dimensions) {
+  int id = -1;
+  DO(nc_def_var(ncid, name, type, static_cast<int>(dimensions.size()), dimensions.data(), &id));
+  return id;
+}
+
+void text(int ncid, int varid, const char* name, const std::string& value) {
+  DO(nc_put_att_text(ncid, varid, name, value.size(), value.c_str()));
+}
+
+void lengths(int ncid) {
+  int n = 0, unlimited = -2;
+  DO(nc_inq_ndims(ncid, &n));
+  DO(nc_inq_unlimdim(ncid, &unlimited));
+  std::printf("  unlimited %d\n", unlimited);
+  for (int d = 0; d < n; ++d) {
+    std::size_t length = 0;
+    DO(nc_inq_dimlen(ncid, d, &length));
+    std::printf("  %zu\n", length);
+  }
+}
+
+void values(int ncid, int varid, std::size_t n) {
+  std::vector<float> v(n, -1);
+  DO(nc_get_var_float(ncid, varid, v.data()));
+  for (const float x : v) std::printf(" %g", static_cast<double>(x));
+  std::printf("\n");
+}
+
+/// What a reader that opens the file by its name finds in the first variable.
+void read_back(const char* path, std::size_t n) {
+  int ncid = -1;
+  if (DO(nc_open(path, NC_NOWRITE, &ncid)) != NC_NOERR) return;
+  lengths(ncid);
+  values(ncid, 0, n);
+  DO(nc_close(ncid));
+}
+
+/// time × 3, the first variable, with a frame in it.
+struct Small {
+  int ncid, time, n, v;
+};
+Small small(const char* path, int more = 0) {
+  Small s{};
+  s.ncid = create(path, more);
+  s.time = dimension(s.ncid, "time", NC_UNLIMITED);
+  s.n = dimension(s.ncid, "n", 3);
+  s.v = variable(s.ncid, "v", NC_FLOAT, {s.time, s.n});
+  DO(nc_enddef(s.ncid));
+  DO(nc_put_vara_float(s.ncid, s.v, Index{0, 0}.data(), Index{1, 3}.data(), numbers(3, 1).data()));
+  return s;
+}
+void frame(const Small& s, std::size_t at) {
+  const float from = 10 * static_cast<float>(at);
+  DO(nc_put_vara_float(s.ncid, s.v, Index{at, 0}.data(), Index{1, 3}.data(), numbers(3, from).data()));
+}
+
+// --- models --------------------------------------------------------------------------------------------------------
+
+/// WRF's history: fields defined in a dry run, global attributes each in a redefinition of its own, frames with a sync.
+void wrf_history() {
+  const int ncid = create("wrfout_d01", NC_CLOBBER);
+  DO(nc_set_chunk_cache_ints(16 << 20, 521, 75));
+  const int time = dimension(ncid, "Time", NC_UNLIMITED), letters = dimension(ncid, "DateStrLen", 19);
+  const int times = variable(ncid, "Times", NC_CHAR, {time, letters});
+  const int west = dimension(ncid, "west_east", 6), south = dimension(ncid, "south_north", 5);
+  std::vector<int> fields;
+  for (const char* name : {"T2", "Q2", "HGT"}) {
+    fields.push_back(variable(ncid, name, NC_FLOAT, {time, south, west}));
+    std::array<int, 3> chunks{1, 5, 3};
+    DO(nc_def_var_chunking_ints(ncid, fields.back(), NC_CHUNKED, chunks.data()));
+    DO(nc_def_var_deflate(ncid, fields.back(), 1, 1, 2));
+    const int field_type = 104;
+    DO(nc_put_att_int(ncid, fields.back(), "FieldType", NC_INT, 1, &field_type));
+    text(ncid, fields.back(), "MemoryOrder", "XY ");
+    text(ncid, fields.back(), "stagger", std::string(1, '\0'));
+  }
+  int old = -1;
+  DO(nc_set_fill(ncid, NC_NOFILL, &old));
+  std::printf("  %d\n", old);
+  DO(nc_enddef(ncid));
+  for (int i = 0; i < 20; ++i) {
+    DO(nc_redef(ncid));
+    const std::string name = "ATTRIBUTE_" + std::to_string(i);
+    const double value = i / 3.0;
+    if (i % 2 == 0)
+      DO(nc_put_att_double(ncid, NC_GLOBAL, name.c_str(), NC_FLOAT, 1, &value));
+    else
+      text(ncid, NC_GLOBAL, name.c_str(), "value " + std::to_string(i));
+    DO(nc_enddef(ncid));
+  }
+  for (std::size_t t = 0; t < 3; ++t) {
+    const std::string date = "2000-01-24_12:00:0" + std::to_string(t);
+    DO(nc_put_vara_text(ncid, times, Index{t, 0}.data(), Index{1, 19}.data(), date.c_str()));
+    for (const int f : fields) {
+      int rank = 0;
+      DO(nc_inq_varndims(ncid, f, &rank));
+      DO(nc_put_vara_float(ncid, f, Index{t, 0, 0}.data(), Index{1, 5, 6}.data(),
+                           numbers(30, static_cast<float>(f)).data()));
+    }
+    DO(nc_sync(ncid));
+    lengths(ncid);
+  }
+  DO(nc_close(ncid));
+}
+
+/// SCALE: modes are the library's business; axes whole, time alone, then fields.
+void scale_history() {
+  const int ncid = create("history.pe000000.nc", NC_CLOBBER);
+  const int x = dimension(ncid, "x", 4), time = dimension(ncid, "time", NC_UNLIMITED);
+  const int axis = variable(ncid, "x", NC_FLOAT, {x}), clock = variable(ncid, "time", NC_DOUBLE, {time}),
+            field = variable(ncid, "PREC", NC_FLOAT, {time, x});
+  DO(nc_def_var_deflate(ncid, field, 0, 1, 2));
+  const std::array<int, 2> global{8, 1};
+  DO(nc_put_att_int(ncid, axis, "size_global", NC_INT, 1, global.data()));
+  DO(nc_put_var_float(ncid, axis, numbers(4, 100).data()));
+  for (std::size_t t = 0; t < 3; ++t) {
+    const double seconds = 60.0 * static_cast<double>(t);
+    DO(nc_put_var1_double(ncid, clock, &t, &seconds));
+    DO(nc_put_vara_double(ncid, field, Index{t, 0}.data(), Index{1, 4}.data(),
+                          std::vector<double>{0.1, 0.2, seconds, 1e-3}.data()));
+    DO(nc_sync(ncid));
+    text(ncid, field, "units", "kg/m2/s");
+  }
+  DO(nc_close(ncid));
+}
+
+/// NEMO and CDI: room in the header, variables between data, another redefinition after frames.
+void nemo_output() {
+  int ncid = -1;
+  std::size_t hint = 0;
+  DO(nc__create("ocean_0003.nc", mode, 0, &hint, &ncid));
+  const int time = dimension(ncid, "time_counter", NC_UNLIMITED), x = dimension(ncid, "x", 3);
+  const int first = variable(ncid, "sst", NC_FLOAT, {time, x}), depth = variable(ncid, "depth", NC_FLOAT, {x});
+  const std::array<int, 2> position{1, 7};
+  DO(nc_put_att_int(ncid, NC_GLOBAL, "DOMAIN_position_first", NC_INT, 2, position.data()));
+  DO(nc__enddef(ncid, 4096, 4, 512, 4));
+  DO(nc_put_vara_float(ncid, depth, Index{0}.data(), Index{3}.data(), numbers(3, 5).data()));
+  DO(nc_put_vara_float(ncid, first, Index{0, 0}.data(), Index{1, 3}.data(), numbers(3, 0).data()));
+  DO(nc_redef(ncid));
+  const int late = variable(ncid, "sss", NC_DOUBLE, {time, x});
+  text(ncid, first, "long_name", "sea surface temperature, in a rather long attribute");
+  DO(nc_enddef(ncid));
+  DO(nc_put_vara_float(ncid, late, Index{1, 0}.data(), Index{1, 3}.data(), numbers(3, 30).data()));
+  lengths(ncid);
+  values(ncid, first, 6);
+  DO(nc_close(ncid));
+  DO(nc__open("ocean_0003.nc", NC_NOWRITE, &hint, &ncid));
+  values(ncid, 0, 6);
+  DO(nc_close(ncid));
+}
+
+/// CM1: what cannot be opened is created; later runs append behind the length of time.
+void cm1_appends() {
+  for (std::size_t run = 0; run < 3; ++run) {
+    Small s{};
+    if (DO(nc_open("cm1out.nc", NC_WRITE, &s.ncid)) != NC_NOERR) {
+      s = small("cm1out.nc");
+    } else {
+      DO(nc_inq_varid(s.ncid, "v", &s.v));
+      std::size_t length = 0;
+      DO(nc_inq_dimlen(s.ncid, 0, &length));
+      frame(s, length);
+      DO(nc_redef(s.ncid));
+      text(s.ncid, NC_GLOBAL, "history", "run " + std::to_string(run));
+      DO(nc_enddef(s.ncid));
+    }
+    DO(nc_close(s.ncid));
+  }
+  read_back("cm1out.nc", 9);
+}
+
+/// LETKF: the model's restart is overwritten in place, after a look whether it is there.
+void letkf_overwrites() {
+  DO(nc_close(small("restart.nc").ncid));
+  if (FILE* there = std::fopen("restart.nc", "r"); there != nullptr) {
+    std::printf("it is there\n");
+    std::fclose(there);
+  }
+  Small s{};
+  DO(nc_open("restart.nc", NC_WRITE, &s.ncid));
+  DO(nc_inq_varid(s.ncid, "v", &s.v));
+  values(s.ncid, s.v, 3);
+  frame(s, 0);
+  DO(nc_close(s.ncid));
+  read_back("restart.nc", 3);
+}
+
+/// A field is kept transposed in memory, text comes as nf90 gives it, and every second element is written.
+void fortran_shapes() {
+  const int ncid = create("shapes.nc");
+  const int x = dimension(ncid, "x", 4), y = dimension(ncid, "y", 3), letters = dimension(ncid, "letters", 5);
+  const int field = variable(ncid, "field", NC_DOUBLE, {y, x}), names = variable(ncid, "names", NC_CHAR, {y, letters}),
+            scalar = variable(ncid, "scalar", NC_INT, {});
+  DO(nc_enddef(ncid));
+  const std::array<std::ptrdiff_t, 2> transposed{1, 3}, ones{1, 1}, halves{1, 2};
+  DO(nc_put_varm_float(ncid, field, Index{0, 0}.data(), Index{3, 4}.data(), ones.data(), transposed.data(),
+                       numbers(12, 0).data()));
+  DO(nc_put_vars_text(ncid, names, Index{0, 0}.data(), Index{3, 5}.data(), ones.data(), "one  two  three"));
+  DO(nc_put_vars_double(ncid, field, Index{1, 0}.data(), Index{1, 2}.data(), halves.data(),
+                        std::vector<double>{-1, -2}.data()));
+  const int forty_two = 42;
+  DO(nc_put_var_int(ncid, scalar, &forty_two));
+  values(ncid, field, 12);
+  DO(nc_close(ncid));
+}
+
+// --- files ---------------------------------------------------------------------------------------------------------
+
+/// A post-processor in the same program reads while the model goes on.
+void read_while_written() {
+  const Small s = small("out.nc");
+  DO(nc_sync(s.ncid));
+  read_back("out.nc", 3);
+  frame(s, 1);
+  DO(nc_sync(s.ncid));
+  read_back("out.nc", 6);
+  frame(s, 3);
+  values(s.ncid, s.v, 12);
+  DO(nc_close(s.ncid));
+  read_back("out.nc", 12);
+}
+
+/// The name goes elsewhere while the model writes, and is used anew.
+void names_change() {
+  const Small first = small("out.nc");
+  DO(rename("out.nc", "kept.nc"));
+  frame(first, 1);
+  const Small second = small("out.nc");
+  frame(second, 2);
+  DO(nc_close(first.ncid));
+  DO(nc_close(second.ncid));
+  read_back("kept.nc", 6);
+  const Small gone = small("gone.nc");
+  DO(unlink("gone.nc"));
+  frame(gone, 1);
+  DO(nc_close(gone.ncid));
+  DO(nc_delete("kept.nc"));
+  DO(access("kept.nc", F_OK));
+}
+
+void created_again() {
+  DO(nc_close(small("out.nc").ncid));
+  int ncid = -1;
+  DO(nc_create("out.nc", mode | NC_NOCLOBBER, &ncid));
+  const Small s = small("out.nc", NC_CLOBBER);
+  frame(s, 1);
+  DO(nc_close(s.ncid));
+  read_back("out.nc", 6);
+}
+
+void many_at_once() {
+  std::vector<Small> all;
+  for (int i = 0; i < 12; ++i) all.push_back(small(("many" + std::to_string(i) + ".nc").c_str()));
+  for (std::size_t i = 0; i < all.size(); i += 2) DO(nc_close(all[i].ncid));
+  const Small again = small("again.nc");  // gets the number of a closed one
+  for (std::size_t i = 1; i < all.size(); i += 2) frame(all[i], 1);
+  for (std::size_t i = 1; i < all.size(); i += 2) DO(nc_close(all[i].ncid));
+  DO(nc_close(again.ncid));
+  for (const auto& s : all) DO(nc_sync(s.ncid));
+}
+
+void cannot_be_created() {
+  int ncid = -1;
+  DO(nc_create("no/such/directory/out.nc", mode, &ncid));
+  DO(mkdir("directory", 0777));
+  DO(nc_create("directory", mode, &ncid));
+  DO(nc_create("", mode, &ncid));
+  DO(nc_create("out.nc", mode | NC_64BIT_OFFSET | NC_64BIT_DATA | NC_NETCDF4, &ncid));
+  DO(nc_create("  spaces before.nc", mode, &ncid));
+  DO(nc_close(ncid));
+  DO(access("spaces before.nc", F_OK));
+  DO(nc_open("not-there.nc", NC_NOWRITE, &ncid));
+}
+
+void given_up() {
+  DO(nc_abort(create("new.nc")));
+  DO(access("new.nc", F_OK));
+  const Small s = small("old.nc");
+  DO(nc_sync(s.ncid));
+  DO(nc_redef(s.ncid));
+  variable(s.ncid, "never", NC_INT, {s.n});
+  DO(nc_abort(s.ncid));
+  const Small written = small("written.nc");
+  DO(nc_abort(written.ncid));
+}
+
+/// A program that forgets to close, after a child of it has come and gone.
+void never_closed() {
+  const Small s = small("out.nc");
+  DO(std::system("true"));
+  frame(s, 1);
+  DO(nc_sync(s.ncid));
+}
+
+// --- metadata ------------------------------------------------------------------------------------------------------
+
+void copies() {
+  const Small from = small("from.nc");
+  text(from.ncid, NC_GLOBAL, "title", "x");
+  DO(nc_redef(from.ncid));
+  text(from.ncid, NC_GLOBAL, "title", "where it comes from");
+  text(from.ncid, from.v, "units", "K");
+  DO(nc_enddef(from.ncid));
+  const int to = create("to.nc");
+  dimension(to, "time", NC_UNLIMITED);
+  dimension(to, "n", 3);
+  DO(nc_copy_att(from.ncid, NC_GLOBAL, "title", to, NC_GLOBAL));
+  DO(nc_copy_att(from.ncid, NC_GLOBAL, "not there", to, NC_GLOBAL));
+  DO(nc_copy_var(from.ncid, from.v, to));
+  DO(nc_close(from.ncid));
+  DO(nc_close(to));
+}
+
+/// What the values are where nobody wrote.
+void fills() {
+  const int ncid = create("fill.nc");
+  const int time = dimension(ncid, "time", NC_UNLIMITED), n = dimension(ncid, "n", 3);
+  const float missing = -999;
+  const int plain = variable(ncid, "plain", NC_FLOAT, {time, n}), own = variable(ncid, "own", NC_FLOAT, {time, n}),
+            still = variable(ncid, "still", NC_INT, {n}), whole = variable(ncid, "whole", NC_FLOAT, {n});
+  DO(nc_put_att_float(ncid, own, "_FillValue", NC_FLOAT, 1, &missing));
+  DO(nc_enddef(ncid));
+  DO(nc_put_vara_float(ncid, plain, Index{2, 1}.data(), Index{1, 2}.data(), numbers(2, 7).data()));
+  DO(nc_put_vara_float(ncid, own, Index{0, 0}.data(), Index{1, 1}.data(), numbers(1, 8).data()));
+  values(ncid, own, 9);
+  values(ncid, still, 3);
+  values(ncid, plain, 9);
+  // As NCO does it: named when the values are there. netCDF-4 refuses.
+  DO(nc_put_var_float(ncid, whole, numbers(3, 9).data()));
+  DO(nc_redef(ncid));
+  DO(nc_put_att_float(ncid, whole, "_FillValue", NC_FLOAT, 1, &missing));
+  DO(nc_enddef(ncid));
+  values(ncid, whole, 3);
+  DO(nc_close(ncid));
+}
+
+void storage() {
+  const int ncid = create("storage.nc");
+  const int n = dimension(ncid, "n", 40);
+  const std::size_t chunk = 16;
+  const float missing = -1;
+  std::array<int, 8> v{};
+  for (int i = 0; i < 8; ++i)
+    v[static_cast<std::size_t>(i)] = variable(ncid, std::string("v").append(std::to_string(i)).c_str(), NC_FLOAT, {n});
+  const int scalar = variable(ncid, "scalar", NC_FLOAT, {});
+  DO(nc_def_var_chunking(ncid, v[0], NC_CHUNKED, &chunk));
+  DO(nc_def_var_chunking(ncid, v[1], NC_COMPACT, nullptr));
+  DO(nc_def_var_chunking(ncid, scalar, NC_COMPACT, nullptr));
+  DO(nc_def_var_deflate(ncid, v[2], 1, 1, 5));
+  DO(nc_def_var_fletcher32(ncid, v[3], NC_FLETCHER32));
+  DO(nc_def_var_endian(ncid, v[4], NC_ENDIAN_BIG));
+  DO(nc_def_var_fill(ncid, v[5], NC_FILL, &missing));
+  DO(nc_def_var_quantize(ncid, v[6], NC_QUANTIZE_BITROUND, 9));
+  DO(nc_def_var_filter(ncid, v[7], 4711, 0, nullptr));
+  DO(nc_def_var_deflate(ncid, 99, 1, 1, 5));
+  DO(nc_enddef(ncid));
+  DO(nc_def_var_deflate(ncid, v[0], 1, 1, 5));  // too late
+  for (const int id : v) {
+    if (id == v[5]) continue;
+    DO(nc_put_var_float(ncid, id, numbers(40, 1.0F / 3).data()));
+  }
+  const float one = 1;
+  DO(nc_put_var_float(ncid, scalar, &one));
+  DO(nc_close(ncid));
+}
+
+void strings() {
+  const int ncid = create("strings.nc");
+  const int n = dimension(ncid, "n", 3);
+  const int v = variable(ncid, "station", NC_STRING, {n});
+  std::array<const char*, 3> names{"Lindenberg", "", "Payerne"};
+  DO(nc_put_att_string(ncid, NC_GLOBAL, "names", 3, names.data()));
+  DO(nc_put_var_string(ncid, v, names.data()));
+  const std::size_t second = 1;
+  const char* late = "Sodankylä";
+  DO(nc_put_var1_string(ncid, v, &second, &late));
+  std::array<char*, 3> read{};
+  if (DO(nc_get_var_string(ncid, v, read.data())) == NC_NOERR) {
+    for (const char* s : read) std::printf("  %s\n", s);
+    DO(nc_free_string(3, read.data()));
+  }
+  DO(nc_close(ncid));
+}
+
+/// Groups and types of the user are the library's: the dataset goes over to it with all that was said before.
+void handed_over() {
+  const Small s = small("groups.nc");
+  int group = -1, type = -1;
+  DO(nc_def_compound(s.ncid, 8, "pair", &type));
+  DO(nc_insert_compound(s.ncid, type, "a", 0, NC_INT));
+  DO(nc_def_grp(s.ncid, "forecast", &group));
+  // The other formats refuse all of this, and stay with us.
+  const int v = variable(group, "inner", NC_FLOAT, {s.n});
+  DO(nc_put_var_float(group, v, numbers(3, 50).data()));
+  frame(s, 1);
+  DO(nc_close(s.ncid));
+  int ncid = -1, inner = -1;
+  DO(nc_open("groups.nc", NC_NOWRITE, &ncid));
+  DO(nc_inq_grp_ncid(ncid, "forecast", &group));
+  if (DO(nc_inq_varid(group, "inner", &inner)) == NC_NOERR) values(group, inner, 3);
+  DO(nc_close(ncid));
+}
+
+// --- what once went wrong ------------------------------------------------------------------------------------------
+
+/// The length that a read without counts takes is the program's, not the shadow's.
+void whole_read_in_define_mode() {
+  const int ncid = create("out.nc");
+  const int time = dimension(ncid, "time", NC_UNLIMITED);
+  const int v = variable(ncid, "time", NC_FLOAT, {time});
+  DO(nc_enddef(ncid));
+  DO(nc_put_vara_float(ncid, v, Index{0}.data(), Index{2}.data(), numbers(2, 1).data()));
+  DO(nc_redef(ncid));
+  const std::ptrdiff_t one = 1;
+  float read[2] = {};
+  DO(nc_get_varm_float(ncid, v, Index{0}.data(), nullptr, &one, &one, read));
+  DO(nc_get_varm_float(ncid, v, Index{0}.data(), Index{0}.data(), &one, &one, read));
+  DO(nc_get_var_float(ncid, v, read));
+  DO(nc_close(ncid));
+}
+
+/// What one variable could not store must not show what another has.
+void conversion_out_of_range() {
+  const int ncid = create("out.nc");
+  const int n = dimension(ncid, "n", 3);
+  const int first = variable(ncid, "first", NC_UINT, {n}), second = variable(ncid, "second", NC_UINT, {n});
+  DO(nc_enddef(ncid));
+  DO(nc_put_var_schar(ncid, first, std::array<signed char, 3>{1, 2, 3}.data()));
+  DO(nc_put_var_schar(ncid, second, std::array<signed char, 3>{4, -5, 6}.data()));
+  DO(nc_close(ncid));
+}
+
+struct Conversation {
+  const char* name;
+  void (*hold)();
+};
+#define NAMED(f) \
+  { #f, f }
+constexpr Conversation conversations[] = {NAMED(wrf_history),
+                                          NAMED(scale_history),
+                                          NAMED(nemo_output),
+                                          NAMED(cm1_appends),
+                                          NAMED(letkf_overwrites),
+                                          NAMED(fortran_shapes),
+                                          NAMED(read_while_written),
+                                          NAMED(names_change),
+                                          NAMED(created_again),
+                                          NAMED(many_at_once),
+                                          NAMED(cannot_be_created),
+                                          NAMED(given_up),
+                                          NAMED(never_closed),
+                                          NAMED(copies),
+                                          NAMED(fills),
+                                          NAMED(storage),
+                                          NAMED(strings),
+                                          NAMED(handed_over),
+                                          NAMED(whole_read_in_define_mode),
+                                          NAMED(conversion_out_of_range)};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    for (const auto& c : conversations) std::printf("%s\n", c.name);
+    return 0;
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const int modes[] = {0, 0, NC_64BIT_OFFSET, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL, NC_64BIT_DATA};
+  mode = modes[std::atoi(argv[2])];
+  for (const auto& c : conversations) {
+    if (std::strcmp(c.name, argv[1]) != 0) continue;
+    c.hold();
+    return 0;
+  }
+  return 2;
 }

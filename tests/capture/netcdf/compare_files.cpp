@@ -68,9 +68,10 @@ std::string described(const std::string& path) {
     char name[NC_MAX_NAME + 1] = {};
     std::size_t length = 0;
     nc_inq_dim(ncid, d, name, &length);
-    out << "dim " << name << " " << length << "\n";
+    // Not in the order in which the library lists them: in HDF5 that is the one of making, and a rename makes anew.
+    const bool grows = std::find(unlimited, unlimited + unlimited_count, d) != unlimited + unlimited_count;
+    out << "dim " << name << " " << length << (grows ? " unlimited" : "") << "\n";
   }
-  for (int i = 0; i < unlimited_count; ++i) out << "unlimited " << unlimited[i] << "\n";
   attributes(out, ncid, NC_GLOBAL, globals);
   for (int v = 0; v < variables; ++v) {
     char name[NC_MAX_NAME + 1] = {};

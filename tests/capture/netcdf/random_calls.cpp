@@ -27,6 +27,9 @@ bool chance(int percent) {
 int ncid = -1;
 bool classic_format = false;
 int named = 0;
+/// An attribute that is in an HDF5 file, then overwritten and at once deleted or renamed, stays there with its old
+/// value: the library no longer knows that it was written.
+bool overwritten = false;
 // Used names by kind. A variable gets a dimension's name only as its coordinate: other mixtures end in errors of HDF5's
 // dimension scales when the file is closed, in the library itself.
 std::map<char, std::vector<std::string>> used;
@@ -58,6 +61,16 @@ nc_type any_type() {
   return 1 + below(12);
 }
 
+/// All that has been defined is in the file, and the mode stays what it was.
+void write_out_if(bool needed) {
+  if (!needed || classic_format) return;
+  // Small changes of attributes do not need define mode.
+  if (nc_enddef(ncid) == NC_NOERR)
+    nc_redef(ncid);
+  else
+    nc_sync(ncid);
+}
+
 void said(const char* what, int code) {
   std::printf("%s -> %d\n", what, code);
 }
@@ -74,15 +87,22 @@ double any_value() {
   }
 }
 
+/// `small`: what every type can hold.
 template <typename T>
-std::vector<T> values(std::size_t n) {
+std::vector<T> values(std::size_t n, bool small = false) {
+  // To draw them all would take longer than what the library does with them.
+  constexpr std::size_t drawn = 997;
   std::vector<T> v(n);
-  for (auto& x : v) {
-    const double d = any_value();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i >= drawn) {
+      v[i] = v[i - drawn];
+      continue;
+    }
+    const double d = small ? below(120) : any_value();
     // Only what the language defines for this type.
     const double lowest = static_cast<double>(std::numeric_limits<T>::lowest()) / 2,
                  highest = static_cast<double>(std::numeric_limits<T>::max()) / 2;
-    x = static_cast<T>(d < lowest ? lowest : d > highest ? highest : d);
+    v[i] = static_cast<T>(d < lowest ? lowest : d > highest ? highest : d);
   }
   return v;
 }
@@ -160,8 +180,8 @@ Place any_place(int variable, bool strided, bool growing) {
 std::string shown(const Place& p) {
   std::string s;
   for (std::size_t i = 0; i < p.start.size(); ++i)
-    s += " " + std::to_string(p.start[i]) + "+" + std::to_string(p.count[i]) + "*" + std::to_string(p.stride[i]) + "@" +
-         std::to_string(p.map[i]);
+    s += std::string(" ").append(std::to_string(p.start[i])) + "+" + std::to_string(p.count[i]) + "*" +
+         std::to_string(p.stride[i]) + "@" + std::to_string(p.map[i]);
   return s;
 }
 
@@ -204,13 +224,14 @@ void put(const Family<const T>& f, const char* type) {
   const int variable = any_variable(), form = below(5);
   if (would_grow_in_vain(variable, false)) return;
   const Place p = any_place(variable, form >= 3, true);
-  auto data = values<T>(room);
-  // A floating number that does not fit an integer has no defined value there: what is stored depends on how the loop
-  // was compiled.
   nc_type type_there = NC_NAT;
   nc_inq_vartype(ncid, variable, &type_there);
-  if (std::is_floating_point_v<T> && type_there != NC_FLOAT && type_there != NC_DOUBLE)
-    for (auto& x : data) x = static_cast<T>(below(120));
+  // A floating number that does not fit an integer has no defined value there: what is stored depends on how the loop
+  // was compiled. And one conversion of CDF-5 leaves alone what it cannot store; what was there before, only the file
+  // knows.
+  const bool undefined = std::is_floating_point_v<T> && type_there != NC_FLOAT && type_there != NC_DOUBLE;
+  const bool left_alone = std::is_same_v<T, signed char> && type_there == NC_UINT && classic_format;
+  const auto data = values<T>(room, undefined || left_alone);
   std::string text = std::string("put ") + type + " " + std::to_string(variable) + shown(p);
   const int code = call<const T>(f, form, variable, p, data.data(), text);
   said(text.c_str(), code);
@@ -255,8 +276,7 @@ void put_untyped() {
   nc_inq_vartype(ncid, variable, &type);
   if (type == NC_STRING) return;
   const Place p = any_place(variable, form >= 3, true);
-  std::vector<unsigned char> data(room * 8);
-  for (auto& b : data) b = static_cast<unsigned char>(below(100));
+  const auto data = values<unsigned char>(room * 8, true);
   std::string line = "put untyped " + std::to_string(variable) + shown(p);
   said(line.c_str(), call<const void>({nc_put_var, nc_put_var1, nc_put_vara, nc_put_vars, nc_put_varm}, form, variable,
                                       p, data.data(), line));
@@ -265,6 +285,8 @@ void put_untyped() {
 void put_attribute() {
   const int variable = chance(40) ? NC_GLOBAL : any_variable();
   const std::string name = any_name('a');
+  int there = -1;
+  overwritten |= nc_inq_attid(ncid, variable, name.c_str(), &there) == NC_NOERR;
   // An unknown type leaves ruins in a netCDF-4 dataset, which then cannot be synced.
   nc_type type = any_type();
   if (type < 1 || type > 12) type = NC_INT;
@@ -412,6 +434,7 @@ void step() {
     case 10: put_attribute(); break;
     case 11: define_storage(); break;
     case 12: {
+      write_out_if(overwritten);
       const int v = chance(30) ? NC_GLOBAL : any_variable();
       DO(nc_del_att(ncid, v, any_name('a').c_str()));
       break;
@@ -441,6 +464,8 @@ void step() {
       if (!classic_format && (variable ? nc_inq_dimid(ncid, old_name, &coordinate)
                                        : nc_inq_varid(ncid, old_name, &coordinate)) == NC_NOERR)
         break;
+      // The library moves every later variable too, and stops half-way where one is not in the file yet.
+      if (variable) write_out_if(id + 1 < count_of(1));
       if (variable)
         DO(nc_rename_var(ncid, id, name.c_str()));
       else
@@ -452,6 +477,8 @@ void step() {
     case 14: {
       const int from = any_variable(), to = any_variable();
       DO(nc_copy_att(ncid, from, any_name('a').c_str(), ncid, to));
+      overwritten = true;
+      write_out_if(overwritten);
       const std::string a = any_name('a'), b = any_name('b');
       DO(nc_rename_att(ncid, chance(30) ? NC_GLOBAL : any_variable(), a.c_str(), b.c_str()));
       break;
@@ -502,7 +529,7 @@ int main(int argc, char** argv) {
   int id = 0;
   if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
   for (int i = 0; i < 3; ++i)
-    nc_def_dim(ncid, ("n" + std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
+    nc_def_dim(ncid, std::string("n").append(std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
   for (int i = 0; i < 5; ++i) define_variable();
   int steps = 40 + below(100);
   if (argc > 4) steps = std::min(steps, std::atoi(argv[4]));  // to find where two runs part

@@ -7,7 +7,7 @@ VENV := .venv
 BUILD := build/release
 REPORTS := build/reports
 
-CXX_FILES = $(shell find src tests examples include -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
+CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build test demo bench lint format install clean

@@ -137,10 +137,13 @@ bool SegmentPool::make_one() {
   auto& files = stage_.files();
   auto file = files.open(hidden, OpenMode::create, 0600);
   const auto bytes = stage_.control().segment_bytes;
-  Result<void> reserved = file ? (*file)->reserve(bytes) : std::move(file).error();
-  // Memory that has only been reserved is cleared when it is first touched; that must not be in a put.
-  if (reserved)
+  Result<void> reserved;
+  if (!file) {
+    reserved = std::move(file).error();
+  } else if (reserved = (*file)->reserve(bytes); reserved) {
+    // Memory that has only been reserved is cleared when it is first touched; that must not be in a put.
     if (const auto mapping = files.map(**file, bytes, true)) mapping->populate(true);
+  }
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {
     (void)files.remove(hidden);

@@ -6,7 +6,7 @@ build=$1
 seen=$build/tidy
 mkdir -p "$seen"
 # A file's verdict holds as long as no header and no check has changed.
-headers=$(cat .clang-tidy $(find src include -name '*.h' | sort) | cksum | tr ' ' -)
+headers=$(cat .clang-tidy $(find src -name '*.h' | sort) | cksum | tr ' ' -)
 # cmake's flags are gcc's; what clang does not know of them is no fault of the code.
 find src -name '*.cpp' | sort | while read -r file; do
   mark=$seen/$(printf '%s' "$file" | tr / -).$headers.$(cksum <"$file" | tr ' ' -)

@@ -129,7 +129,9 @@ class Bench:
             return words
         config = directory / "advectio.yaml"
         rule = f", {method.rule}" if method.rule else ""
-        config.write_text(f"datasets:\n  - {{match: '*'{rule}}}\n")
+        # Memory for a frame is touched while the model starts, as docs/performance.md advises for large frames.
+        warm = f"{self.options.target_mb * 1.5:.0f}MB"
+        config.write_text(f"stage: {{warm_bytes: {warm}}}\ndatasets:\n  - {{match: '*'{rule}}}\n")
         return [str(self.advectio), "run", "--quiet", "--json", "summary.json", "--config", str(config), "--", *words]
 
     def fresh(self, name: str) -> Path:

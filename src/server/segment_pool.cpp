@@ -15,6 +15,8 @@ namespace advectio {
 
 namespace {
 
+constexpr std::uint64_t starved_recently_ns = 200'000'000;
+
 /// Count the segments of a stage, and remember the highest number given.
 std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_number) {
   std::uint64_t n = 0;
@@ -87,7 +89,9 @@ void SegmentPool::work() {
     guard.unlock();
     std::uint64_t free = 0;
     if (auto names = stage_.files().list(stage_.pool())) free = names->size();
-    if (free < warm_) free += ahead_of_need(stage_);
+    // … but not for another writer that has none.
+    const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > journal::monotonic_ns();
+    if (free < warm_ && !starved) free += ahead_of_need(stage_);
     const bool made = free < warm_ && !exhausted() && make_one();
     guard.lock();
     if (!made) wake_.wait_for(guard, std::chrono::milliseconds(10));

@@ -87,8 +87,7 @@ class SharedDataset : public CapturedDataset {
   /// How long it is for this rank. Waits for ranks which have not yet made the collective calls that this one has made.
   virtual std::uint64_t records() noexcept = 0;
 
-  /// Collective, ends the turn: as `wait_visible`, for what every rank has put.
-  virtual Result<void> wait_all_visible() = 0;
+  // `wait_visible` waits for what this rank has put, and for what the others have put in turns before the present one.
 };
 
 struct CreateRequest {

@@ -117,7 +117,6 @@ class Dataset final : public SharedDataset {
   Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
   void grow(std::uint64_t records) noexcept override;
   std::uint64_t records() noexcept override;
-  Result<void> wait_all_visible() override;
 
   [[nodiscard]] bool closed() const noexcept { return closed_; }
   [[nodiscard]] DatasetPage& page() const noexcept { return *page_; }
@@ -136,7 +135,6 @@ class Dataset final : public SharedDataset {
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes,
                          const std::function<std::uint32_t(std::byte*)>& fill);
   Result<void> sync_record(RecordType type, std::uint16_t flags);
-  Result<void> wait_for_slot(const WriterSlot& slot, std::uint64_t sequence);
   bool await_turn(std::uint32_t writer, std::uint64_t turn) const noexcept;
   Result<void> sink_error();
   Result<void> while_waiting();
@@ -165,7 +163,6 @@ class Dataset final : public SharedDataset {
   std::uint64_t round_ = 0;
   std::uint64_t records_ = 0;
   std::uint64_t synced_ = 0;  // sequence of the last sync record
-  std::uint64_t reads_ = 0;   // collective ones
   bool put_in_round_ = false;
   std::vector<std::uint64_t>* pending_ = nullptr;
 };
@@ -501,15 +498,16 @@ Result<void> Dataset::abort() {
 }
 
 Result<void> Dataset::wait_visible() {
-  if (said_since_sync_) {
+  // Of several writers the others may have said something.
+  if (said_since_sync_ || writers_ > 1) {
     const std::lock_guard guard(session_.mutex());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
-  if (writers_ > 0) return wait_for_slot(slots_[writer_], synced_);
-  const auto target = page_->synced.load(std::memory_order_acquire);
+  const auto target = writers_ > 0 ? synced_ : page_->synced.load(std::memory_order_acquire);
+  const auto& visible = writers_ > 0 ? slots_[writer_].visible : page_->visible;
   ADVECTIO_TRY(session_.wait_until(
-      [this, target] {
-        return page_->visible.load(std::memory_order_acquire) >= target ||
+      [this, target, &visible] {
+        return visible.load(std::memory_order_acquire) >= target ||
                page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
       },
       std::string("wait for ") + page_->path));
@@ -589,30 +587,6 @@ std::uint64_t Dataset::records() noexcept {
     }
   }
   return records_;
-}
-
-Result<void> Dataset::wait_for_slot(const WriterSlot& slot, std::uint64_t sequence) {
-  ADVECTIO_TRY(session_.wait_until(
-      [this, &slot, sequence] {
-        return slot.visible.load(std::memory_order_acquire) >= sequence ||
-               page_->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
-      },
-      std::string("wait for ") + page_->path));
-  return sink_error();
-}
-
-Result<void> Dataset::wait_all_visible() {
-  Result<void> synced;
-  if (said_since_sync_) {
-    const std::lock_guard guard(session_.mutex());
-    synced = sync_record(RecordType::sync, journal::flag_implicit);
-  }
-  const auto read = reads_++ % 2;
-  slots_[writer_].asked[read].store(synced_, std::memory_order_release);
-  end_turn();
-  for (std::uint32_t w = 0; synced && w < writers_; ++w)
-    if (await_turn(w, turn_)) synced = wait_for_slot(slots_[w], slots_[w].asked[read].load(std::memory_order_acquire));
-  return synced;
 }
 
 // ---- Session ----

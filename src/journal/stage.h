@@ -100,8 +100,6 @@ struct WriterSlot {
   std::uint32_t number;                ///< of the dataset in that journal
   std::uint32_t pid;
   alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
-  /// Sequences of the implicit syncs of its last collective reads. Nobody is more than one such read ahead.
-  std::atomic<std::uint64_t> asked[2];
   /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
   struct Step {
     std::atomic<std::uint64_t> turn;

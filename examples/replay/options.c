@@ -22,9 +22,12 @@ static const char* const help_text =
     "taken as successive output times; with --order scale as one file for each rank.\n"
     "\n"
     "How it writes\n"
-    "  --io serial|split      serial (default): fields are spread over the ranks, gathered by MPI and written by\n"
+    "  --io HOW               serial (default): fields are spread over the ranks, gathered by MPI and written by\n"
     "                         rank 0, as WRF's io_form 2. split: every rank writes its patch to NAME_0000,\n"
-    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102\n"
+    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102. pnetcdf: all\n"
+    "                         ranks write one file by PnetCDF, each its patch by collective puts, as io_form 11;\n"
+    "                         pnetcdf-nonblocking: by posted and buffered puts and one wait a frame, as SCALE and\n"
+    "                         ParallelIO do\n"
     "  --order wrf|scale      wrf (default): enddef, then each global attribute by redef, put, enddef; Times first,\n"
     "                         then fields, then one sync a frame. scale: never enddef; axes by put_var, time by\n"
     "                         put_var1, fields by put_vara, sync\n"
@@ -144,7 +147,8 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     if (option == -1) break;
     switch (option) {
       case IO:
-        o.io = choice("--io", optarg, (const char* const[]){"serial", "split"}, (const int[]){IO_SERIAL, IO_SPLIT}, 2);
+        o.io = choice("--io", optarg, (const char* const[]){"serial", "split", "pnetcdf", "pnetcdf-nonblocking"},
+                      (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING}, 4);
         io_given = true;
         break;
       case ORDER:
@@ -197,6 +201,9 @@ struct Options parse_options(int argc, char** argv, bool speak) {
   o.input_count = argc - optind;
   if (o.input_count == 0) wrong("names no input");
   if (o.order == ORDER_SCALE && io_given) wrong("--order scale always writes a file for each rank; leave --io out");
+#ifndef HAVE_PNETCDF
+  if (is_parallel(o.io)) wrong("this replay was built without PnetCDF");
+#endif
   if (o.target_mb > 0 && (o.tiles_x > 1 || o.tiles_y > 1)) wrong("--tile and --target-mb exclude each other");
   return o;
 }

@@ -3,7 +3,10 @@
 
 #include <stdbool.h>
 
-enum Io { IO_SERIAL, IO_SPLIT };
+enum Io { IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING };
+static inline bool is_parallel(enum Io io) {
+  return io == IO_PNETCDF || io == IO_PNETCDF_NONBLOCKING;
+}
 enum Order { ORDER_WRF, ORDER_SCALE };
 enum { FORMAT_ASKED = 0 };   /* otherwise one of netCDF's NC_FORMAT_* */
 enum { DEFLATE_ASKED = -1 }; /* otherwise 0 (none) … 9 */

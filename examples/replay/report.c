@@ -103,6 +103,8 @@ static void put_frame(FILE* out, const struct FrameTimes* all, int ranks, int fr
   fprintf(out, max.closed_at > 0 ? "\"closed_at\": %.6f}" : "\"closed_at\": null}", max.closed_at);
 }
 
+static const char* const io_names[] = {"serial", "split", "pnetcdf", "pnetcdf-nonblocking"};
+
 void write_report(const struct Options* options, const struct Grid* grid, const struct FrameTimes* frames,
                   int frame_count, char (*dates)[DATE_LENGTH + 1], const char* files, double bytes_per_frame,
                   const struct RunTimes* run) {
@@ -123,8 +125,8 @@ void write_report(const struct Options* options, const struct Grid* grid, const 
     put_text(out, options->inputs[i], strlen(options->inputs[i]));
   }
   fprintf(out, "],\n  \"io\": \"%s\", \"order\": \"%s\", \"ranks\": %d, \"mesh\": [%d, %d], \"tiles\": [%d, %d],\n",
-          options->io == IO_SPLIT ? "split" : "serial", options->order == ORDER_SCALE ? "scale" : "wrf", ranks,
-          grid->mesh_x, grid->mesh_y, grid->tiles_x, grid->tiles_y);
+          io_names[options->io], options->order == ORDER_SCALE ? "scale" : "wrf", ranks, grid->mesh_x, grid->mesh_y,
+          grid->tiles_x, grid->tiles_y);
   fprintf(out, "  \"frame_bytes\": %.0f,\n  \"started_at\": %.6f, \"ended_at\": %.6f, \"run_s\": %.6f,\n",
           bytes_per_frame, run->started_at, run->ended_at, run->run_s);
   fprintf(out, "  \"compute_work\": %ld,\n", run->compute_work);

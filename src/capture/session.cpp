@@ -504,11 +504,12 @@ Result<void> Dataset::wait_visible() {
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
   const auto target = writers_ > 0 ? synced_ : page_->synced.load(std::memory_order_acquire);
-  const auto& visible = writers_ > 0 ? slots_[writer_].visible : page_->visible;
   ADVECTIO_TRY(session_.wait_until(
-      [this, target, &visible] {
-        return visible.load(std::memory_order_acquire) >= target ||
-               page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
+      [this, target] {
+        const bool seen = writers_ > 0 ? std::max(slots_[writer_].read.load(std::memory_order_acquire),
+                                                  slots_[writer_].visible.load(std::memory_order_acquire)) >= target
+                                       : page_->visible.load(std::memory_order_acquire) >= target;
+        return seen || page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
       },
       std::string("wait for ") + page_->path));
   return sink_error();

@@ -109,8 +109,9 @@ struct WriterSlot {
   std::atomic<std::uint64_t> steps;
   Step step[steps_kept];
   // written by the server
-  alignas(64) std::atomic<std::uint64_t> visible;  ///< its records up to this sequence are in the readable file
+  alignas(64) std::atomic<std::uint64_t> visible;  ///< its records up to this sequence are in the file, or dropped
   std::atomic<std::uint64_t> round;                ///< its last sync that has been committed
+  std::atomic<std::uint64_t> read;                 ///< its last implicit sync that has been; something before may pend
 };
 static_assert(sizeof(WriterSlot) == 320);
 inline constexpr const char* slots_suffix = ".writers";

@@ -593,7 +593,10 @@ Result<void> ServerImpl::do_step(const std::shared_ptr<Dataset>& d, const Weave:
     case RecordType::sync:
       if ((r.flags & journal::flag_implicit) == 0) return {};
       d->partial = d->partial || d->uncommitted;
-      return commit(d, 0, 0);
+      ADVECTIO_TRY(commit(d, 0, 0));
+      d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
+      forward(true);
+      return {};
     default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
   }
 }

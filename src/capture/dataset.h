@@ -76,6 +76,8 @@ class SharedDataset : public CapturedDataset {
  public:
   /// A collective call of the program on this dataset is over.
   virtual void end_turn() noexcept = 0;
+  /// Rank 0, within such a call: it has changed the schema, which is told later, before this rank's next block or sync.
+  virtual void owe_schema() noexcept = 0;
 
   /// While `sequences` is not null, blocks that are put count only once `settle` names the numbers which are added
   /// there.

@@ -113,6 +113,7 @@ class Dataset final : public SharedDataset {
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
 
   void end_turn() noexcept override { slots_[writer_].turn.store(++turn_, std::memory_order_release); }
+  void owe_schema() noexcept override { slots_[writer_].owed.store(turn_, std::memory_order_release); }
   void put_pending(std::vector<std::uint64_t>* sequences) noexcept override { pending_ = sequences; }
   Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
   void grow(std::uint64_t records) noexcept override;
@@ -265,11 +266,18 @@ Result<void> Dataset::schema(const Schema& schema) {
   const Timer timer(stall_ns_);
   const std::lock_guard guard(session_.mutex());
   auto bytes = encode(schema);
-  if (bytes == schema_) return {};
+  const auto told = [this] {
+    if (writers_ > 0) slots_[writer_].owed.store(0, std::memory_order_release);
+  };
+  if (bytes == schema_) {
+    told();
+    return {};
+  }
   auto sequence = append(RecordType::schema, 0, {}, bytes.size(),
                          [&bytes](std::byte* to) { return journal::copy_crc32c(to, bytes.data(), bytes.size()); });
   if (!sequence) return std::move(sequence).error().with("journal the schema");
   schema_ = std::move(bytes);
+  told();
   auto writer = session_.writer();
   if (writer) {
     const auto wanted = frame_bytes(schema) / std::max(writers_, 1U) / (*writer)->segment_bytes() + 1;

@@ -100,6 +100,7 @@ struct WriterSlot {
   std::uint32_t number;                ///< of the dataset in that journal
   std::uint32_t pid;
   alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
+  std::atomic<std::uint64_t> owed;              ///< not 0: it has yet to tell the schema as it was changed in that turn
   /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
   struct Step {
     std::atomic<std::uint64_t> turn;

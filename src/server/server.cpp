@@ -887,8 +887,12 @@ bool ServerImpl::follow(Journal& j) {
   // What a writer has passed before its journal was read to the end, it has passed for us too.
   std::erase_if(j.shared, [](const auto& d) { return d->over(); });
   std::vector<std::uint64_t> turns;
-  for (const auto& d : j.shared)
-    turns.push_back(d->slots[d->share_of(j.reader->journal())].turn.load(std::memory_order_acquire));
+  for (const auto& d : j.shared) {
+    const auto& slot = d->slots[d->share_of(j.reader->journal())];
+    const auto turn = slot.turn.load(std::memory_order_acquire);
+    const auto owed = slot.owed.load(std::memory_order_acquire);
+    turns.push_back(owed != 0 ? std::min(turn, owed) : turn);
+  }
   const auto shared = j.shared;
   while (bytes < turn_bytes) {
     auto next = j.reader->next();

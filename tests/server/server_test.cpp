@@ -392,7 +392,14 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   store_.fail_commit_of = "a.nc";
   Program a(run_dir(), [this](Session& s) {
-    (void)write_frames(s, out("a.nc"), 3, true, false);
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    for (std::uint64_t f = 0; f < 3; ++f) {  // goes on, although it may hear of the full disk
+      const std::vector<float> row(width, static_cast<float>(f));
+      (void)(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4);
+      (void)(*d)->sync();
+    }
+    (void)(*d)->close();
     return 0;
   });
   start();
@@ -500,6 +507,26 @@ TEST_F(SharedDatasetTest, FramesOfSeveralProcessesAreOneFileEach) {
   expect_frames(20);
   EXPECT_EQ(image("a.nc").commits, 20);  // the last close says nothing new
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(SharedDatasetTest, NobodysBlocksComeBeforeASchemaThatIsToldLate) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d) return 1;
+    if (w == 0) d->owe_schema();
+    d->end_turn();
+    if (w == 0) ::usleep(100'000);  // the others put meanwhile
+    if (w == 0 && !d->schema(series(width))) return 2;
+    if (!put_frame(*d, w, 0)) return 3;
+    return d->close().ok() ? 0 : 4;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(status["errors"].size(), 0U);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_frames(1);
 }
 
 TEST_F(SharedDatasetTest, WhenOneIsKilledTheFrameItHadNotSyncedIsDroppedForAll) {

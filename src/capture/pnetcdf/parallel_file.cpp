@@ -85,7 +85,7 @@ void ParallelFile::defines(bool now_defining) {
   close_reader();
   if (now_defining) return;
   fresh_ = false;
-  dirty_ = true;
+  touch();
 }
 
 void ParallelFile::independent(bool now_independent) {

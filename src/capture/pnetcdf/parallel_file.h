@@ -77,7 +77,11 @@ class ParallelFile {
   [[nodiscard]] bool filled(int variable) const noexcept;
   void set_filled(int variable, bool filled);
   int fill_record(int variable, MPI_Offset record);
-  void touch() noexcept { dirty_ = true; }
+  /// The schema has changed, in data mode or with its end.
+  void touch() noexcept {
+    dirty_ = true;
+    if (rank_ == 0) out_->owe_schema();
+  }
   [[nodiscard]] int record_dimension();
 
   // --- data ------------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ install: build
 	$(PREFIX)/libexec/advectio/bin/python -m pip install --quiet --disable-pip-version-check -C wheel.cmake=false --force-reinstall .
 	ln -sfn ../../../bin/advectiod $(PREFIX)/libexec/advectio/bin/advectiod
 	ln -sfn ../../../lib/libadvectio_netcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_netcdf.so
+	if [ -e $(PREFIX)/lib/libadvectio_pnetcdf.so ]; then ln -sfn ../../../lib/libadvectio_pnetcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_pnetcdf.so; fi
 	ln -sfn ../libexec/advectio/bin/advectio $(PREFIX)/bin/advectio
 
 clean:

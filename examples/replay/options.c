@@ -24,9 +24,11 @@ static const char* const help_text =
     "How it writes\n"
     "  --io METHOD            serial (default): fields are spread over the ranks, gathered by MPI and written by\n"
     "                         rank 0, as WRF's io_form 2. split: every rank writes its patch to NAME_0000,\n"
-    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102. To measure against: raw\n"
-    "                         (every rank write()s the bytes of its patch to NAME_0000, ..., nothing else) and none\n"
-    "                         (frames are made and not written)\n"
+    "                         NAME_0001, ... with WRF's patch attributes, as io_form 102. pnetcdf: all\n"
+    "                         ranks write one file by PnetCDF, each its patch by collective puts, as io_form 11;\n"
+    "                         pnetcdf-nonblocking: by posted and buffered puts and one wait a frame, as SCALE and\n"
+    "                         ParallelIO do. To measure against: raw (every rank write()s the bytes of its patch to\n"
+    "                         NAME_0000, ..., nothing else) and none (frames are made and not written)\n"
     "  --order wrf|scale      wrf (default): enddef, then each global attribute by redef, put, enddef; Times first,\n"
     "                         then fields, then one sync a frame. scale: never enddef; axes by put_var, time by\n"
     "                         put_var1, fields by put_vara, sync\n"
@@ -57,7 +59,7 @@ static const char* const help_text =
     "\n"
     "Exit code: 0, 1 when something could not be read or written, 2 for wrong options.\n";
 
-const char* const io_names[] = {"serial", "split", "raw", "none"};
+const char* const io_names[] = {"serial", "split", "pnetcdf", "pnetcdf-nonblocking", "raw", "none"};
 
 static bool may_speak;
 
@@ -148,7 +150,9 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     if (option == -1) break;
     switch (option) {
       case IO:
-        o.io = choice("--io", optarg, io_names, (const int[]){IO_SERIAL, IO_SPLIT, IO_RAW, IO_NONE}, 4);
+        o.io = choice(
+            "--io", optarg, io_names,
+            (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE}, 6);
         io_given = true;
         break;
       case ORDER:
@@ -201,6 +205,9 @@ struct Options parse_options(int argc, char** argv, bool speak) {
   o.input_count = argc - optind;
   if (o.input_count == 0) wrong("names no input");
   if (o.order == ORDER_SCALE && io_given) wrong("--order scale always writes a file for each rank; leave --io out");
+#ifndef HAVE_PNETCDF
+  if (is_parallel(o.io)) wrong("this replay was built without PnetCDF");
+#endif
   if (o.target_mb > 0 && (o.tiles_x > 1 || o.tiles_y > 1)) wrong("--tile and --target-mb exclude each other");
   return o;
 }

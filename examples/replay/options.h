@@ -3,8 +3,11 @@
 
 #include <stdbool.h>
 
-enum Io { IO_SERIAL, IO_SPLIT, IO_RAW, IO_NONE };
+enum Io { IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE };
 extern const char* const io_names[]; /* by enum Io */
+static inline bool is_parallel(enum Io io) {
+  return io == IO_PNETCDF || io == IO_PNETCDF_NONBLOCKING;
+}
 enum Order { ORDER_WRF, ORDER_SCALE };
 enum { FORMAT_ASKED = 0 };   /* otherwise one of netCDF's NC_FORMAT_* */
 enum { DEFLATE_ASKED = -1 }; /* otherwise 0 (none) … 9 */

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "parallel_output.h"
 #include "waiting.h"
 
 /* netCDF-Fortran's way into the C library; no header of netCDF-C declares them. */
@@ -28,7 +29,8 @@ struct Output make_output(const struct Options* options, const struct Input* inp
   struct Output output = {.options = options, .input = input, .grid = grid, .fields = fields, .comm = comm};
   MPI_Comm_rank(comm, &output.rank);
   output.split = options->order == ORDER_WRF && (options->io == IO_SPLIT || options->io == IO_RAW);
-  output.writes = options->io != IO_NONE && (output.split || output.rank == 0);
+  output.parallel = options->order == ORDER_WRF && is_parallel(options->io);
+  output.writes = options->io != IO_NONE && (output.split || output.parallel || output.rank == 0);
   output.file_rank = file_rank;
   if (!output.writes) return output;
   output.dim_map = allocate((size_t)input->dim_count * sizeof *output.dim_map);
@@ -70,6 +72,10 @@ void name_file(const struct Output* output, int file_number, char path[PATH_MAX]
   replace(path, "<domain>", domain);
   replace(path, "<date>", date_of(output->fields));
   replace(path, "<input>", base);
+  /* MPI takes what stands before a colon for the kind of file system. */
+  for (char* c = path; output->parallel && *c != '\0'; ++c) {
+    if (*c == ':') *c = '_';
+  }
   if (output->file_rank >= 0) {
     char suffix[16];
     snprintf(suffix, sizeof suffix, "_%04d", output->file_rank);
@@ -225,7 +231,7 @@ static void define_var(struct Output* output, int v) {
 }
 
 /* Global attributes that tell where a file's patch lies and how large the domain is. */
-static bool placed_value(const struct Output* output, const char* name, int* value) {
+bool placed_value(const struct Output* output, const char* name, int* value) {
   static const struct {
     const char* axis;
     enum Axis which;
@@ -513,6 +519,12 @@ void write_frame(struct Output* output, bool last_of_file, struct FrameTimes* ti
     write_raw(output, last_of_file, times);
     return;
   }
+#ifdef HAVE_PNETCDF
+  if (output->parallel) {
+    write_frame_in_parallel(output, last_of_file, times);
+    return;
+  }
+#endif
   const struct Input* input = output->input;
   const double begin = MPI_Wtime();
   if (!output->open) {

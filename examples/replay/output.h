@@ -25,7 +25,8 @@ struct Output {
   const struct Fields* fields;
   MPI_Comm comm; /* ranks that gather to rank 0 */
   int rank;      /* in it */
-  bool split;    /* every rank writes its own patch */
+  bool split;    /* every rank writes its own patch into a file of its own */
+  bool parallel; /* every rank writes its own patch into one file */
   bool writes;
   int file_rank; /* number in the file's name; -1: none */
 
@@ -44,6 +45,8 @@ struct Output make_output(const struct Options* options, const struct Input* inp
                           const struct Fields* fields, MPI_Comm comm, int file_rank);
 /* The file's name for the frame that the fields are at. */
 void name_file(const struct Output* output, int file_number, char path[PATH_MAX]);
+/* The value for a global attribute that tells where a file's patch lies, or how large the domain is. */
+bool placed_value(const struct Output* output, const char* name, int* value);
 /* Begins a file when none is open, writes the frame, syncs, and closes when `last_of_file`. Collective over comm. */
 void write_frame(struct Output* output, bool last_of_file, struct FrameTimes* times);
 void free_output(struct Output* output);

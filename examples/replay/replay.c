@@ -77,12 +77,13 @@ int main(int argc, char** argv) {
   if (run.compute_work == 0) run.compute_work = calibrate_compute(compute, options.compute_s, MPI_COMM_WORLD);
   if (options.report != NULL) {
     double bytes = 0;
+    const bool own_patch = split || output.parallel;
     for (int v = 0; v < inputs[0].var_count && output.writes; ++v) {
       const struct Var* var = &inputs[0].vars[v];
       if (!var->record && inputs[0].record_dim >= 0) continue;
-      if (split) bytes += (double)(patch_elements(fields, v, rank) * var->size);
+      if (own_patch) bytes += (double)(patch_elements(fields, v, rank) * var->size);
     }
-    if (output.writes && !split) bytes = frame_bytes(&inputs[0], &grid);
+    if (output.writes && !own_patch) bytes = frame_bytes(&inputs[0], &grid);
     measure_memcpy(bytes, &run);
   }
 

@@ -1,4 +1,4 @@
-// The model-rank side as its faces (netcdf/, later pnetcdf/, capi/, wrf/) see it: one session per process, one
+// The model-rank side as its faces (netcdf/, pnetcdf/, later capi/, wrf/) see it: one session per process, one
 // CapturedDataset per dataset the program has created. Everything here copies what it is given and returns.
 #pragma once
 
@@ -67,6 +67,31 @@ class CapturedDataset {
   virtual void add_stall(std::uint64_t nanoseconds) noexcept = 0;
 };
 
+/// A dataset that the ranks of a parallel program write together. Every rank has one of these, puts into its own
+/// journal and sends no message. The frame is complete when all of them have called `sync`.
+///
+/// Order between ranks comes from the program's collective calls on the dataset, which all ranks make in one order:
+/// each ends with `end_turn`, whatever became of it. Only rank 0 tells the schema.
+class SharedDataset : public CapturedDataset {
+ public:
+  /// A collective call of the program on this dataset is over.
+  virtual void end_turn() noexcept = 0;
+  /// Rank 0, within such a call: it has changed the schema, which is told later, before this rank's next block or sync.
+  virtual void owe_schema() noexcept = 0;
+
+  /// While `sequences` is not null, blocks that are put count only once `settle` names the numbers which are added
+  /// there.
+  virtual void put_pending(std::vector<std::uint64_t>* sequences) noexcept = 0;
+  virtual Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) = 0;
+
+  /// The record dimension is this long after what this rank has put; the others learn of it when the present turn ends.
+  virtual void grow(std::uint64_t records) noexcept = 0;
+  /// How long it is for this rank. Waits for ranks which have not yet made the collective calls that this one has made.
+  virtual std::uint64_t records() noexcept = 0;
+
+  // `wait_visible` waits for what this rank has put, and for what the others have put in turns before the present one.
+};
+
 struct CreateRequest {
   std::string path;  ///< as the program gave it
   FileFormat format = FileFormat::netcdf4;
@@ -90,6 +115,12 @@ class Session {
   /// Create the file itself (so that its name is there, and so that permission, existence and missing directories are
   /// answered now: Code::permission, exists, not_found with Error::sys), and journal the creation.
   virtual Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) = 0;
+
+  /// The same for a dataset of several processes, of which this is number 0. `name` is what the others need to join it.
+  virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
+                                                               std::string& name) = 0;
+  /// Errors: Code::not_found where there is no such dataset here, for instance because that rank is on another node.
+  virtual Result<std::unique_ptr<SharedDataset>> join(const std::string& name, std::uint32_t writer) = 0;
 
   /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.
   /// Otherwise waits until everything synced so far can be read (for_writing: until the dataset is finished).

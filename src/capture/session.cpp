@@ -1,12 +1,14 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +32,7 @@ using journal::Page;
 using journal::RecordType;
 using journal::Stage;
 using journal::Writer;
+using journal::WriterSlot;
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
 constexpr std::uint64_t small_put = 1U << 20U;  // what may be left unused at the end of a segment
@@ -66,6 +69,13 @@ std::string own_command() {
   return name;
 }
 
+/// The largest value that any of several processes has stored.
+void raise(std::atomic<std::uint64_t>& number, std::uint64_t value) noexcept {
+  auto old = number.load(std::memory_order_relaxed);
+  while (old < value && !number.compare_exchange_weak(old, value, std::memory_order_release)) {
+  }
+}
+
 /// What the server has told the ranks of the config (capture.conf in the run directory).
 struct Rule {
   std::string match;
@@ -75,10 +85,18 @@ struct Rule {
 
 class SessionImpl;
 
-class Dataset final : public CapturedDataset {
+class Dataset final : public SharedDataset {
  public:
   Dataset(SessionImpl& session, std::uint32_t number, Page<DatasetPage> page, bool close_waits)
       : session_(session), number_(number), page_(std::move(page)), link_(page_->link), close_waits_(close_waits) {}
+  /// This process is one of several that write it.
+  void share(Page<WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
+    slots_ = std::move(slots);
+    writer_ = writer;
+    writers_ = writers;
+    turn_ = 1;
+    slots_[writer].turn.store(turn_, std::memory_order_release);
+  }
   ~Dataset() override;
 
   Result<void> schema(const Schema& schema) override;
@@ -93,6 +111,13 @@ class Dataset final : public CapturedDataset {
   Result<void> hand_over() override;
   [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
+
+  void end_turn() noexcept override { slots_[writer_].turn.store(++turn_, std::memory_order_release); }
+  void owe_schema() noexcept override { slots_[writer_].owed.store(turn_, std::memory_order_release); }
+  void put_pending(std::vector<std::uint64_t>* sequences) noexcept override { pending_ = sequences; }
+  Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
+  void grow(std::uint64_t records) noexcept override;
+  std::uint64_t records() noexcept override;
 
   [[nodiscard]] bool closed() const noexcept { return closed_; }
   [[nodiscard]] DatasetPage& page() const noexcept { return *page_; }
@@ -111,6 +136,7 @@ class Dataset final : public CapturedDataset {
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes,
                          const std::function<std::uint32_t(std::byte*)>& fill);
   Result<void> sync_record(RecordType type, std::uint16_t flags);
+  bool await_turn(std::uint32_t writer, std::uint64_t turn) const noexcept;
   Result<void> sink_error();
   Result<void> while_waiting();
 
@@ -130,6 +156,16 @@ class Dataset final : public CapturedDataset {
   std::uint32_t errors_seen_ = 0;
   std::uint64_t waiting_since_ = 0;
   std::uint64_t waiting_activity_ = 0;
+
+  // Of a dataset that several processes write.
+  Page<WriterSlot> slots_;
+  std::uint32_t writer_ = 0, writers_ = 0;
+  std::uint64_t turn_ = 0;
+  std::uint64_t round_ = 0;
+  std::uint64_t records_ = 0;
+  std::uint64_t synced_ = 0;  // sequence of the last sync record
+  bool put_in_round_ = false;
+  std::vector<std::uint64_t>* pending_ = nullptr;
 };
 
 class SessionImpl final : public Session {
@@ -139,6 +175,9 @@ class SessionImpl final : public Session {
 
   bool wants(const std::string& path) override;
   Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
+  Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
+                                                       std::string& name) override;
+  Result<std::unique_ptr<SharedDataset>> join(const std::string& name, std::uint32_t writer) override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override;
   void finish() noexcept override;
   void say_once(const std::string& text) noexcept override;
@@ -166,6 +205,9 @@ class SessionImpl final : public Session {
 
  private:
   [[nodiscard]] Rule rule_for(const std::string& path) const;
+  Result<std::unique_ptr<Dataset>> make(const CreateRequest& request, std::uint32_t writers);
+  Result<std::unique_ptr<Dataset>> begin(RecordType type, std::uint32_t number, const Bytes& meta,
+                                         Page<DatasetPage> page, const std::string& page_name);
 
   Stage stage_;
   std::vector<Rule> rules_;
@@ -216,21 +258,29 @@ Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std:
   if (!writer) return std::move(writer).error();
   waiting_since_ = 0;
   said_since_sync_ = true;
-  return (*writer)->append(type, flags, number_, meta, payload, fill, [this] { return while_waiting(); });
+  return (*writer)->append(
+      type, flags, number_, meta, payload, fill, [this] { return while_waiting(); }, static_cast<std::uint32_t>(turn_));
 }
 
 Result<void> Dataset::schema(const Schema& schema) {
   const Timer timer(stall_ns_);
   const std::lock_guard guard(session_.mutex());
   auto bytes = encode(schema);
-  if (bytes == schema_) return {};
+  const auto told = [this] {
+    if (writers_ > 0) slots_[writer_].owed.store(0, std::memory_order_release);
+  };
+  if (bytes == schema_) {
+    told();
+    return {};
+  }
   auto sequence = append(RecordType::schema, 0, {}, bytes.size(),
                          [&bytes](std::byte* to) { return journal::copy_crc32c(to, bytes.data(), bytes.size()); });
   if (!sequence) return std::move(sequence).error().with("journal the schema");
   schema_ = std::move(bytes);
+  told();
   auto writer = session_.writer();
   if (writer) {
-    const auto wanted = frame_bytes(schema) / (*writer)->segment_bytes() + 1;
+    const auto wanted = frame_bytes(schema) / std::max(writers_, 1U) / (*writer)->segment_bytes() + 1;
     (*writer)->keep_ahead(std::min(wanted, session_.fair_segments()));
   }
   return {};
@@ -238,8 +288,10 @@ Result<void> Dataset::schema(const Schema& schema) {
 
 Result<void> Dataset::put_whole(const journal::Put& put, std::uint64_t bytes,
                                 const std::function<std::uint32_t(std::byte*)>& fill) {
-  auto sequence = append(RecordType::put, 0, journal::encode(put), bytes, fill);
+  const std::uint16_t flags = pending_ != nullptr ? journal::flag_pending : 0;
+  auto sequence = append(RecordType::put, flags, journal::encode(put), bytes, fill);
   if (!sequence) return std::move(sequence).error().with("journal a block");
+  if (pending_ != nullptr) pending_->push_back(*sequence);
   frame_put_bytes_ += bytes;
   if (puts_since_sync_++ == 0) session_.stage().control().bursts.fetch_add(1, std::memory_order_relaxed);
   page_->bytes_put.fetch_add(bytes, std::memory_order_relaxed);
@@ -384,15 +436,19 @@ Result<void> Dataset::sink_error() {
 
 Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
   journal::Sync sync;
-  if (puts_since_sync_ > 0) {
+  put_in_round_ = put_in_round_ || puts_since_sync_ > 0;
+  // A reader of a shared dataset ends no frame: that takes all its writers.
+  const bool ends = writers_ == 0 || (flags & journal::flag_implicit) == 0;
+  if (ends && std::exchange(put_in_round_, false)) {
     sync.frame = ++frame_;
     sync.bytes = frame_put_bytes_;
   }
+  if (writers_ > 0 && ends) sync.round = ++round_;
   sync.stall_ns = std::exchange(stall_ns_, 0);
   const Timer timer(stall_ns_);
   auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
   if (!sequence) return std::move(sequence).error().with(std::string("journal the ") + journal::name_of(type));
-  if (sync.frame > 0) page_->frames_synced.store(frame_, std::memory_order_relaxed);
+  if (sync.frame > 0) raise(page_->frames_synced, frame_);
   if (auto writer = session_.writer(); writer && puts_since_sync_ > 0) {
     const auto used = (*writer)->segments_used();
     (*writer)->keep_ahead(std::min(used - frame_first_segment_ + 1, session_.fair_segments()));
@@ -401,7 +457,12 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
   frame_put_bytes_ = 0;
   if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
   said_since_sync_ = false;
-  page_->synced.store(*sequence, std::memory_order_release);
+  if (writers_ > 0) {
+    synced_ = *sequence;
+    raise(page_->synced, round_);
+  } else {
+    page_->synced.store(*sequence, std::memory_order_release);
+  }
   return {};
 }
 
@@ -439,21 +500,24 @@ Result<void> Dataset::abort() {
   if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
   closed_ = true;
   if (!sequence) return std::move(sequence).error();
-  page_->synced.store(*sequence, std::memory_order_release);
+  if (writers_ == 0) page_->synced.store(*sequence, std::memory_order_release);
   page_->closed.store(1, std::memory_order_release);
   return {};
 }
 
 Result<void> Dataset::wait_visible() {
-  if (said_since_sync_) {
+  // Of several writers the others may have said something.
+  if (said_since_sync_ || writers_ > 1) {
     const std::lock_guard guard(session_.mutex());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
-  const auto target = page_->synced.load(std::memory_order_acquire);
+  const auto target = writers_ > 0 ? synced_ : page_->synced.load(std::memory_order_acquire);
   ADVECTIO_TRY(session_.wait_until(
       [this, target] {
-        return page_->visible.load(std::memory_order_acquire) >= target ||
-               page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
+        const bool seen = writers_ > 0 ? std::max(slots_[writer_].read.load(std::memory_order_acquire),
+                                                  slots_[writer_].visible.load(std::memory_order_acquire)) >= target
+                                       : page_->visible.load(std::memory_order_acquire) >= target;
+        return seen || page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
       },
       std::string("wait for ") + page_->path));
   return sink_error();
@@ -467,6 +531,71 @@ Result<void> Dataset::hand_over() {
       },
       std::string("wait for ") + page_->path));
   return sink_error();
+}
+
+// ---- Dataset of several processes ----
+
+Result<void> Dataset::settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) {
+  const Timer timer(stall_ns_);
+  const std::lock_guard guard(session_.mutex());
+  // As many at a time as fit the smallest segment there can be.
+  constexpr std::size_t at_once = 1024;
+  for (std::size_t i = 0; i < std::max(written.size(), dropped.size()); i += at_once) {
+    const auto part = [i](const std::vector<std::uint64_t>& all) {
+      const auto from = all.begin() + static_cast<std::ptrdiff_t>(std::min(i, all.size()));
+      return std::vector(from, from + std::min<std::ptrdiff_t>(at_once, all.end() - from));
+    };
+    auto sequence =
+        append(RecordType::settle, 0, journal::encode(journal::Settle{part(written), part(dropped)}), 0, nullptr);
+    if (!sequence) return std::move(sequence).error().with("journal the end of requests");
+  }
+  return {};
+}
+
+/// Wait until a writer has ended all turns before this one. False when it has died instead.
+bool Dataset::await_turn(std::uint32_t writer, std::uint64_t turn) const noexcept {
+  const auto& slot = slots_[writer];
+  for (unsigned tries = 0; slot.turn.load(std::memory_order_acquire) < turn; ++tries) {
+    if (tries < 64) {
+      ::sched_yield();
+      continue;
+    }
+    const auto pid = slot.journal.load(std::memory_order_acquire) != 0 ? static_cast<pid_t>(slot.pid) : 0;
+    if (pid != 0 && ::kill(pid, 0) != 0 && errno == ESRCH) return false;
+    ::usleep(200);
+  }
+  return true;
+}
+
+void Dataset::grow(std::uint64_t records) noexcept {
+  if (records <= records_) return;
+  records_ = records;
+  auto& slot = slots_[writer_];
+  const auto n = slot.steps.load(std::memory_order_relaxed);
+  // The oldest step is overwritten: everybody must be where the next one is known.
+  if (n >= WriterSlot::steps_kept) {
+    const auto needed = slot.step[(n + 1) % WriterSlot::steps_kept].turn.load(std::memory_order_relaxed);
+    for (std::uint32_t w = 0; w < writers_; ++w)
+      if (w != writer_) await_turn(w, needed);
+  }
+  auto& step = slot.step[n % WriterSlot::steps_kept];
+  step.turn.store(turn_ + 1, std::memory_order_relaxed);
+  step.records.store(records, std::memory_order_relaxed);
+  slot.steps.store(n + 1, std::memory_order_release);
+}
+
+std::uint64_t Dataset::records() noexcept {
+  for (std::uint32_t w = 0; w < writers_; ++w) {
+    if (w == writer_ || !await_turn(w, turn_)) continue;
+    const auto& slot = slots_[w];
+    for (auto n = slot.steps.load(std::memory_order_acquire), i = n; i > 0 && n - i < WriterSlot::steps_kept; --i) {
+      const auto& step = slot.step[(i - 1) % WriterSlot::steps_kept];
+      if (step.turn.load(std::memory_order_relaxed) > turn_) continue;
+      records_ = std::max(records_, step.records.load(std::memory_order_relaxed));
+      break;
+    }
+  }
+  return records_;
 }
 
 // ---- Session ----
@@ -528,9 +657,38 @@ Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
   }
 }
 
-Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest& request) {
+/// The first record of a dataset in this process's journal. Called with the mutex held.
+Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32_t number, const Bytes& meta,
+                                                    Page<DatasetPage> page, const std::string& page_name) {
+  auto w = writer();
+  if (!w) return std::move(w).error();
+  std::uint64_t since = 0, activity = 0;
+  auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
+    auto& control = stage_.control();
+    const auto now = monotonic_ns();
+    if (const auto a = control.activity.load(std::memory_order_relaxed); since == 0 || a != activity) {
+      since = now;
+      activity = a;
+    }
+    if (now - since < control.wait_max_ns) return {};
+    return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
+  });
+  if (!sequence) return std::move(sequence).error();
+  datasets_made_ = number;
+  const bool close_waits = rule_for(page->path).close_wait == 1;
+  auto dataset = std::make_unique<Dataset>(*this, number, std::move(page), close_waits);
+  open_.insert(dataset.get());
+  // A second mapping, to ask after the dataset when the program has closed and forgotten it.
+  if (auto again = stage_.open_page(page_name); again) closing_.push_back(std::move(again).value());
+  std::erase_if(closing_, [](const Page<DatasetPage>& q) {
+    const auto state = static_cast<DatasetState>(q->state.load(std::memory_order_acquire));
+    return state == DatasetState::finished || state == DatasetState::dropped;
+  });
+  return dataset;
+}
+
+Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request, std::uint32_t writers) {
   const auto begun = monotonic_ns();
-  const Rule rule = rule_for(request.path);
   const std::string path = absolute(request.path);
   struct stat st {};
   if (::stat(path.c_str(), &st) == 0) {
@@ -561,6 +719,15 @@ Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest
     return system_error("create " + path, ENAMETOOLONG);
 
   const std::string page_name = Stage::page_name(st.st_dev, st.st_ino);
+  Page<WriterSlot> slots;
+  if (writers > 0) {
+    auto made = stage_.make_slots(page_name, writers);
+    if (!made) return std::move(made).error().with("register " + path);
+    slots = std::move(made).value();
+    slots[0].number = number;
+    slots[0].pid = static_cast<std::uint32_t>(::getpid());
+    slots[0].journal.store((*w)->journal(), std::memory_order_release);
+  }
   auto page = stage_.make_page("." + page_name);
   if (!page) return std::move(page).error().with("register " + path);
   DatasetPage& p = **page;
@@ -570,38 +737,63 @@ Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest
   p.journal = (*w)->journal();
   p.number = number;
   p.writer_pid = static_cast<std::uint32_t>(::getpid());
+  p.writers = writers;
   std::memcpy(p.path, path.c_str(), path.size() + 1);
   std::memcpy(p.link, link.c_str(), link.size() + 1);
   ADVECTIO_TRY(stage_.files().rename(stage_.datasets() + "/." + page_name, stage_.datasets() + "/" + page_name));
 
-  const auto meta = journal::encode(journal::Create{request.format, path, link, page_name});
-  std::uint64_t since = 0, activity = 0;
-  auto sequence = (*w)->append(RecordType::create, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
-    auto& control = stage_.control();
-    const auto now = monotonic_ns();
-    if (const auto a = control.activity.load(std::memory_order_relaxed); since == 0 || a != activity) {
-      since = now;
-      activity = a;
-    }
-    if (now - since < control.wait_max_ns) return {};
-    return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
-  });
-  if (!sequence) {
+  const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});
+  auto dataset = begin(RecordType::create, number, meta, std::move(page).value(), page_name);
+  if (!dataset) {
     (void)stage_.files().remove(stage_.datasets() + "/" + page_name);
+    (void)stage_.files().remove(stage_.datasets() + "/" + page_name + journal::slots_suffix);
     if (link != real) ::unlink(link.c_str());
-    return std::move(sequence).error().with("create " + path);
+    return std::move(dataset).error().with("create " + path);
   }
-  datasets_made_ = number;
-  auto dataset = std::make_unique<Dataset>(*this, number, std::move(page).value(), rule.close_wait == 1);
-  open_.insert(dataset.get());
-  // A second mapping, to ask after the dataset when the program has closed and forgotten it.
-  if (auto again = stage_.open_page(page_name); again) closing_.push_back(std::move(again).value());
-  std::erase_if(closing_, [](const Page<DatasetPage>& q) {
-    const auto state = static_cast<DatasetState>(q->state.load(std::memory_order_acquire));
-    return state == DatasetState::finished || state == DatasetState::dropped;
-  });
-  dataset->add_stall(monotonic_ns() - begun);
-  return std::unique_ptr<CapturedDataset>(std::move(dataset));
+  if (writers > 0) (*dataset)->share(std::move(slots), 0, writers);
+  (*dataset)->add_stall(monotonic_ns() - begun);
+  return dataset;
+}
+
+Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest& request) {
+  auto made = make(request, 0);
+  if (!made) return std::move(made).error();
+  return std::unique_ptr<CapturedDataset>(std::move(made).value());
+}
+
+Result<std::unique_ptr<SharedDataset>> SessionImpl::create_shared(const CreateRequest& request, std::uint32_t writers,
+                                                                  std::string& name) {
+  auto made = make(request, writers);
+  if (!made) return std::move(made).error();
+  struct stat st {};
+  if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
+  name = Stage::page_name(st.st_dev, st.st_ino);
+  return std::unique_ptr<SharedDataset>(std::move(made).value());
+}
+
+Result<std::unique_ptr<SharedDataset>> SessionImpl::join(const std::string& name, std::uint32_t writer_number) {
+  const auto begun = monotonic_ns();
+  auto page = stage_.open_page(name);
+  if (!page) return std::move(page).error().with("join");
+  const auto writers = (*page)->writers;
+  if (writer_number >= writers)
+    return Error{Code::bug, "there is no place for writer " + std::to_string(writer_number), 0};
+  auto slots = stage_.open_slots(name, writers);
+  if (!slots) return std::move(slots).error().with("join");
+  const std::lock_guard guard(mutex_);
+  auto w = writer();
+  if (!w) return std::move(w).error();
+  const auto number = datasets_made_ + 1;
+  auto& slot = (*slots)[writer_number];
+  slot.number = number;
+  slot.pid = static_cast<std::uint32_t>(::getpid());
+  slot.journal.store((*w)->journal(), std::memory_order_release);
+  const auto meta = journal::encode(journal::Join{name, writer_number});
+  auto dataset = begin(RecordType::join, number, meta, std::move(page).value(), name);
+  if (!dataset) return std::move(dataset).error().with("join");
+  (*dataset)->share(std::move(slots).value(), writer_number, writers);
+  (*dataset)->add_stall(monotonic_ns() - begun);
+  return std::unique_ptr<SharedDataset>(std::move(dataset).value());
 }
 
 void SessionImpl::forget(Dataset* dataset) noexcept {

@@ -21,6 +21,8 @@ const char* name_of(RecordType type) noexcept {
     case RecordType::sync: return "sync";
     case RecordType::close: return "close";
     case RecordType::abort: return "abort";
+    case RecordType::join: return "join";
+    case RecordType::settle: return "settle";
   }
   return "?";
 }
@@ -127,6 +129,15 @@ Bytes encode(const Create& create) {
   e.text(create.path);
   e.text(create.link);
   e.text(create.page);
+  e.number(create.writers);
+  return out;
+}
+
+Bytes encode(const Join& join) {
+  Bytes out;
+  Encoder e(out);
+  e.text(join.page);
+  e.number(join.writer);
   return out;
 }
 
@@ -147,8 +158,23 @@ Bytes encode(const Sync& sync) {
   e.number(sync.frame);
   e.number(sync.stall_ns);
   e.number(sync.bytes);
+  e.number(sync.round);
   return out;
 }
+
+Bytes encode(const Settle& settle) {
+  Bytes out;
+  Encoder e(out);
+  put_numbers(e, settle.written);
+  put_numbers(e, settle.dropped);
+  return out;
+}
+
+namespace {
+bool names_a_page(const std::string& name) {
+  return !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
+}
+}  // namespace
 
 Result<Create> decode_create(std::span<const std::byte> meta) {
   Decoder d(meta);
@@ -157,9 +183,19 @@ Result<Create> decode_create(std::span<const std::byte> meta) {
   c.path = d.text();
   c.link = d.text();
   c.page = d.text();
+  if (d.ok() && !d.at_end()) c.writers = d.number<std::uint32_t>();  // since version 2
   if (!d.ok() || c.format < FileFormat::classic || c.format > FileFormat::cdf5) return bad("create");
-  if (c.page.empty() || c.page.find('/') != std::string::npos || c.page[0] == '.') return bad("create");
+  if (!names_a_page(c.page)) return bad("create");
   return c;
+}
+
+Result<Join> decode_join(std::span<const std::byte> meta) {
+  Decoder d(meta);
+  Join j;
+  j.page = d.text();
+  j.writer = d.number<std::uint32_t>();
+  if (!d.ok() || !names_a_page(j.page)) return bad("join");
+  return j;
 }
 
 Result<Put> decode_put(std::span<const std::byte> meta) {
@@ -180,7 +216,17 @@ Result<Sync> decode_sync(std::span<const std::byte> meta) {
   s.frame = d.number<std::uint64_t>();
   s.stall_ns = d.number<std::uint64_t>();
   s.bytes = d.number<std::uint64_t>();
+  if (d.ok() && !d.at_end()) s.round = d.number<std::uint64_t>();  // since version 2
   if (!d.ok()) return bad("sync");
+  return s;
+}
+
+Result<Settle> decode_settle(std::span<const std::byte> meta) {
+  Decoder d(meta);
+  Settle s;
+  s.written = get_numbers(d);
+  s.dropped = get_numbers(d);
+  if (!d.ok()) return bad("settle");
   return s;
 }
 

@@ -15,9 +15,14 @@ namespace advectio::journal {
 
 inline constexpr std::uint64_t segment_magic = 0x314C4E524A564441;  // "ADVJRNL1"
 inline constexpr std::uint32_t record_magic = 0x52564441;           // "ADVR"
-inline constexpr std::uint32_t format_version = 1;
+inline constexpr std::uint32_t format_version = 2;
+inline constexpr std::uint32_t oldest_version = 1;  ///< still read
 inline constexpr std::uint64_t segment_header_bytes = 4096;
 inline constexpr std::uint64_t alignment = 64;
+
+constexpr bool is_read(std::uint32_t version) noexcept {
+  return version >= oldest_version && version <= format_version;
+}
 
 /// First bytes of a segment. The first cache line is written once per use of the segment, before `committed` moves.
 struct SegmentHeader {
@@ -45,6 +50,8 @@ enum class RecordType : std::uint16_t {
   sync = 4,    ///< end of a frame
   close = 5,   ///< the program is done with the dataset
   abort = 6,   ///< everything since the last sync is void
+  join = 7,    ///< this process, too, writes a dataset that another one has created
+  settle = 8,  ///< what becomes of pending blocks
 };
 const char* name_of(RecordType type) noexcept;
 
@@ -60,12 +67,13 @@ struct RecordHeader {
   std::uint32_t meta_crc;
   std::uint32_t payload_crc;
   std::uint64_t time_ns;  ///< CLOCK_REALTIME
-  std::uint32_t reserved;
-  std::uint32_t crc;  ///< CRC-32C of the 60 bytes before
+  std::uint32_t turn;     ///< collective calls of the dataset so far; 0 in a dataset of one process
+  std::uint32_t crc;      ///< CRC-32C of the 60 bytes before
 };
 static_assert(sizeof(RecordHeader) == 64);
 
 inline constexpr std::uint16_t flag_implicit = 1;  ///< sync: asked for by a reader, not by the program
+inline constexpr std::uint16_t flag_pending = 2;   ///< put: counts only once a settle record names it
 
 constexpr std::uint64_t padded(std::uint64_t n) noexcept {
   return (n + alignment - 1) / alignment * alignment;
@@ -85,9 +93,14 @@ std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::ui
 
 struct Create {
   FileFormat format = FileFormat::netcdf4;
-  std::string path;  ///< absolute path as the program named it
-  std::string link;  ///< second name of the same inode, by which the server writes
-  std::string page;  ///< name of the dataset's page in the stage
+  std::string path;           ///< absolute path as the program named it
+  std::string link;           ///< second name of the same inode, by which the server writes
+  std::string page;           ///< name of the dataset's page in the stage
+  std::uint32_t writers = 0;  ///< processes that write it together, this one being number 0; 0: this one alone
+};
+struct Join {
+  std::string page;
+  std::uint32_t writer = 0;  ///< 1, 2, …
 };
 struct Put {
   std::uint32_t variable = 0;
@@ -99,13 +112,23 @@ struct Sync {
   std::uint64_t stall_ns =
       0;  ///< time the program has spent in our code since the last such record, this call not included
   std::uint64_t bytes = 0;  ///< of the blocks of this frame
+  std::uint64_t round = 0;  ///< 1, 2, …: which sync of all its writers; 0 in a dataset of one process, or implicit
+};
+/// Sequences of pending blocks of this journal.
+struct Settle {
+  std::vector<std::uint64_t> written;
+  std::vector<std::uint64_t> dropped;
 };
 
 Bytes encode(const Create& create);
 Bytes encode(const Put& put);
 Bytes encode(const Sync& sync);
+Bytes encode(const Join& join);
+Bytes encode(const Settle& settle);
 Result<Create> decode_create(std::span<const std::byte> meta);
 Result<Put> decode_put(std::span<const std::byte> meta);
 Result<Sync> decode_sync(std::span<const std::byte> meta);
+Result<Join> decode_join(std::span<const std::byte> meta);
+Result<Settle> decode_settle(std::span<const std::byte> meta);
 
 }  // namespace advectio::journal

@@ -8,7 +8,7 @@ namespace advectio::journal {
 namespace {
 
 bool header_is_whole(const SegmentHeader& h, std::uint64_t journal, std::uint64_t index, std::uint64_t bytes) {
-  return h.magic == segment_magic && h.version == format_version && h.journal == journal && h.index == index &&
+  return h.magic == segment_magic && is_read(h.version) && h.journal == journal && h.index == index &&
          h.segment_bytes == bytes && h.crc == crc32c(&h, offsetof(SegmentHeader, crc));
 }
 
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& di
   if (!mapping) return std::move(mapping).error();
   Page<WriterPage> page(std::move(mapping).value());
   if (page->magic != writer_magic) return Error{Code::corrupt, directory + "/writer is not a writer's page", 0};
-  if (page->version != format_version)
+  if (!is_read(page->version))
     return Error{Code::unsupported,
                  directory + " is of format version " + std::to_string(page->version) + ", this program reads " +
                      std::to_string(format_version),
@@ -175,6 +175,7 @@ Result<std::optional<Record>> Reader::next() {
     record.type = static_cast<RecordType>(r.type);
     record.flags = r.flags;
     record.dataset = r.dataset;
+    record.turn = r.turn;
     record.sequence = r.sequence;
     record.time_ns = r.time_ns;
     record.meta = {meta, r.meta_bytes};

@@ -18,6 +18,7 @@ struct Record {
   RecordType type = RecordType::put;
   std::uint16_t flags = 0;
   std::uint32_t dataset = 0;
+  std::uint32_t turn = 0;
   std::uint64_t sequence = 0;
   std::uint64_t time_ns = 0;
   std::span<const std::byte> meta;

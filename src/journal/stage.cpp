@@ -88,7 +88,7 @@ Result<Stage> Stage::open(Files& files, const std::string& directory) {
   stage.control_ = std::move(page).value();
   const auto& c = stage.control();
   if (c.magic != control_magic) return Error{Code::corrupt, directory + "/control is not a stage's control page", 0};
-  if (c.version != format_version)
+  if (!is_read(c.version))
     return Error{Code::unsupported,
                  "the stage " + directory + " is of format version " + std::to_string(c.version) +
                      ", this program reads " + std::to_string(format_version),
@@ -103,13 +103,21 @@ std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
 Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
   auto page = map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
   if (!page) return page;
-  if ((*page)->magic != dataset_magic || (*page)->version != format_version)
+  if ((*page)->magic != dataset_magic || !is_read((*page)->version))
     return Error{Code::corrupt, datasets() + "/" + name + " is not a dataset's page", 0};
   return page;
 }
 
 Result<Page<DatasetPage>> Stage::make_page(const std::string& name) const {
   return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, true);
+}
+
+Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_t writers) const {
+  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
+}
+
+Result<Page<WriterSlot>> Stage::make_slots(const std::string& page, std::uint32_t writers) const {
+  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), true);
 }
 
 bool Stage::server_alive() const noexcept {

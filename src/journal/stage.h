@@ -6,7 +6,8 @@
 //   pool/<segment>       segments nobody uses, touched and warm
 //   journals/<writer>/   one per process: `writer` (WriterPage, locked by the living process), `<index>-<segment>`
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
-//   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema
+//   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema; `<page>.writers`
+//                        a WriterSlot for each process, where several write it together
 //
 // To take a segment is to rename(2) it: whoever's rename succeeds has it, and a process that dies in between leaves
 // the segment in exactly one place. Only the server makes segments, so the cap cannot be exceeded.
@@ -87,7 +88,34 @@ struct DatasetPage {
   std::atomic<std::uint32_t> errors;  ///< counts errors; `error_*` hold the latest
   std::atomic<std::int32_t> error_sys;
   char error_text[1024];
+  /// Since version 2. Processes that write the dataset together, each with a slot; `synced` and `visible` then count
+  /// rounds (syncs of all of them), not records, and `journal` and `number` are those of writer 0. 0: one process.
+  std::uint32_t writers;
 };
+
+/// What one of the writers of a shared dataset and the others, and the server, know of each other.
+struct WriterSlot {
+  // written by that writer
+  std::atomic<std::uint64_t> journal;  ///< 0: has not joined yet
+  std::uint32_t number;                ///< of the dataset in that journal
+  std::uint32_t pid;
+  alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
+  std::atomic<std::uint64_t> owed;              ///< not 0: it has yet to tell the schema as it was changed in that turn
+  /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
+  struct Step {
+    std::atomic<std::uint64_t> turn;
+    std::atomic<std::uint64_t> records;
+  };
+  static constexpr std::uint64_t steps_kept = 8;
+  std::atomic<std::uint64_t> steps;
+  Step step[steps_kept];
+  // written by the server
+  alignas(64) std::atomic<std::uint64_t> visible;  ///< its records up to this sequence are in the file, or dropped
+  std::atomic<std::uint64_t> round;                ///< its last sync that has been committed
+  std::atomic<std::uint64_t> read;                 ///< its last implicit sync that has been; something before may pend
+};
+static_assert(sizeof(WriterSlot) == 320);
+inline constexpr const char* slots_suffix = ".writers";
 
 inline constexpr std::uint64_t control_bytes = 4096;
 inline constexpr std::uint64_t writer_bytes = 4096;
@@ -104,6 +132,7 @@ class Page {
   explicit Page(Mapping mapping) : mapping_(std::move(mapping)) {}
   T* operator->() const noexcept { return reinterpret_cast<T*>(mapping_.data()); }
   T& operator*() const noexcept { return *reinterpret_cast<T*>(mapping_.data()); }
+  T& operator[](std::size_t i) const noexcept { return reinterpret_cast<T*>(mapping_.data())[i]; }
   explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
 
  private:
@@ -130,6 +159,9 @@ class Stage {
   static std::string page_name(std::uint64_t device, std::uint64_t inode);
   [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
   Result<Page<DatasetPage>> make_page(const std::string& name) const;  ///< Code::exists when it is there
+  /// The slots beside that page, one for each writer of a shared dataset.
+  [[nodiscard]] Result<Page<WriterSlot>> open_slots(const std::string& page, std::uint32_t writers) const;
+  Result<Page<WriterSlot>> make_slots(const std::string& page, std::uint32_t writers) const;
 
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;

@@ -112,7 +112,7 @@ std::uint64_t Writer::payload_now(std::uint64_t meta) const noexcept {
 Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
                                      std::span<const std::byte> meta, std::uint64_t payload_bytes,
                                      const std::function<std::uint32_t(std::byte*)>& fill,
-                                     const WhileWaiting& while_waiting) {
+                                     const WhileWaiting& while_waiting, std::uint32_t turn) {
   const auto total = record_bytes(meta.size(), payload_bytes);
   if (total > segment_bytes_ - segment_header_bytes)
     return Error{Code::invalid,
@@ -138,6 +138,7 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
   header.meta_crc = crc32c(meta.data(), meta.size());
   header.payload_crc = payload_bytes > 0 ? fill(payload_at) : 0;
   header.time_ns = realtime_ns();
+  header.turn = turn;
   header.crc = crc32c(&header, offsetof(RecordHeader, crc));
   std::memcpy(record, &header, sizeof header);
 

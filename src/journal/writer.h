@@ -46,7 +46,8 @@ class Writer {
   /// for a record that is longer than a segment.
   Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
                                std::span<const std::byte> meta, std::uint64_t payload_bytes,
-                               const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting);
+                               const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting,
+                               std::uint32_t turn = 0);
 
   /// End the segment under way, so that the server can recycle it once it is drained; the next record begins another.
   void seal() noexcept;

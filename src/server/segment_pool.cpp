@@ -16,6 +16,8 @@ namespace advectio {
 
 namespace {
 
+constexpr std::uint64_t starved_recently_ns = 200'000'000;
+
 /// Count the segments of a stage, and remember the highest number given.
 std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_number) {
   std::uint64_t n = 0;

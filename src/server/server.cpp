@@ -21,6 +21,7 @@
 #include "server/control_socket.h"
 #include "server/segment_pool.h"
 #include "server/storage.h"
+#include "server/weave.h"
 
 namespace advectio {
 
@@ -36,6 +37,7 @@ using journal::Record;
 using journal::RecordType;
 using journal::Stage;
 using journal::Trust;
+using journal::WriterSlot;
 using nlohmann::json;
 
 constexpr std::uint64_t idle_slice_ns = 5'000'000;
@@ -127,6 +129,27 @@ struct Dataset {
   }
 
   [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
+
+  // Where several processes write it together; `seen` and `visible` above are not used then.
+  struct Share {
+    std::uint64_t journal = 0;  ///< 0: has not joined yet
+    std::uint64_t visible = 0;  ///< its records up to here are committed
+    bool over = false;          ///< it has closed the dataset, or died
+  };
+  std::vector<Share> shares;  ///< by number of the writer
+  Page<WriterSlot> slots;
+  std::unique_ptr<Weave> weave;
+  std::vector<std::unique_ptr<Reader>> replayed;  ///< hold what `weave` refers to, after it has been read again
+
+  [[nodiscard]] bool shared() const { return !shares.empty(); }
+  /// The writer whose journal that is.
+  [[nodiscard]] std::size_t share_of(std::uint64_t journal) const {
+    const auto it = std::find_if(shares.begin(), shares.end(), [&](const Share& s) { return s.journal == journal; });
+    return static_cast<std::size_t>(it - shares.begin());
+  }
+  [[nodiscard]] std::uint64_t visible_of(std::uint64_t journal) const {
+    return shared() ? shares[share_of(journal)].visible : visible;
+  }
 };
 
 /// Adds the time until it goes out of scope.
@@ -142,6 +165,7 @@ struct Journal {
   std::string name;
   std::unique_ptr<Reader> reader;
   std::map<std::uint32_t, std::shared_ptr<Dataset>> datasets;
+  std::vector<std::shared_ptr<Dataset>> shared;  ///< of these, the ones in flight that others write too
   /// For each held segment, oldest first: the last record of each dataset in it.
   struct Load {
     std::uint64_t index = 0;
@@ -198,6 +222,16 @@ class ServerImpl final : public Server {
   bool follow(Journal& j);
   Result<void> handle(Journal& j, const Record& r, bool verify);
   Result<void> on_create(Journal& j, const Record& r);
+  Result<void> on_join(Journal& j, const Record& r);
+  std::shared_ptr<Dataset> shared_dataset(const std::string& page_name);
+  Result<void> share(Dataset& d);
+  void attach(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);
+  Result<void> weave(const std::shared_ptr<Dataset>& d, bool verify);
+  Result<void> do_step(const std::shared_ptr<Dataset>& d, const Weave::Step& step, bool verify);
+  Result<void> end_round(const std::shared_ptr<Dataset>& d, const Weave::Step& step);
+  Result<void> replay(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);
+  Result<void> replay_shared(const std::shared_ptr<Dataset>& d);
+  bool make_room_at_any_price(const std::shared_ptr<Dataset>& d);
   Result<void> on_schema(Dataset& d, const Record& r);
   Result<void> on_put(Dataset& d, const Record& r, bool verify);
   Result<void> on_sync(const std::shared_ptr<Dataset>& d, const Record& r);
@@ -210,9 +244,11 @@ class ServerImpl final : public Server {
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);
+  void writer_gone(Journal& j, Dataset& d);
+  bool all_writers_over(const Dataset& d) const;
+  void drop_rest(Dataset& d, const std::string& writer);
   void release(Journal& j);
   void make_room();
-  void end_without_close(Dataset& d);
   void retry_failed(bool now);
   void make_durable_jobs();
   void forward(bool rang);
@@ -339,7 +375,7 @@ void ServerImpl::take_up_datasets() {
   auto names = files_.list(stage_.datasets());
   if (!names) return;
   for (const auto& name : *names) {
-    if (name[0] == '.' || name.find(".schema") != std::string::npos) continue;
+    if (name.find_first_of('.') != std::string::npos) continue;
     auto page = stage_.open_page(name);
     if (!page) {
       log_.error(page.error().message);
@@ -362,6 +398,15 @@ void ServerImpl::take_up_datasets() {
     }
     d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
     taken_up_[{d->page->journal, d->number}] = d;
+    if (d->page->writers > 0) {
+      if (auto r = share(*d); !r) {
+        log_.error(d->path + ": " + r.error().message);
+        errors_.push_back(r.error().message);
+        continue;
+      }
+      for (std::size_t w = 0; w < d->shares.size(); ++w)
+        if (d->shares[w].journal != 0) taken_up_[{d->shares[w].journal, d->slots[w].number}] = d;
+    }
     datasets_.push_back(d);
     log_.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
   }
@@ -389,8 +434,8 @@ void ServerImpl::look_for_writers() {
     j->reader = std::move(reader).value();
     for (auto& [key, d] : taken_up_)
       if (key.first == j->reader->journal()) {
-        d->writer = name;
-        j->datasets[key.second] = d;
+        if (!d->shared() || d->shares[0].journal == key.first) d->writer = name;
+        attach(*j, key.second, d);
       }
     any_writer_ = true;
     log_.info("writer " + name + " (" + j->reader->writer().command + ")");
@@ -400,19 +445,36 @@ void ServerImpl::look_for_writers() {
 
 Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
   if (r.type == RecordType::create) return on_create(j, r);
+  if (r.type == RecordType::join) return on_join(j, r);
   const auto it = j.datasets.find(r.dataset);
   if (it == j.datasets.end()) return {};  // finished before this server began
   const auto d = it->second;
   if (d->over() || d->state == State::failed) return {};
+  const Busy busy(d->busy_ns);
+  if (d->shared()) {
+    const auto writer = d->share_of(j.reader->journal());
+    if (r.type == RecordType::close) d->shares[writer].over = true;
+    if (r.type == RecordType::abort) {
+      // Collective: all of them say it, and what the others have not synced is dropped with it.
+      on_abort(*d);
+      return {};
+    }
+    ADVECTIO_TRY(d->weave->take(writer, r));
+    ADVECTIO_TRY(weave(d, verify));
+    // The last one has closed it, and another has died before.
+    if (r.type == RecordType::close && !d->over() && all_writers_over(*d)) drop_rest(*d, "(one of several)");
+    return {};
+  }
   if (r.sequence <= d->visible) return {};
   d->seen = r.sequence;
-  const Busy busy(d->busy_ns);
   switch (r.type) {
     case RecordType::schema: return on_schema(*d, r);
     case RecordType::put: return on_put(*d, r, verify);
     case RecordType::sync: return on_sync(d, r);
     case RecordType::close: return on_close(d, r);
     case RecordType::abort: on_abort(*d); return {};
+    case RecordType::settle:
+    case RecordType::join:
     case RecordType::create: break;
   }
   return Error{
@@ -427,6 +489,16 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
   auto page = stage_.open_page(create->page);
   // No page, or another's: it was finished by an earlier server.
   if (!page || (*page)->journal != j.reader->journal() || (*page)->number != r.dataset) return {};
+  if (create->writers > 0) {
+    const auto d = shared_dataset(create->page);
+    if (!d) return {};
+    d->writer = j.name;
+    d->shares[0].visible = r.sequence;
+    d->weave->resume(0, r.sequence, 0);
+    attach(j, r.dataset, d);
+    log_.debug("create " + d->path + " by " + std::to_string(create->writers) + " writers");
+    return {};
+  }
   auto d = std::make_shared<Dataset>();
   d->path = create->path;
   d->link = create->link;
@@ -441,6 +513,120 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
   j.datasets[r.dataset] = d;
   datasets_.push_back(d);
   log_.debug("create " + d->path);
+  return {};
+}
+
+Result<void> ServerImpl::on_join(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto join = journal::decode_join(r.meta);
+  if (!join) return std::move(join).error();
+  const auto d = shared_dataset(join->page);
+  // None, or another's: it was finished by an earlier server.
+  if (!d || join->writer >= d->shares.size()) return {};
+  auto& slot = d->slots[join->writer];
+  if (slot.journal.load(std::memory_order_acquire) != j.reader->journal() || slot.number != r.dataset) return {};
+  auto& s = d->shares[join->writer];
+  s.journal = j.reader->journal();
+  s.visible = r.sequence;
+  d->weave->resume(join->writer, r.sequence, 0);
+  attach(j, r.dataset, d);
+  return {};
+}
+
+/// The dataset of that page, which the journals of all its writers name. Whichever is read first makes it.
+std::shared_ptr<Dataset> ServerImpl::shared_dataset(const std::string& page_name) {
+  for (const auto& d : datasets_)
+    if (d->shared() && !d->over() && d->page_name == page_name) return d;
+  auto page = stage_.open_page(page_name);
+  if (!page || (*page)->writers == 0) return nullptr;
+  auto d = std::make_shared<Dataset>();
+  d->page = std::move(page).value();
+  d->path = d->page->path;
+  d->link = d->page->link;
+  d->page_name = page_name;
+  d->number = d->page->number;
+  d->format = d->page->format;
+  d->policy = resolve(config_, d->path);
+  if (!share(*d)) return nullptr;
+  datasets_.push_back(d);
+  return d;
+}
+
+/// Take up what is known of the writers.
+Result<void> ServerImpl::share(Dataset& d) {
+  const auto writers = d.page->writers;
+  auto slots = stage_.open_slots(d.page_name, writers);
+  if (!slots) return std::move(slots).error();
+  d.slots = std::move(slots).value();
+  d.shares.resize(writers);
+  d.weave = std::make_unique<Weave>(writers);
+  for (std::size_t w = 0; w < writers; ++w) {
+    auto& slot = d.slots[w];
+    d.shares[w].journal = slot.journal.load(std::memory_order_acquire);
+    d.shares[w].visible = slot.visible.load();
+    d.weave->resume(w, slot.visible.load(), slot.round.load());
+  }
+  return {};
+}
+
+void ServerImpl::attach(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d) {
+  j.datasets[number] = d;
+  if (d->shared()) j.shared.push_back(d);
+}
+
+/// Do what the writers of a shared dataset have agreed on so far.
+Result<void> ServerImpl::weave(const std::shared_ptr<Dataset>& d, bool verify) {
+  while (!d->over()) {
+    const auto step = d->weave->next();
+    if (!step) return {};
+    ADVECTIO_TRY(do_step(d, *step, verify));
+  }
+  return {};
+}
+
+Result<void> ServerImpl::do_step(const std::shared_ptr<Dataset>& d, const Weave::Step& step, bool verify) {
+  if (step.round != 0) return end_round(d, step);
+  const Record& r = step.parts[0].record;
+  switch (r.type) {
+    case RecordType::schema: return on_schema(*d, r);
+    case RecordType::put: return on_put(*d, r, verify);
+    case RecordType::sync:
+      if ((r.flags & journal::flag_implicit) == 0) return {};
+      d->partial = d->partial || d->uncommitted;
+      ADVECTIO_TRY(commit(d, 0, 0));
+      d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
+      forward(true);
+      return {};
+    default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
+  }
+}
+
+/// Every writer has synced, or closed.
+Result<void> ServerImpl::end_round(const std::shared_ptr<Dataset>& d, const Weave::Step& step) {
+  bool frame = false, closed = true;
+  std::uint64_t stall_ns = 0, synced_ns = 0;
+  for (const auto& part : step.parts) {
+    auto sync = journal::decode_sync(part.record.meta);
+    if (!sync) return std::move(sync).error();
+    frame = frame || sync->frame > 0;
+    closed = closed && part.record.type == RecordType::close;
+    stall_ns = std::max(stall_ns, sync->stall_ns);
+    synced_ns = std::max(synced_ns, part.record.time_ns);
+  }
+  if (frame) {
+    ++d->frames_synced;
+    d->settle_stall();
+    d->last_stall = seconds(stall_ns);
+  } else if (d->last_stall) {
+    *d->last_stall += seconds(stall_ns);
+  }
+  if (closed) d->state = State::closed;
+  ADVECTIO_TRY(commit(d, step.round, frame ? synced_ns : 0));
+  d->partial = false;
+  if (!closed) return {};
+  ADVECTIO_TRY_WITH(d->sink->close(), "close");
+  count_sink(*d);
+  end_dataset(*d, State::finished);
   return {};
 }
 
@@ -506,8 +692,17 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
   ADVECTIO_TRY(ready_sink(*d));
   if (d->uncommitted) ADVECTIO_TRY_WITH(d->sink->commit(), "commit");
   d->uncommitted = false;
-  d->visible = sequence;
   count_sink(*d);
+  if (d->shared()) {
+    for (std::size_t w = 0; w < d->shares.size(); ++w) {
+      d->shares[w].visible = d->weave->given(w);
+      d->slots[w].round.store(d->weave->round(w), std::memory_order_relaxed);
+      d->slots[w].visible.store(d->shares[w].visible, std::memory_order_release);
+    }
+    sequence = std::max(sequence, d->page->visible.load());  // 0: in the midst of a round
+  } else {
+    d->visible = sequence;
+  }
   if (synced_ns != 0) {
     ++d->frames_visible;
     d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
@@ -602,13 +797,17 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
   const auto name = d.link.substr(d.link.find_last_of('/') + 1);
   if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
-  d.page->visible.store(d.seen, std::memory_order_release);
+  d.page->visible.store(d.shared() ? d.page->synced.load() : d.seen, std::memory_order_release);
   d.page->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
       std::memory_order_release);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
+  if (d.shared()) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
   d.page = Page<DatasetPage>();
+  d.slots = Page<WriterSlot>();
+  d.weave.reset();
+  d.replayed.clear();
   forward(true);
 }
 
@@ -623,18 +822,34 @@ void ServerImpl::remove_placeholder(Dataset& d) {
 void ServerImpl::writer_gone(Journal& j) {
   j.alive = false;
   for (auto& [number, d] : j.datasets)
-    if (!d->over() && d->state != State::failed) end_without_close(*d);
+    if (!d->over() && d->state != State::failed) writer_gone(j, *d);
 }
 
-void ServerImpl::end_without_close(Dataset& d) {
+void ServerImpl::writer_gone(Journal& j, Dataset& d) {
+  const auto own =
+      std::find_if(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
+  if (own == j.datasets.end()) return;
+  if (d.shared()) d.shares[d.share_of(j.reader->journal())].over = true;
+  if (all_writers_over(d)) drop_rest(d, j.name);
+}
+
+/// Of a shared dataset: the others may still have to say what belongs to a frame that one which has gone has synced.
+bool ServerImpl::all_writers_over(const Dataset& d) const {
+  for (std::size_t w = 0; w < d.shares.size(); ++w)
+    if (!d.shares[w].over && d.slots[w].journal.load(std::memory_order_acquire) != 0) return false;
+  return true;
+}
+
+void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
   if (d.sink) d.sink->abandon();
-  if (d.page->frames_visible.load() == 0 && d.page->synced.load() == 0 && !d.partial) {
-    log_.warning(d.path + ": its writer " + d.writer + " has gone before anything was synced; the file is removed");
+  const bool any = d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
+  if (!any && !d.partial) {
+    log_.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
     remove_placeholder(d);
     end_dataset(d, State::dropped);
     return;
   }
-  log_.warning(d.path + ": its writer " + d.writer + " has gone without closing it; it holds the " +
+  log_.warning(d.path + ": its writer " + writer + " has gone without closing it; it holds the " +
                std::to_string(d.frames_visible) + " frames that were synced" +
                (d.partial ? " and part of the next, which had been written to make room in the stage" : ""));
   end_dataset(d, State::finished);
@@ -651,7 +866,7 @@ void ServerImpl::release(Journal& j) {
       for (const auto& [number, last] : j.loads.front().last) {
         const auto it = j.datasets.find(number);
         if (it == j.datasets.end() || it->second->over()) continue;
-        if (it->second->state == State::failed || it->second->visible < last) return;
+        if (it->second->state == State::failed || it->second->visible_of(j.reader->journal()) < last) return;
       }
       j.loads.pop_front();
     }
@@ -669,6 +884,16 @@ bool ServerImpl::follow(Journal& j) {
   std::uint64_t bytes = 0;
   bool any = false;
   j.read_to_end = false;
+  // What a writer has passed before its journal was read to the end, it has passed for us too.
+  std::erase_if(j.shared, [](const auto& d) { return d->over(); });
+  std::vector<std::uint64_t> turns;
+  for (const auto& d : j.shared) {
+    const auto& slot = d->slots[d->share_of(j.reader->journal())];
+    const auto turn = slot.turn.load(std::memory_order_acquire);
+    const auto owed = slot.owed.load(std::memory_order_acquire);
+    turns.push_back(owed != 0 ? std::min(turn, owed) : turn);
+  }
+  const auto shared = j.shared;
   while (bytes < turn_bytes) {
     auto next = j.reader->next();
     if (!next) {
@@ -705,6 +930,12 @@ bool ServerImpl::follow(Journal& j) {
     }
     if (r.type != RecordType::put) release(j);
   }
+  for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
+    const auto& d = shared[i];
+    if (d->over() || d->state == State::failed) continue;
+    if (!d->weave->passed(d->share_of(j.reader->journal()), turns[i])) continue;
+    if (auto done = weave(d, options_.recover); !done) fail(*d, std::move(done).error());
+  }
   if (any) forward(false);
   return any;
 }
@@ -732,15 +963,35 @@ void ServerImpl::make_room() {
     forward(true);
     return;
   }
-  for (auto& [name, j] : journals_) {
-    for (auto& [number, d] : j->datasets) {
-      if (d->over() || d->state == State::failed || !d->uncommitted) continue;
-      log_.info(d->path + ": committing in the midst of a frame to make room in the stage");
-      d->partial = true;
-      if (auto r = commit(d, d->seen, 0); !r) fail(*d, std::move(r).error());
-    }
-    release(*j);
+  bool any = false;
+  for (const auto& d : datasets_) {
+    if (d->over() || d->state == State::failed || !d->uncommitted) continue;
+    any = true;
+    log_.info(d->path + ": committing in the midst of a frame to make room in the stage");
+    d->partial = true;
+    if (auto r = commit(d, d->shared() ? 0 : d->seen, 0); !r) fail(*d, std::move(r).error());
   }
+  for (const auto& d : datasets_)
+    if (!any && d->shared() && !d->over() && d->state != State::failed) any = make_room_at_any_price(d);
+  for (auto& [name, j] : journals_) release(*j);
+}
+
+/// Writers of a shared dataset wait for room that others of them hold: what those have put goes to the file out of its
+/// turn.
+bool ServerImpl::make_room_at_any_price(const std::shared_ptr<Dataset>& d) {
+  auto step = d->weave->next_at_any_price();
+  const bool pending = !step;
+  if (pending) step = d->weave->next_pending();
+  if (!step) return false;
+  log_.info(d->path + (pending ? ": writing requests before they are waited for" : ": writing out of turn") +
+            " to make room in the stage");
+  d->partial = true;
+  Result<void> done;
+  for (; done && step; step = pending ? d->weave->next_pending() : d->weave->next_at_any_price())
+    done = do_step(d, *step, false);
+  if (done) done = commit(d, 0, 0);
+  if (!done) fail(*d, std::move(done).error());
+  return true;
 }
 
 /// Try the failed datasets again: with a fresh sink behind their last commit.
@@ -749,39 +1000,74 @@ void ServerImpl::retry_failed(bool now) {
     if (!j->reader || j->broken) continue;
     for (auto& [number, d] : j->datasets) {
       if (d->state != State::failed || (!now && monotonic_ns() - d->failed_at_ns < retry_after_ns)) continue;
-      auto again = Reader::open(files_, stage_.journals() + "/" + name, Trust::published);
-      if (!again) continue;
-      const auto until = j->reader->sequence();
       d->state = State::open;
-      Result<void> done;
-      // The blocks stay mapped by `again` until they are committed.
-      while (done && !d->over() && (*again)->sequence() < until) {
-        auto next = (*again)->next();
-        if (!next)
-          done = std::move(next).error();
-        else if (!next->has_value())
-          break;
-        else if ((*next)->dataset == number)
-          done = handle(*j, **next, true);
-      }
-      if (done && !d->over() && d->uncommitted) {
-        d->partial = true;
-        done = commit(d, d->seen, 0);
-      }
-      if (!done) {
+      if (auto done = d->shared() ? replay_shared(d) : replay(*j, number, d); !done) {
         fail(*d, std::move(done).error());
         continue;
       }
       log_.warning(d->path + ": could be written after all");
       d->error = Error{};
-      if (!d->over() && !j->alive)
-        end_without_close(*d);
-      else if (!d->over())
+      if (!d->over()) {
         d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+        for (auto& [other, k] : journals_)
+          if (!k->alive && !d->over()) writer_gone(*k, *d);
+      }
       forward(true);
       release(*j);
     }
   }
+}
+
+/// Everything that the writer has said since the last commit, once more.
+Result<void> ServerImpl::replay(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d) {
+  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+  if (!again) return std::move(again).error();
+  const auto until = j.reader->sequence();
+  // The blocks stay mapped by `again` until they are committed.
+  while (!d->over() && (*again)->sequence() < until) {
+    auto next = (*again)->next();
+    if (!next) return std::move(next).error();
+    if (!next->has_value()) break;
+    if ((*next)->dataset == number) ADVECTIO_TRY(handle(j, **next, true));
+  }
+  if (d->over() || !d->uncommitted) return {};
+  d->partial = true;
+  return commit(d, d->seen, 0);
+}
+
+/// The same where there are several.
+Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
+  d->weave = std::make_unique<Weave>(d->shares.size());
+  d->replayed.clear();
+  for (std::size_t w = 0; w < d->shares.size(); ++w) {
+    d->weave->resume(w, d->shares[w].visible, d->slots[w].round.load());
+    const auto uid = d->shares[w].journal;
+    const auto it = std::find_if(journals_.begin(), journals_.end(), [uid](const auto& j) {
+      return j.second->reader && j.second->reader->journal() == uid;
+    });
+    if (it == journals_.end()) continue;
+    Journal& j = *it->second;
+    if (j.broken) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
+    auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+    if (!again) return std::move(again).error();
+    const auto until = j.reader->sequence();
+    while ((*again)->sequence() < until) {
+      auto next = (*again)->next();
+      if (!next) return std::move(next).error();
+      if (!next->has_value()) break;
+      const auto own = j.datasets.find((*next)->dataset);
+      const auto type = (*next)->type;
+      if (own == j.datasets.end() || own->second != d || type == RecordType::create || type == RecordType::join)
+        continue;
+      if (type == RecordType::close) d->shares[w].over = true;
+      ADVECTIO_TRY(d->weave->take(w, **next));
+    }
+    d->replayed.push_back(std::move(again).value());
+  }
+  ADVECTIO_TRY(weave(d, true));
+  if (d->over() || !d->uncommitted) return {};
+  d->partial = true;
+  return commit(d, 0, 0);
 }
 
 void ServerImpl::make_durable_jobs() {
@@ -1075,12 +1361,16 @@ void ServerImpl::settle_orphans() {
   auto names = files_.list(stage_.datasets());
   if (!names) return;
   for (const auto& name : *names) {
-    if (name[0] == '.' || name.find(".schema") != std::string::npos) continue;
+    if (name.find_first_of('.') != std::string::npos) continue;
     auto page = stage_.open_page(name);
     if (!page) continue;
     const auto uid = (*page)->journal;
-    const bool followed = std::any_of(journals_.begin(), journals_.end(), [uid](const auto& j) {
-      return j.second->reader && j.second->reader->journal() == uid;
+    std::vector<std::uint64_t> writers{uid};
+    if (auto slots = stage_.open_slots(name, (*page)->writers); slots && (*page)->writers > 0)
+      for (std::uint32_t w = 0; w < (*page)->writers; ++w) writers.push_back((*slots)[w].journal.load());
+    const bool followed = std::any_of(journals_.begin(), journals_.end(), [&writers](const auto& j) {
+      return j.second->reader &&
+             std::find(writers.begin(), writers.end(), j.second->reader->journal()) != writers.end();
     });
     if (followed) continue;
     auto& d = taken_up_[{uid, (*page)->number}];

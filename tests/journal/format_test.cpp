@@ -69,7 +69,7 @@ TEST(Crc32c, LeavesTheVectorRegistersAsAModelNeedsThem) {
 TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   const Create create{FileFormat::cdf5, "/data/wrfout", "/data/.wrfout.advectio-1", "12-34"};
   const Put put{7, {{1, 0, 5}, {1, 40, 9}}, {1, 2, 3}};
-  const Sync sync{4, 5, 6};
+  const Sync sync{4, 5, 6, 7};
   auto c = decode_create(encode(create));
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->path, create.path);
@@ -84,13 +84,37 @@ TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   auto s = decode_sync(encode(sync));
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(s->bytes, 6U);
+  EXPECT_EQ(s->round, 7U);
+  auto j = decode_join(encode(Join{"12-34", 3}));
+  ASSERT_TRUE(j.ok());
+  EXPECT_EQ(j->page, "12-34");
+  EXPECT_EQ(j->writer, 3U);
+  auto settle = decode_settle(encode(Settle{{4, 9}, {6}}));
+  ASSERT_TRUE(settle.ok());
+  EXPECT_THAT(settle->written, testing::ElementsAre(4, 9));
+  EXPECT_THAT(settle->dropped, testing::ElementsAre(6));
   const auto bytes = encode(put);
   for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode_put(std::span(bytes).first(n)).ok());
 }
 
+TEST(Records, OfVersionOneReadWithWhatCameLaterLeftOut) {
+  auto create = encode(Create{FileFormat::cdf5, "/a", "/b", "12-34", 4});
+  create.resize(create.size() - 4);
+  ASSERT_TRUE(decode_create(create).ok());
+  EXPECT_EQ(decode_create(create)->writers, 0U);
+  auto sync = encode(Sync{4, 5, 6, 7});
+  sync.resize(sync.size() - 8);
+  ASSERT_TRUE(decode_sync(sync).ok());
+  EXPECT_EQ(decode_sync(sync)->round, 0U);
+  sync.resize(sync.size() - 1);
+  EXPECT_FALSE(decode_sync(sync).ok());
+}
+
 TEST(Records, APageNameCannotLeadOutOfTheStage) {
   for (const char* name : {"", "../x", "a/b", ".hidden"})
-    EXPECT_FALSE(decode_create(encode(Create{FileFormat::netcdf4, "/a", "/b", name})).ok()) << name;
+    EXPECT_FALSE(decode_create(encode(Create{FileFormat::netcdf4, "/a", "/b", name})).ok() ||
+                 decode_join(encode(Join{name, 1})).ok())
+        << name;
 }
 
 }  // namespace

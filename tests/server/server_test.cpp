@@ -1,6 +1,7 @@
 // The server against real journals written by other processes, and a sink that keeps its files in memory.
 #include "server/server.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -311,6 +312,27 @@ TEST_F(ServerTest, AFullStageMakesTheProgramWaitAndTheCapHolds) {
   EXPECT_EQ(image("a.nc").committed.size(), 500U);
 }
 
+TEST_F(ServerTest, AWriterGetsASegmentThoughAnotherHoldsSomeAheadOfNeed) {
+  const std::string ready = scratch_ / "ready";
+  Program a(run_dir(), [this, ready](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(100'000))) return 1;  // frames of seven segments
+    ::usleep(300'000);                                   // takes as many ahead as are made
+    (void)!::close(::creat(ready.c_str(), 0600));
+    return eventually([&] { return !std::filesystem::exists(ready); }) ? 0 : 2;
+  });
+  Program b(run_dir(), [this, ready](Session& s) {
+    if (!eventually([&ready] { return std::filesystem::exists(ready); })) return 1;
+    const int code = write_frames(s, out("b.nc"), 1, true, false);
+    std::filesystem::remove(ready);
+    return code;
+  });
+  start(16, false, 2'000'000'000);
+  a.go();
+  b.go();
+  EXPECT_EQ(b.wait(), 0);
+}
+
 TEST_F(ServerTest, AFrameLargerThanTheStageIsCommittedInParts) {
   Program a(run_dir(), [this](Session& s) {
     auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
@@ -397,6 +419,323 @@ TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
     EXPECT_EQ(image("a.nc").committed.size(), 3U);
     EXPECT_FALSE(std::filesystem::exists(run_dir()));
   }
+}
+
+/// How the processes of a parallel program find their dataset: the first tells the others its name.
+class Meeting {
+ public:
+  explicit Meeting(std::uint32_t writers) : writers_(writers) {
+    EXPECT_EQ(::pipe(pipe_), 0);
+    EXPECT_EQ(::pipe(joined_), 0);
+  }
+  ~Meeting() {
+    for (const int fd : {pipe_[0], pipe_[1], joined_[0], joined_[1]}) ::close(fd);
+  }
+  std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
+    char name[64] = "";
+    if (writer == 0) {
+      std::string page;
+      auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, page);
+      if (!d) return nullptr;
+      std::memcpy(name, page.c_str(), page.size() + 1);
+      for (std::uint32_t i = 1; i < writers_; ++i) (void)!::write(pipe_[1], name, sizeof name);
+      for (std::uint32_t i = 1; i < writers_; ++i) (void)!::read(joined_[0], name, 1);
+      return std::move(d).value();
+    }
+    (void)!::read(pipe_[0], name, sizeof name);
+    auto d = session.join(name, writer);
+    (void)!::write(joined_[1], name, 1);
+    return d ? std::move(d).value() : nullptr;
+  }
+
+ private:
+  std::uint32_t writers_;
+  int pipe_[2] = {-1, -1}, joined_[2] = {-1, -1};
+};
+
+class SharedDatasetTest : public ServerTest {
+ protected:
+  /// Collective puts of one row each: step frame × writers + writer.
+  bool put_frame(SharedDataset& d, std::uint32_t writer, std::uint64_t frame, bool synced = true) const {
+    const auto step = frame * writers + writer;
+    const std::vector<float> row(width, static_cast<float>(step));
+    const bool put = d.put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4).ok();
+    d.end_turn();
+    if (!synced) return put;
+    const bool done = d.sync().ok();
+    d.end_turn();
+    return put && done;
+  }
+  int write(Session& s, std::uint32_t writer, std::uint64_t frames, unsigned pause_us = 0) const {
+    auto d = meeting_.meet(s, out("a.nc"), writer);
+    if (!d) return 1;
+    if (writer == 0 && !d->schema(series(width))) return 2;
+    d->end_turn();
+    for (std::uint64_t f = 0; f < frames; ++f) {
+      if (!put_frame(*d, writer, f)) return 3;
+      ::usleep(pause_us);
+    }
+    if (!d->close()) return 4;
+    s.finish();
+    return 0;
+  }
+  /// One program for each writer, which all do the same.
+  void programs(const std::function<int(Session&, std::uint32_t)>& body) {
+    for (std::uint32_t w = 0; w < writers; ++w)
+      programs_.push_back(std::make_unique<Program>(run_dir(), [body, w](Session& s) { return body(s, w); }));
+  }
+  void go() {
+    for (auto& p : programs_) p->go();
+  }
+  void expect_frames(std::uint64_t frames) {
+    const auto f = image("a.nc");
+    ASSERT_EQ(f.committed.size(), frames * writers);
+    for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
+  }
+
+  static constexpr std::uint32_t writers = 3;
+  Meeting meeting_{writers};
+  std::vector<std::unique_ptr<Program>> programs_;
+};
+
+TEST_F(SharedDatasetTest, FramesOfSeveralProcessesAreOneFileEach) {
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 20); });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  ASSERT_EQ(status["datasets"].size(), 1U);
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], 20);
+  EXPECT_EQ(status["datasets"][0]["frames_synced"], 20);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  expect_frames(20);
+  EXPECT_EQ(image("a.nc").commits, 20);  // the last close says nothing new
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(SharedDatasetTest, NobodysBlocksComeBeforeASchemaThatIsToldLate) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d) return 1;
+    if (w == 0) d->owe_schema();
+    d->end_turn();
+    if (w == 0) ::usleep(100'000);  // the others put meanwhile
+    if (w == 0 && !d->schema(series(width))) return 2;
+    if (!put_frame(*d, w, 0)) return 3;
+    return d->close().ok() ? 0 : 4;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(status["errors"].size(), 0U);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_frames(1);
+}
+
+TEST_F(SharedDatasetTest, WhenOneIsKilledTheFrameItHadNotSyncedIsDroppedForAll) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
+    d->end_turn();
+    for (std::uint64_t f = 0; f < 5; ++f) put_frame(*d, w, f);
+    put_frame(*d, w, 5, w != 1);
+    if (w == 1) return ::kill(::getpid(), SIGKILL);
+    put_frame(*d, w, 6);
+    (void)d->close();
+    s.finish();  // comes back, although the frame will never be complete
+    return 0;
+  });
+  start();
+  go();
+  EXPECT_EQ(programs_[0]->wait(), 0);
+  EXPECT_EQ(programs_[1]->wait(), 128 + SIGKILL);
+  EXPECT_EQ(programs_[2]->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], 5);
+  expect_frames(5);
+}
+
+TEST_F(SharedDatasetTest, NothingIsLostOrRepeatedWrongWhenTheServerIsReplaced) {
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 200, 1000 + 300 * w); });
+  start(8);
+  go();
+  for (int life = 0; life < 4; ++life) {
+    const auto before = image("a.nc").committed.size();
+    ASSERT_TRUE(eventually([&] { return image("a.nc").committed.size() > before + 20; }));
+    stop();
+    start(8);
+  }
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_frames(200);
+}
+
+TEST_F(SharedDatasetTest, AWriterFarAheadOfTheOthersDoesNotStopThemAndTheCapHolds) {
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 100, w == 0 ? 0 : 3000); });
+  start(6);
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_LE(status["stage"]["bytes_allocated_peak"].get<std::uint64_t>(), 6U * 64 * 1024);
+  expect_frames(100);
+}
+
+TEST_F(SharedDatasetTest, ALaterCollectiveCallWinsOverAnEarlierOfAnotherProcess) {
+  // In every frame writer 2 puts first, then writer 0 over it, and the last word is the slowest process's.
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
+    d->end_turn();
+    for (std::uint64_t f = 0; f < 30; ++f) {
+      for (const std::uint32_t who : {2U, 0U, 1U}) {
+        const std::vector<float> row(width, static_cast<float>(who == 1 ? f : 1000 + who));
+        if (w == who && !d->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+        d->end_turn();
+      }
+      if (w == 2) ::usleep(2000);
+      if (!d->sync()) return 3;
+      d->end_turn();
+    }
+    return d->close().ok() ? 0 : 4;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  (void)drain();
+  const auto f = image("a.nc");
+  ASSERT_EQ(f.committed.size(), 30U);
+  for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
+}
+
+TEST_F(SharedDatasetTest, RequestsCountFromTheirWaitAndCancelledOnesNever) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
+    d->end_turn();
+    std::vector<std::uint64_t> mine, other;
+    const std::vector<float> row(width, static_cast<float>(w)), wrong(width, 99.0F);
+    d->put_pending(&mine);
+    if (!d->put(0, {{w, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+    d->put_pending(&other);
+    if (!d->put(0, {{w, 0}, {1, width}}, {}, {wrong.data(), {}}, 4)) return 2;
+    if (!d->put(0, {{10 + w, 0}, {1, width}}, {}, {wrong.data(), {}}, 4)) return 2;
+    d->put_pending(nullptr);
+    if (!d->sync()) return 3;  // not waited for: not in this frame
+    d->end_turn();
+    if (!d->settle(mine, other)) return 4;
+    d->end_turn();
+    return d->close().ok() ? 0 : 5;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_frames(1);
+}
+
+TEST_F(SharedDatasetTest, AFullDiskIsSaidToAllAndRecoveryFinishes) {
+  store_.fail_commit_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
+    d->end_turn();
+    int told = 0;
+    for (std::uint64_t f = 0; f < 5; ++f) {
+      const auto step = f * writers + w;
+      const std::vector<float> row(width, static_cast<float>(step));
+      (void)d->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4);
+      d->end_turn();
+      if (auto r = d->sync(); !r && r.error().sys == ENOSPC) ++told;
+      d->end_turn();
+      ::usleep(100'000);
+    }
+    (void)d->close();
+    s.finish();
+    return told > 0 ? 0 : 2;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_EQ(status["datasets"][0]["state"], "failed");
+  EXPECT_TRUE(image("a.nc").committed.empty());
+
+  store_.fail_commit_of.clear();
+  start(2, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_frames(5);
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(SharedDatasetTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
+  store_.fail_commit_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 60, 20'000); });
+  start();
+  go();
+  ASSERT_TRUE(eventually(
+      [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
+  {
+    const std::lock_guard guard(store_.mutex);
+    store_.fail_commit_of.clear();
+  }
+  for (auto& p : programs_) (void)p->wait();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+}
+
+TEST_F(SharedDatasetTest, TheRecordDimensionIsAsLongForEachAsItsCollectiveCallsHaveMadeIt) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d) return 1;
+    d->end_turn();
+    // In call n writer n % 3 makes it n long. Fast ones run ahead; nobody may see their later calls.
+    for (std::uint64_t n = 1; n <= 60; ++n) {
+      if (n % writers == w) {
+        d->grow(n);
+        if (d->records() != n) return 2;
+      }
+      d->end_turn();
+      if ((n + w) % 7 == 0) ::usleep(500 * w);
+      if (n % 5 == 0 && d->records() != n) return 3;
+    }
+    return d->close().ok() ? 0 : 4;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+}
+
+TEST_F(SharedDatasetTest, ReadersInTheMidstOfAFrameSeeWhatEveryWriterHasPut) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
+    d->end_turn();
+    put_frame(*d, w, 0, false);
+    std::vector<std::uint64_t> posted;  // and never waited for
+    const std::vector<float> row(width, 99.0F);
+    d->put_pending(&posted);
+    if (!d->put(0, {{100, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 5;
+    d->put_pending(nullptr);
+    if (!d->wait_visible()) return 2;
+    if (!d->settle({}, posted)) return 6;
+    return d->close().ok() ? 0 : 3;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  const auto status = drain();
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], 1);
+  expect_frames(1);
 }
 
 TEST_F(ServerTest, ReadersOfAFileInFlightWaitForItsCommit) {

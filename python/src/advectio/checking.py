@@ -82,7 +82,11 @@ class Check:
         # The loader only warns when it cannot preload, and the model then runs without us.
         true = shutil.which("true") or "/bin/true"
         done = subprocess.run(
-            [true], env=os.environ | {"LD_PRELOAD": installed.library}, capture_output=True, text=True, check=False
+            [true],
+            env=os.environ | {"LD_PRELOAD": installation.preload(installed, None)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if "cannot be preloaded" in done.stderr or done.returncode != 0:
             self.error(

@@ -244,7 +244,7 @@ def env(
 
     Without a run (ADVECTIO_RUN) the library passes every call on to netCDF, and says so once.
     """
-    variables = {"LD_PRELOAD": installation.preload(installation.find().library, os.environ.get("LD_PRELOAD"))}
+    variables = {"LD_PRELOAD": installation.preload(installation.find(), os.environ.get("LD_PRELOAD"))}
     run_directory = os.path.abspath(run_dir) if run_dir else os.environ.get("ADVECTIO_RUN")
     if run_directory:
         variables["ADVECTIO_RUN"] = run_directory

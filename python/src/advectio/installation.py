@@ -1,4 +1,4 @@
-"""Where the server and the preload library are. Light: also used in front of every rank."""
+"""Where the server and the preload libraries are. Light: also used in front of every rank."""
 
 import os
 import sys
@@ -8,16 +8,19 @@ from advectio.errors import UserError
 
 SERVER = "advectiod"
 LIBRARY = "libadvectio_netcdf.so"
+PARALLEL = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
 _LIBRARY_AT = ("lib/" + LIBRARY, "lib64/" + LIBRARY, "src/capture/netcdf/" + LIBRARY, "src/capture/" + LIBRARY)
+_PARALLEL_AT = ("lib/" + PARALLEL, "lib64/" + PARALLEL, "src/capture/pnetcdf/" + PARALLEL)
 
 
 @dataclass(frozen=True)
 class Installation:
     server: str
     library: str
+    parallel: str | None = None
 
 
 def places() -> list[str]:
@@ -47,7 +50,7 @@ def find() -> Installation:
         server = _first(place, _SERVER_AT)
         library = _first(place, _LIBRARY_AT)
         if server and library:
-            return Installation(server, library)
+            return Installation(server, library, _first(place, _PARALLEL_AT))
     raise UserError(
         f"{SERVER} and {LIBRARY} are not there; looked in: "
         + ", ".join(places())
@@ -55,7 +58,8 @@ def find() -> Installation:
     )
 
 
-def preload(library: str, already: str | None) -> str:
-    """LD_PRELOAD with our library in front; once, however deep runs are nested."""
-    rest = [entry for entry in (already or "").replace(":", " ").split() if os.path.basename(entry) != LIBRARY]
-    return ":".join([library, *rest])
+def preload(installed: Installation, already: str | None) -> str:
+    """LD_PRELOAD with our libraries in front; once, however deep runs are nested."""
+    ours = [installed.library, *([installed.parallel] if installed.parallel else [])]
+    entries = (already or "").replace(":", " ").split()
+    return ":".join([*ours, *(entry for entry in entries if os.path.basename(entry) not in (LIBRARY, PARALLEL))])

@@ -80,7 +80,7 @@ def become(command: list[str], config: str | None) -> None:
     installed = installation.find()
     if not os.environ.get("ADVECTIO_RUN"):
         os.environ["ADVECTIO_RUN"] = join(installed, config)
-    os.environ["LD_PRELOAD"] = installation.preload(installed.library, os.environ.get("LD_PRELOAD"))
+    os.environ["LD_PRELOAD"] = installation.preload(installed, os.environ.get("LD_PRELOAD"))
     try:
         os.execvp(command[0], command)
     except FileNotFoundError as error:

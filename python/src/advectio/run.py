@@ -61,7 +61,7 @@ def run(options: Options) -> int:
         began = time.monotonic()
         environment = os.environ | {
             "ADVECTIO_RUN": run_directory,
-            "LD_PRELOAD": installation.preload(installed.library, os.environ.get("LD_PRELOAD")),
+            "LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD")),
         }
         try:
             child = subprocess.Popen(command, executable=executable, env=environment, preexec_fn=Signals.released)

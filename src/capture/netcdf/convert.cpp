@@ -1,64 +1,14 @@
 #include "capture/netcdf/convert.h"
 
-#include <cfloat>
 #include <cstdint>
 #include <string>
-#include <type_traits>
+
+#include "capture/exact_conversion.h"
 
 #include "core/schema.h"
 
 namespace advectio {
 namespace {
-
-template <typename To, typename From>
-void copy_as(const void* from, void* to, std::size_t n) {
-  const auto* in = static_cast<const From*>(from);
-  auto* out = static_cast<To*>(to);
-  for (std::size_t i = 0; i < n; ++i) out[i] = static_cast<To>(in[i]);
-}
-
-/// False where some value lies outside float's range: builds differ in what they store then.
-bool narrow(const void* from, void* to, std::size_t n) {
-  const auto* in = static_cast<const double*>(from);
-  auto* out = static_cast<float*>(to);
-  bool outside = false;
-  for (std::size_t i = 0; i < n; ++i) {
-    outside |= in[i] > static_cast<double>(FLT_MAX) || in[i] < -static_cast<double>(FLT_MAX);
-    out[i] = static_cast<float>(in[i]);
-  }
-  return !outside;
-}
-
-constexpr int pair(nc_type memory, nc_type type) {
-  return memory * 256 + type;
-}
-
-/// Conversions in which every value has one right answer; false where this is none of them.
-bool by_hand(const void* from, nc_type memory, void* to, nc_type type, std::size_t n) {
-  switch (pair(memory, type)) {
-    case pair(NC_DOUBLE, NC_FLOAT): return narrow(from, to, n);
-    case pair(NC_FLOAT, NC_DOUBLE): copy_as<double, float>(from, to, n); return true;
-    case pair(NC_BYTE, NC_SHORT): copy_as<std::int16_t, std::int8_t>(from, to, n); return true;
-    case pair(NC_BYTE, NC_INT): copy_as<std::int32_t, std::int8_t>(from, to, n); return true;
-    case pair(NC_BYTE, NC_INT64): copy_as<std::int64_t, std::int8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_SHORT): copy_as<std::int16_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_USHORT): copy_as<std::uint16_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_INT): copy_as<std::int32_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_UINT): copy_as<std::uint32_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_INT64): copy_as<std::int64_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_UBYTE, NC_UINT64): copy_as<std::uint64_t, std::uint8_t>(from, to, n); return true;
-    case pair(NC_SHORT, NC_INT): copy_as<std::int32_t, std::int16_t>(from, to, n); return true;
-    case pair(NC_SHORT, NC_INT64): copy_as<std::int64_t, std::int16_t>(from, to, n); return true;
-    case pair(NC_USHORT, NC_INT): copy_as<std::int32_t, std::uint16_t>(from, to, n); return true;
-    case pair(NC_USHORT, NC_UINT): copy_as<std::uint32_t, std::uint16_t>(from, to, n); return true;
-    case pair(NC_USHORT, NC_INT64): copy_as<std::int64_t, std::uint16_t>(from, to, n); return true;
-    case pair(NC_USHORT, NC_UINT64): copy_as<std::uint64_t, std::uint16_t>(from, to, n); return true;
-    case pair(NC_INT, NC_INT64): copy_as<std::int64_t, std::int32_t>(from, to, n); return true;
-    case pair(NC_UINT, NC_INT64): copy_as<std::int64_t, std::uint32_t>(from, to, n); return true;
-    case pair(NC_UINT, NC_UINT64): copy_as<std::uint64_t, std::uint32_t>(from, to, n); return true;
-    default: return false;
-  }
-}
 
 int put_as(const RealLibrary& lib, int ncid, nc_type memory, const std::size_t* start, const std::size_t* count,
            const void* from) {
@@ -141,7 +91,7 @@ int Converter::scratch_for(nc_type type, const Bytes& fill, int& ncid) {
 
 int Converter::convert(const void* from, nc_type memory, void* to, nc_type type, std::size_t elements,
                        const Bytes& fill) {
-  if (by_hand(from, memory, to, type, elements)) return NC_NOERR;
+  if (convert_exactly(from, static_cast<DataType>(memory), to, static_cast<DataType>(type), elements)) return NC_NOERR;
   int ncid = -1;
   if (const int code = scratch_for(type, fill, ncid); code != NC_NOERR) return code;
   const std::size_t start = 0;

@@ -1,10 +1,10 @@
-// The netCDF library that a caller would have reached without us. A process may hold several (the system's, the MPI
-// build, one bundled in a Python wheel), so it is looked up by the calling object, once per object.
+// The netCDF library that a caller would have reached without us (see capture/interposed.h).
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 
+#include "capture/interposed.h"
 #include "capture/netcdf/netcdf_api.h"
 
 namespace advectio {
@@ -19,6 +19,10 @@ struct RealLibrary {
   ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_MEMBERS)
 #undef ADVECTIO_TYPED_MEMBERS
 #undef ADVECTIO_MEMBER
+
+  // Every netCDF-C since 3.0 has it.
+  static constexpr interposed::Wanted wanted{"nc_inq_libvers", "netcdf"};
+  static std::unique_ptr<RealLibrary> load(const link_map& map);
 
   /// The captured dataset which the program knows by this number, or null. Lock-free: every call passes here.
   [[nodiscard]] CapturedFile* find(int ncid) const noexcept {

@@ -213,6 +213,13 @@ class ReplayingSession final : public Session {
         std::make_unique<ReplayedDataset>(*Entry::current(), path.string(), link.string(), request.format));
   }
 
+  Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest&, std::uint32_t, std::string&) override {
+    return Error{Code::unsupported, "this session is of one process", 0};
+  }
+  Result<std::unique_ptr<SharedDataset>> join(const std::string&, std::uint32_t) override {
+    return Error{Code::unsupported, "this session is of one process", 0};
+  }
+
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
     log("waited for " + path + (for_writing ? " to write" : " to read"));
     return {};

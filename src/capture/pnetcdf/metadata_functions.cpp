@@ -1,0 +1,164 @@
+// Metadata are the shadow's. What is caught of them: changes, the length of the record dimension, fill modes, sizes.
+#include <algorithm>
+#include <cstring>
+
+#include "capture/pnetcdf/parallel_file.h"
+
+using advectio::Collective;
+
+// A change may be made in data mode too, where it counts from then on.
+#define ADVECTIO_CHANGE(F, PARAMETERS, ...)                                                        \
+  ADVECTIO_EXPORT int F PARAMETERS {                                                               \
+    ADVECTIO_ENTER;                                                                                \
+    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                                \
+    if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) { \
+      const Collective turn(*file);                                                                \
+      file->touch();                                                                               \
+    }                                                                                              \
+    return code;                                                                                   \
+  }
+
+#define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                              \
+  ADVECTIO_CHANGE(ncmpi_put_att_##T,                                                                                 \
+                  (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const TYPE* values), ncid, \
+                  varid, name, type, count, values)
+ADVECTIO_CHANGE(ncmpi_put_att_text, (int ncid, int varid, const char* name, MPI_Offset count, const char* values), ncid,
+                varid, name, count, values)
+ADVECTIO_PUT_ATTRIBUTE(schar, signed char)
+ADVECTIO_PUT_ATTRIBUTE(uchar, unsigned char)
+ADVECTIO_PUT_ATTRIBUTE(ubyte, unsigned char)
+ADVECTIO_PUT_ATTRIBUTE(short, short)
+ADVECTIO_PUT_ATTRIBUTE(ushort, unsigned short)
+ADVECTIO_PUT_ATTRIBUTE(int, int)
+ADVECTIO_PUT_ATTRIBUTE(uint, unsigned int)
+ADVECTIO_PUT_ATTRIBUTE(long, long)
+ADVECTIO_PUT_ATTRIBUTE(float, float)
+ADVECTIO_PUT_ATTRIBUTE(double, double)
+ADVECTIO_PUT_ATTRIBUTE(longlong, long long)
+ADVECTIO_PUT_ATTRIBUTE(ulonglong, unsigned long long)
+ADVECTIO_CHANGE(ncmpi_put_att,
+                (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const void* values), ncid,
+                varid, name, type, count, values)
+ADVECTIO_CHANGE(ncmpi_rename_dim, (int ncid, int dimid, const char* name), ncid, dimid, name)
+ADVECTIO_CHANGE(ncmpi_rename_var, (int ncid, int varid, const char* name), ncid, varid, name)
+ADVECTIO_CHANGE(ncmpi_rename_att, (int ncid, int varid, const char* name, const char* next), ncid, varid, name, next)
+ADVECTIO_CHANGE(ncmpi_del_att, (int ncid, int varid, const char* name), ncid, varid, name)
+
+ADVECTIO_EXPORT int ncmpi_copy_att(int from, int from_variable, const char* name, int ncid, int varid) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_copy_att, from, from_variable, name, ncid, varid);
+  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) {
+    const Collective turn(*file);
+    file->touch();
+  }
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* length) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_inq_dim, ncid, dimid, name, length);
+  if (auto* file = entry.find(ncid);
+      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->record_dimension())
+    *length = static_cast<MPI_Offset>(file->out().records());
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_inq_dimlen, ncid, dimid, length);
+  if (auto* file = entry.find(ncid);
+      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->record_dimension())
+    *length = static_cast<MPI_Offset>(file->out().records());
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
+  // Of a variable that has been defined before it can no longer be told from what the shadow was told.
+  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR) file->set_filled(varid, no_fill == 0);
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* value) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_inq_var_fill, ncid, varid, no_fill, value);
+  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && no_fill != nullptr && file->filled(varid))
+    *no_fill = 0;
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
+  ADVECTIO_ENTER;
+  auto* file = entry.find(ncid);
+  if (file == nullptr) return ADVECTIO_REAL(ncmpi_fill_var_rec, ncid, varid, record);
+  const Collective turn(*file);
+  return file->fill_record(varid, record);
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) {
+  ADVECTIO_ENTER;
+  const auto* file = entry.find(ncid);
+  if (file == nullptr) return ADVECTIO_REAL(ncmpi_inq_path, ncid, length, path);
+  if (length != nullptr) *length = static_cast<int>(file->path.size());
+  if (path != nullptr) std::strcpy(path, file->path.c_str());
+  return NC_NOERR;
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(ncmpi_inq_put_size, ncid, bytes);
+  if (const auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && bytes != nullptr)
+    *bytes += static_cast<MPI_Offset>(file->bytes_put);
+  return code;
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_nreqs(int ncid, int* count) {
+  ADVECTIO_ENTER;
+  const auto* file = entry.find(ncid);
+  if (file == nullptr) return ADVECTIO_REAL(ncmpi_inq_nreqs, ncid, count);
+  if (count != nullptr) *count = file->pending();
+  return NC_NOERR;
+}
+
+ADVECTIO_EXPORT int ncmpi_wait(int ncid, int count, int* ids, int* statuses) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) return file->wait(false, count, ids, statuses);
+  return ADVECTIO_REAL(ncmpi_wait, ncid, count, ids, statuses);
+}
+
+ADVECTIO_EXPORT int ncmpi_wait_all(int ncid, int count, int* ids, int* statuses) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) return file->wait(true, count, ids, statuses);
+  return ADVECTIO_REAL(ncmpi_wait_all, ncid, count, ids, statuses);
+}
+
+ADVECTIO_EXPORT int ncmpi_cancel(int ncid, int count, int* ids, int* statuses) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) return file->cancel(count, ids, statuses);
+  return ADVECTIO_REAL(ncmpi_cancel, ncid, count, ids, statuses);
+}
+
+ADVECTIO_EXPORT int ncmpi_buffer_attach(int ncid, MPI_Offset bytes) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) return file->attach(bytes);
+  return ADVECTIO_REAL(ncmpi_buffer_attach, ncid, bytes);
+}
+
+ADVECTIO_EXPORT int ncmpi_buffer_detach(int ncid) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) return file->detach();
+  return ADVECTIO_REAL(ncmpi_buffer_detach, ncid);
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) {
+  ADVECTIO_ENTER;
+  if (const auto* file = entry.find(ncid); file != nullptr) return file->usage(bytes);
+  return ADVECTIO_REAL(ncmpi_inq_buffer_usage, ncid, bytes);
+}
+
+ADVECTIO_EXPORT int ncmpi_inq_buffer_size(int ncid, MPI_Offset* bytes) {
+  ADVECTIO_ENTER;
+  if (const auto* file = entry.find(ncid); file != nullptr) return file->attached(bytes);
+  return ADVECTIO_REAL(ncmpi_inq_buffer_size, ncid, bytes);
+}

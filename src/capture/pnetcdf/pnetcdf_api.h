@@ -1,0 +1,83 @@
+// pnetcdf.h with its functions visible, and lists of the families, so that one line of a list stands for a dozen
+// functions. Nothing of PnetCDF or MPI is linked: the headers give types and numbers only.
+#pragma once
+
+#pragma GCC visibility push(default)
+#include <mpi.h>
+#include <pnetcdf.h>
+#pragma GCC visibility pop
+
+// Lists, one thought a line.
+// clang-format off
+
+/// X(name of the family's members, type in memory, its nc_type)
+#define ADVECTIO_MEMORY_TYPES(X)                                  \
+  X(text, char, NC_CHAR)                                          \
+  X(schar, signed char, NC_BYTE)                                  \
+  X(uchar, unsigned char, NC_UBYTE)                               \
+  X(short, short, NC_SHORT)                                       \
+  X(ushort, unsigned short, NC_USHORT)                            \
+  X(int, int, NC_INT)                                             \
+  X(uint, unsigned int, NC_UINT)                                  \
+  X(long, long, (sizeof(long) == 8 ? NC_INT64 : NC_INT))          \
+  X(float, float, NC_FLOAT)                                       \
+  X(double, double, NC_DOUBLE)                                    \
+  X(longlong, long long, NC_INT64)                                \
+  X(ulonglong, unsigned long long, NC_UINT64)
+
+/// X(function): what we catch or call besides the families below.
+#define ADVECTIO_PLAIN_FUNCTIONS(X)                                                                                  \
+  X(ncmpi_create) X(ncmpi_open) X(ncmpi_close) X(ncmpi_abort) X(ncmpi_delete) X(ncmpi_sync) X(ncmpi_sync_numrecs)    \
+  X(ncmpi_redef) X(ncmpi_enddef) X(ncmpi__enddef) X(ncmpi_begin_indep_data) X(ncmpi_end_indep_data) X(ncmpi_flush)   \
+  X(ncmpi_set_fill) X(ncmpi_def_var_fill) X(ncmpi_inq_var_fill) X(ncmpi_fill_var_rec) X(ncmpi_inq_file_format)       \
+  X(ncmpi_inq) X(ncmpi_inq_format) X(ncmpi_inq_path) X(ncmpi_inq_dim) X(ncmpi_inq_dimlen) X(ncmpi_inq_unlimdim)      \
+  X(ncmpi_inq_var) X(ncmpi_inq_varname) X(ncmpi_inq_varid) X(ncmpi_inq_varnatts) X(ncmpi_inq_att)                    \
+  X(ncmpi_inq_attname) X(ncmpi_inq_nreqs) X(ncmpi_inq_put_size) X(ncmpi_inq_get_size)                                \
+  X(ncmpi_def_dim) X(ncmpi_def_var) X(ncmpi_put_att) X(ncmpi_get_att) X(ncmpi_copy_att) X(ncmpi_del_att)             \
+  X(ncmpi_rename_att) X(ncmpi_rename_var) X(ncmpi_rename_dim) X(ncmpi_put_att_ubyte)                                 \
+  X(ncmpi_wait) X(ncmpi_wait_all) X(ncmpi_cancel)                                                                    \
+  X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage) X(ncmpi_inq_buffer_size)                   \
+  X(ncmpi_put_vard) X(ncmpi_put_vard_all) X(ncmpi_get_vard) X(ncmpi_get_vard_all)
+
+/// X(function): the families for one type; T is empty for the flexible ones, else an underscore and the type's name.
+#define ADVECTIO_FAMILIES(X, T)                                                                                      \
+  ADVECTIO_FAMILY(X, var, T) ADVECTIO_FAMILY(X, var1, T) ADVECTIO_FAMILY(X, vara, T) ADVECTIO_FAMILY(X, vars, T)     \
+  ADVECTIO_FAMILY(X, varm, T) ADVECTIO_FAMILY(X, varn, T)                                                            \
+  ADVECTIO_MANY(X, var, T) ADVECTIO_MANY(X, var1, T) ADVECTIO_MANY(X, vara, T) ADVECTIO_MANY(X, vars, T)             \
+  ADVECTIO_MANY(X, varm, T)
+#define ADVECTIO_FAMILY(X, FORM, T)                                                                                  \
+  X(ncmpi_put_##FORM##T) X(ncmpi_put_##FORM##T##_all) X(ncmpi_get_##FORM##T) X(ncmpi_get_##FORM##T##_all)            \
+  X(ncmpi_iput_##FORM##T) X(ncmpi_bput_##FORM##T) X(ncmpi_iget_##FORM##T)
+#define ADVECTIO_MANY(X, FORM, T)                                                                                    \
+  X(ncmpi_mput_##FORM##T) X(ncmpi_mput_##FORM##T##_all) X(ncmpi_mget_##FORM##T) X(ncmpi_mget_##FORM##T##_all)
+
+/// X(function): what is called of MPI.
+#define ADVECTIO_MPI_FUNCTIONS(X)                                                                                    \
+  X(MPI_Comm_rank) X(MPI_Comm_size) X(MPI_Bcast) X(MPI_Allreduce) X(MPI_Type_size) X(MPI_Type_get_envelope)          \
+  X(MPI_Type_get_contents) X(MPI_Type_free) X(MPI_Type_dup) X(MPI_Pack)
+
+/// X(member, MPI's name, Open MPI's symbol, nc_type): its datatypes and what they hold.
+#define ADVECTIO_MPI_TYPES(X)                                                                                        \
+  X(character, MPI_CHAR, char, NC_CHAR)                                                                              \
+  X(signed_char, MPI_SIGNED_CHAR, signed_char, NC_BYTE)                                                              \
+  X(unsigned_char, MPI_UNSIGNED_CHAR, unsigned_char, NC_UBYTE)                                                       \
+  X(short_int, MPI_SHORT, short, NC_SHORT)                                                                           \
+  X(unsigned_short, MPI_UNSIGNED_SHORT, unsigned_short, NC_USHORT)                                                   \
+  X(integer, MPI_INT, int, NC_INT)                                                                                   \
+  X(unsigned_int, MPI_UNSIGNED, unsigned, NC_UINT)                                                                   \
+  X(long_int, MPI_LONG, long, (sizeof(long) == 8 ? NC_INT64 : NC_INT))                                               \
+  X(real, MPI_FLOAT, float, NC_FLOAT)                                                                                \
+  X(double_real, MPI_DOUBLE, double, NC_DOUBLE)                                                                      \
+  X(long_long, MPI_LONG_LONG_INT, long_long_int, NC_INT64)                                                           \
+  X(unsigned_long_long, MPI_UNSIGNED_LONG_LONG, unsigned_long_long, NC_UINT64)                                       \
+  X(fortran_character, MPI_CHARACTER, character, NC_CHAR)                                                            \
+  X(fortran_integer, MPI_INTEGER, integer, NC_INT)                                                                   \
+  X(fortran_integer1, MPI_INTEGER1, integer1, NC_BYTE)                                                               \
+  X(fortran_integer2, MPI_INTEGER2, integer2, NC_SHORT)                                                              \
+  X(fortran_integer4, MPI_INTEGER4, integer4, NC_INT)                                                                \
+  X(fortran_integer8, MPI_INTEGER8, integer8, NC_INT64)                                                              \
+  X(fortran_real, MPI_REAL, real, NC_FLOAT)                                                                          \
+  X(fortran_real4, MPI_REAL4, real4, NC_FLOAT)                                                                       \
+  X(fortran_real8, MPI_REAL8, real8, NC_DOUBLE)                                                                      \
+  X(fortran_double, MPI_DOUBLE_PRECISION, dblprec, NC_DOUBLE)
+// clang-format on

@@ -1,0 +1,287 @@
+// Data on its way out: the checks of the real library, then straight from the program's memory into the dataset.
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "capture/pnetcdf/parallel_file.h"
+
+namespace advectio {
+namespace {
+
+/// Elements of a block, as its place in memory is to be walked: dense, or by a map.
+std::vector<std::ptrdiff_t> steps(const Box& box, const std::vector<MPI_Offset>& map, std::size_t element) {
+  std::vector<std::ptrdiff_t> bytes(box.rank());
+  for (std::size_t i = 0; i < box.rank(); ++i) bytes[i] = map[i] * static_cast<std::ptrdiff_t>(element);
+  return bytes;
+}
+
+/// Gather the elements of a mapped block into dense memory.
+std::vector<std::byte> gather(const std::byte* from, const Box& box, const std::vector<std::ptrdiff_t>& step,
+                              std::size_t element) {
+  std::vector<std::byte> dense(box.volume() * element);
+  std::vector<std::uint64_t> at(box.rank(), 0);
+  for (auto* to = dense.data(); to != dense.data() + dense.size(); to += element) {
+    std::ptrdiff_t place = 0;
+    for (std::size_t i = 0; i < box.rank(); ++i) place += static_cast<std::ptrdiff_t>(at[i]) * step[i];
+    std::memcpy(to, from + place, element);
+    for (std::size_t i = box.rank(); i-- > 0;) {
+      if (++at[i] < box.count[i]) break;
+      at[i] = 0;
+    }
+  }
+  return dense;
+}
+
+}  // namespace
+
+/// Blocking calls belong to data mode, and to its half that they are made for; posted ones may be made at any time.
+bool ParallelFile::right_mode(Mode mode) const noexcept {
+  if (mode == Mode::posted || mode == Mode::buffered) return true;
+  return !defining_ && independent_ == (mode == Mode::independent);
+}
+
+/// Where a block goes. False: the call cannot be right.
+bool ParallelFile::place(const Request& r, const Known& v, Place& to) {
+  const std::size_t rank = v.lengths.size();
+  to.box.start.assign(rank, 0);
+  to.box.count.assign(rank, 1);
+  to.stride.clear();
+  to.map.clear();
+  to.records = 0;
+  if (rank == 0) return true;
+  if (r.form == Form::var) {
+    to.box.count = v.lengths;
+    if (v.record) to.box.count[0] = out_->records();
+  } else {
+    if (r.start == nullptr || (r.form != Form::var1 && r.count == nullptr)) return false;
+    for (std::size_t i = 0; i < rank; ++i) {
+      const MPI_Offset start = r.start[i], count = r.form == Form::var1 ? 1 : r.count[i];
+      const MPI_Offset stride = r.stride != nullptr ? r.stride[i] : 1;
+      if (start < 0 || count < 0 || stride <= 0) return false;
+      if (i == 0 && v.record) {
+        if (format_ != FileFormat::cdf5 && start > static_cast<MPI_Offset>(UINT_MAX)) return false;
+      } else {
+        const auto length = static_cast<MPI_Offset>(v.lengths[i]);
+        if (start > length || (start == length && count > 0) || count > length - start) return false;
+        if (count > 0 && (length - 1 - start) / stride < count - 1) return false;
+      }
+      to.box.start[i] = static_cast<std::uint64_t>(start);
+      to.box.count[i] = static_cast<std::uint64_t>(count);
+      if (stride != 1) to.stride.resize(rank, 1);
+      if (stride != 1) to.stride[i] = static_cast<std::uint64_t>(stride);
+    }
+    if (r.map != nullptr) to.map.assign(r.map, r.map + rank);
+  }
+  if (v.record && to.box.count[0] > 0)
+    to.records = to.box.start[0] + (to.box.count[0] - 1) * (to.stride.empty() ? 1 : to.stride[0]) + 1;
+  return true;
+}
+
+/// The one type that a datatype is made of. False: it is made of several, or of one that netCDF does not have.
+bool ParallelFile::element_type(MPI_Datatype datatype, nc_type& type) const {
+  const auto& mpi = lib.mpi;
+#define ADVECTIO_IS(NAME, MPI_NAME, SYMBOL, TYPE)           \
+  if (datatype == mpi.NAME && datatype != MPI_Datatype{}) { \
+    type = TYPE;                                            \
+    return true;                                            \
+  }
+  ADVECTIO_MPI_TYPES(ADVECTIO_IS)
+#undef ADVECTIO_IS
+  int integers = 0, addresses = 0, datatypes = 0, combiner = 0;
+  if (mpi.MPI_Type_get_envelope(datatype, &integers, &addresses, &datatypes, &combiner) != MPI_SUCCESS) return false;
+  if (datatypes == 0) return false;  // a predefined one that is none of ours
+  std::vector<int> i(static_cast<std::size_t>(integers));
+  std::vector<MPI_Aint> a(static_cast<std::size_t>(addresses));
+  std::vector<MPI_Datatype> parts(static_cast<std::size_t>(datatypes));
+  if (mpi.MPI_Type_get_contents(datatype, integers, addresses, datatypes, i.data(), a.data(), parts.data()) !=
+      MPI_SUCCESS)
+    return false;
+  bool one = true;
+  nc_type first = NC_NAT;
+  for (auto part : parts) {
+    nc_type found = NC_NAT;
+    one = one && element_type(part, found) && (first == NC_NAT || found == first);
+    first = found;
+    int n[3] = {0, 0, 0};
+    if (mpi.MPI_Type_get_envelope(part, &n[0], &n[1], &n[2], &combiner) == MPI_SUCCESS && n[2] > 0)
+      mpi.MPI_Type_free(&part);  // a handle of our own
+  }
+  type = first;
+  return one;
+}
+
+/// Whether the memory of a call holds as many elements as its place, of a type that can go there.
+bool ParallelFile::memory_fits(const MemoryType& memory, const Known& v, std::uint64_t elements, nc_type& type) const {
+  type = memory.type;
+  if (type == NC_NAT && memory.datatype == lib.mpi.null_type) type = v.type;
+  if (type == NC_NAT) {
+    if (!element_type(memory.datatype, type)) return false;
+    int bytes = 0;
+    if (memory.count >= 0) {
+      if (memory.count > INT_MAX || lib.mpi.MPI_Type_size(memory.datatype, &bytes) != MPI_SUCCESS) return false;
+      if (static_cast<std::uint64_t>(bytes) * static_cast<std::uint64_t>(memory.count) != elements * memory_size(type))
+        return false;
+    }
+  }
+  return (type == NC_CHAR) == (v.type == NC_CHAR);
+}
+
+int ParallelFile::send_converted(int variable, const Known& v, const Place& place, const std::byte* data,
+                                 nc_type type) {
+  const auto& schema = read_schema();
+  const auto id = static_cast<std::size_t>(variable);
+  const Bytes fill = id < schema.variables.size() ? schema.variables[id].fill : Bytes{};
+  const auto total = place.box.volume();
+  std::vector<std::byte> converted(total * v.element);
+  int worst = NC_NOERR;
+  for (std::uint64_t at = 0; at < total; at += Converter::elements_max) {
+    const auto n = std::min<std::uint64_t>(total - at, Converter::elements_max);
+    const int code =
+        converter_.convert(data + at * memory_size(type), type, converted.data() + at * v.element, v.type, n, fill);
+    if (code != NC_NOERR) worst = code;
+    if (code != NC_NOERR && code != NC_ERANGE) return code;
+  }
+  const auto put =
+      out_->put(static_cast<std::uint32_t>(variable), place.box, place.stride, Memory{converted.data(), {}}, v.element);
+  return put.ok() ? worst : code_of(put.error());
+}
+
+int ParallelFile::send(const Request& r, const Known& v, const Place& place, nc_type type) {
+  const auto element = memory_size(type);
+  const auto* data = static_cast<const std::byte*>(r.data);
+  // A datatype with gaps is packed first, as the library does it; the map, if there is one, counts what is packed.
+  std::vector<std::byte> packed;
+  const bool derived = r.memory.type == NC_NAT && r.memory.datatype != lib.mpi.null_type && r.memory.count >= 0;
+  int integers = 0, addresses = 0, datatypes = 0, combiner = 0;
+  if (derived &&
+      lib.mpi.MPI_Type_get_envelope(r.memory.datatype, &integers, &addresses, &datatypes, &combiner) == MPI_SUCCESS &&
+      datatypes > 0) {
+    packed.resize(place.box.volume() * element);
+    int position = 0;
+    if (packed.size() > INT_MAX ||
+        lib.mpi.MPI_Pack(data, static_cast<int>(r.memory.count), r.memory.datatype, packed.data(),
+                         static_cast<int>(packed.size()), &position, lib.mpi.self) != MPI_SUCCESS)
+      return NC_EINTOVERFLOW;
+    data = packed.data();
+  }
+  if (type != v.type) {
+    if (place.map.empty()) return send_converted(r.variable, v, place, data, type);
+    const auto dense = gather(data, place.box, steps(place.box, place.map, element), element);
+    return send_converted(r.variable, v, place, dense.data(), type);
+  }
+  Memory from{data, {}};
+  if (!place.map.empty()) from.step = steps(place.box, place.map, element);
+  const auto put = out_->put(static_cast<std::uint32_t>(r.variable), place.box, place.stride, from, element);
+  return put.ok() ? NC_NOERR : code_of(put.error());
+}
+
+Answer ParallelFile::put(Mode mode, const std::vector<Request>& requests, int* request) {
+  if (request != nullptr) *request = NC_REQ_NULL;
+  if (!right_mode(mode)) return {NC_EINDEFINE, true};
+  std::vector<Place> places(requests.size());
+  std::vector<nc_type> types(requests.size(), NC_NAT);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto& r = requests[i];
+    const auto* v = known(r.variable);
+    if (v == nullptr) return {r.variable == NC_GLOBAL ? NC_EGLOBAL : NC_ENOTVAR, true};
+    if (r.memory.type != NC_NAT && (r.memory.type == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
+    if (!place(r, *v, places[i])) return {NC_EINVALCOORDS, true};
+    // Nothing at all is right in any memory.
+    if (places[i].box.empty() && (r.memory.type != NC_NAT || r.memory.count <= 0)) continue;
+    if (!memory_fits(r.memory, *v, places[i].box.volume(), types[i])) return {NC_EIOMISMATCH, true};
+  }
+  return put_placed(mode, requests, places, types, request);
+}
+
+Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
+                               const void* data, const MemoryType& memory, int* request) {
+  if (request != nullptr) *request = NC_REQ_NULL;
+  if (!right_mode(mode)) return {NC_EINDEFINE, true};
+  const auto* v = known(variable);
+  if (v == nullptr) return {variable == NC_GLOBAL ? NC_EGLOBAL : NC_ENOTVAR, true};
+  if (memory.type != NC_NAT && (memory.type == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
+  if (boxes == 0) return {};
+  if (boxes < 0 || (v->lengths.empty() && boxes != 1) || (!v->lengths.empty() && starts == nullptr))
+    return {NC_ENULLSTART, true};
+
+  std::vector<Request> requests(static_cast<std::size_t>(boxes));
+  std::vector<Place> places(requests.size());
+  std::uint64_t elements = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    auto& r = requests[i];
+    r.variable = variable;
+    r.start = starts != nullptr ? starts[i] : nullptr;
+    r.count = counts != nullptr ? counts[i] : nullptr;
+    r.form = r.count != nullptr ? Form::vara : Form::var1;
+    if (!place(r, *v, places[i])) return {NC_EINVALCOORDS, true};
+    elements += places[i].box.volume();
+  }
+  nc_type type = NC_NAT;
+  if (elements == 0) return {};
+  if (!memory_fits(memory, *v, elements, type)) return {NC_EIOMISMATCH, true};
+
+  // One run of memory: packed as a whole, then taken piece by piece.
+  const auto* at = static_cast<const std::byte*>(data);
+  std::vector<std::byte> packed;
+  if (memory.type == NC_NAT && memory.datatype != lib.mpi.null_type && memory.count >= 0) {
+    packed.resize(elements * memory_size(type));
+    int position = 0;
+    if (packed.size() > INT_MAX ||
+        lib.mpi.MPI_Pack(data, static_cast<int>(memory.count), memory.datatype, packed.data(),
+                         static_cast<int>(packed.size()), &position, lib.mpi.self) != MPI_SUCCESS)
+      return {NC_EINTOVERFLOW, false};
+    at = packed.data();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].data = at;
+    requests[i].memory.type = type;
+    at += places[i].box.volume() * memory_size(type);
+  }
+  return put_placed(mode, requests, places, std::vector<nc_type>(requests.size(), type), request);
+}
+
+/// Everything has been found right.
+Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
+                                const std::vector<nc_type>& types, int* request) {
+  const Stall stall(*this);
+  Posted posted;
+  const bool waits = mode == Mode::posted || mode == Mode::buffered;
+  MPI_Offset bytes = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    bytes += static_cast<MPI_Offset>(places[i].box.volume() * known(requests[i].variable)->element);
+  if (mode == Mode::buffered) {
+    MPI_Offset used = 0;
+    if (!attached_) return {NC_ENULLABUF, false};
+    usage(&used);
+    if (bytes > buffer_bytes_ - used) return {NC_EINSUFFBUF, false};
+    posted.buffered = bytes;
+  }
+  if (!defining_) {
+    if (const int code = flush_schema(); code != NC_NOERR) return {code, false};
+  }
+  if (waits) out_->put_pending(&posted.sequences);
+  Answer answer;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (places[i].box.empty()) continue;
+    const auto& v = *known(requests[i].variable);
+    const int code = send(requests[i], v, places[i], types[i]);
+    if (code != NC_NOERR) answer.code = code;
+    if (code != NC_NOERR && code != NC_ERANGE) break;
+    if (!waits) out_->grow(places[i].records);
+    posted.records = std::max(posted.records, places[i].records);
+  }
+  out_->put_pending(nullptr);
+  bytes_put += static_cast<std::uint64_t>(bytes);
+  if (!waits || bytes == 0) return answer;
+  if (answer.code != NC_NOERR && answer.code != NC_ERANGE) {
+    (void)out_->settle({}, posted.sequences);
+    return answer;
+  }
+  int id = 0;
+  while (puts_.count(id) > 0) id += 2;  // as the library numbers them: puts even, gets odd
+  puts_.emplace(id, std::move(posted));
+  if (request != nullptr) *request = id;
+  return answer;
+}
+
+}  // namespace advectio

@@ -1,0 +1,145 @@
+// ncmpi_put_*, iput_*, bput_* and mput_* of var, var1, vara, vars, varm and varn, of every type.
+#include "capture/pnetcdf/parallel_file.h"
+
+using advectio::Answer;
+using advectio::Collective;
+using advectio::Form;
+using advectio::MemoryType;
+using advectio::Mode;
+using advectio::Request;
+
+namespace {
+
+constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput = Mode::posted,
+               mode_bput = Mode::buffered;
+
+/// The blocks of an mput call. What the form does not have is null.
+struct Many {
+  Form form;
+  int count;
+  const int* variables;
+  MPI_Offset* const* starts;
+  MPI_Offset* const* counts;
+  MPI_Offset* const* strides;
+  MPI_Offset* const* maps;
+  const void* const* data;
+};
+
+std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* counts, const MPI_Datatype* types) {
+  std::vector<Request> all;
+  for (int i = 0; i < m.count; ++i) {
+    const auto of = [i](MPI_Offset* const* list) { return list != nullptr ? list[i] : nullptr; };
+    MemoryType memory{type};
+    if (type == NC_NAT) memory = {NC_NAT, counts[i], types[i]};
+    all.push_back({m.form, m.variables[i], of(m.starts), of(m.counts), of(m.strides), of(m.maps), m.data[i], memory});
+  }
+  return all;
+}
+
+}  // namespace
+
+// One exported function: a call on a dataset of ours is described and put; where it cannot be right the shadow is asked
+// for the code, with the same call, and its answer counts unless it finds nothing wrong.
+#define ADVECTIO_PUT(F, MODE, DONE, ...)                     \
+  ADVECTIO_ENTER;                                            \
+  auto* file = entry.find(ncid);                             \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
+  const Collective turn(*file, MODE == Mode::collective);    \
+  const Answer answer = file->DONE;                          \
+  if (!answer.ask_shadow) return answer.code;                \
+  const int code = ADVECTIO_REAL(F, __VA_ARGS__);            \
+  return code != NC_NOERR ? code : answer.code
+
+// Typed calls say their type in their name, flexible ones in two arguments more.
+#define ADVECTIO_TYPED_PARAMETERS
+#define ADVECTIO_TYPED_ARGUMENTS
+#define ADVECTIO_TYPED_MEMORY(NUMBER) \
+  MemoryType {                        \
+    NUMBER                            \
+  }
+#define ADVECTIO_FLEXIBLE_PARAMETERS , MPI_Offset bufcount, MPI_Datatype buftype
+#define ADVECTIO_FLEXIBLE_ARGUMENTS , bufcount, buftype
+#define ADVECTIO_FLEXIBLE_MEMORY(NUMBER) \
+  MemoryType {                           \
+    NC_NAT, bufcount, buftype            \
+  }
+#define ADVECTIO_TYPED_LISTS
+#define ADVECTIO_TYPED_LIST_ARGUMENTS
+#define ADVECTIO_TYPED_LIST_MEMORY(NUMBER) NUMBER, nullptr, nullptr
+#define ADVECTIO_FLEXIBLE_LISTS , const MPI_Offset *bufcounts, const MPI_Datatype *buftypes
+#define ADVECTIO_FLEXIBLE_LIST_ARGUMENTS , bufcounts, buftypes
+#define ADVECTIO_FLEXIBLE_LIST_MEMORY(NUMBER) NC_NAT, bufcounts, buftypes
+
+// Lists of parameters and arguments travel through the macros in parentheses.
+#define ADVECTIO_BARE(...) __VA_ARGS__
+#define ADVECTIO_START const MPI_Offset* start
+#define ADVECTIO_COUNT const MPI_Offset* count
+#define ADVECTIO_STRIDE const MPI_Offset* stride
+#define ADVECTIO_MAP const MPI_Offset* map
+
+#define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \
+  ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS,                                                  \
+                        const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {                          \
+    ADVECTIO_PUT(                                                                                                      \
+        F, MODE,                                                                                                       \
+        put(MODE, {Request{Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}}, REQUEST), \
+        ncid, varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
+  }
+#define ADVECTIO_FORMS(PREFIX, T, ALL, MODE, KIND, TYPE, NUMBER, REQUEST, POSTED, ID)                                  \
+  ADVECTIO_ONE(PREFIX##var##T##ALL, MODE, KIND, TYPE, NUMBER, var, REQUEST, POSTED, ID,                                \
+               (nullptr, nullptr, nullptr, nullptr), (), ())                                                           \
+  ADVECTIO_ONE(PREFIX##var1##T##ALL, MODE, KIND, TYPE, NUMBER, var1, REQUEST, POSTED, ID,                              \
+               (start, nullptr, nullptr, nullptr), (, ADVECTIO_START), (, start))                                      \
+  ADVECTIO_ONE(PREFIX##vara##T##ALL, MODE, KIND, TYPE, NUMBER, vara, REQUEST, POSTED, ID,                              \
+               (start, count, nullptr, nullptr), (, ADVECTIO_START, ADVECTIO_COUNT), (, start, count))                 \
+  ADVECTIO_ONE(PREFIX##vars##T##ALL, MODE, KIND, TYPE, NUMBER, vars, REQUEST, POSTED, ID,                              \
+               (start, count, stride, nullptr), (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE),                   \
+               (, start, count, stride))                                                                               \
+  ADVECTIO_ONE(PREFIX##varm##T##ALL, MODE, KIND, TYPE, NUMBER, varm, REQUEST, POSTED, ID, (start, count, stride, map), \
+               (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE, ADVECTIO_MAP), (, start, count, stride, map))       \
+  ADVECTIO_EXPORT int PREFIX##varn##T##ALL(int ncid, int varid, int num, MPI_Offset* const* starts,                    \
+                                           MPI_Offset* const* counts,                                                  \
+                                           const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {       \
+    ADVECTIO_PUT(PREFIX##varn##T##ALL, MODE,                                                                           \
+                 put_boxes(MODE, varid, num, starts, counts, data, ADVECTIO_##KIND##_MEMORY(NUMBER), REQUEST), ncid,   \
+                 varid, num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
+  }
+
+#define ADVECTIO_MANY_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, PLACE, PARAMETERS, ARGUMENTS)                            \
+  ADVECTIO_EXPORT int F(int ncid, int nvars, int* varids ADVECTIO_BARE PARAMETERS,                                    \
+                        TYPE* const* data ADVECTIO_##KIND##_LISTS) {                                                  \
+    ADVECTIO_PUT(                                                                                                     \
+        F, MODE,                                                                                                      \
+        put(MODE,                                                                                                     \
+            requests_of({Form::FORM, nvars, varids, ADVECTIO_BARE PLACE, reinterpret_cast<const void* const*>(data)}, \
+                        ADVECTIO_##KIND##_LIST_MEMORY(NUMBER)),                                                       \
+            nullptr),                                                                                                 \
+        ncid, nvars, varids ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_LIST_ARGUMENTS);                          \
+  }
+#define ADVECTIO_LIST(NAME) MPI_Offset* const* NAME
+#define ADVECTIO_MANY_FORMS(T, ALL, MODE, KIND, TYPE, NUMBER)                                                        \
+  ADVECTIO_MANY_ONE(ncmpi_mput_var##T##ALL, MODE, KIND, TYPE, NUMBER, var, (nullptr, nullptr, nullptr, nullptr), (), \
+                    ())                                                                                              \
+  ADVECTIO_MANY_ONE(ncmpi_mput_var1##T##ALL, MODE, KIND, TYPE, NUMBER, var1, (starts, nullptr, nullptr, nullptr),    \
+                    (, ADVECTIO_LIST(starts)), (, starts))                                                           \
+  ADVECTIO_MANY_ONE(ncmpi_mput_vara##T##ALL, MODE, KIND, TYPE, NUMBER, vara, (starts, counts, nullptr, nullptr),     \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts)), (, starts, counts))                            \
+  ADVECTIO_MANY_ONE(ncmpi_mput_vars##T##ALL, MODE, KIND, TYPE, NUMBER, vars, (starts, counts, strides, nullptr),     \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides)),                        \
+                    (, starts, counts, strides))                                                                     \
+  ADVECTIO_MANY_ONE(ncmpi_mput_varm##T##ALL, MODE, KIND, TYPE, NUMBER, varm, (starts, counts, strides, maps),        \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides), ADVECTIO_LIST(maps)),   \
+                    (, starts, counts, strides, maps))
+
+#define ADVECTIO_PUTS(T, KIND, TYPE, NUMBER)                                                              \
+  ADVECTIO_FORMS(ncmpi_put_, T, , mode_, KIND, TYPE, NUMBER, nullptr, (), ())                             \
+  ADVECTIO_FORMS(ncmpi_put_, T, _all, mode_all, KIND, TYPE, NUMBER, nullptr, (), ())                      \
+  ADVECTIO_FORMS(ncmpi_iput_, T, , mode_iput, KIND, TYPE, NUMBER, request, (, int* request), (, request)) \
+  ADVECTIO_FORMS(ncmpi_bput_, T, , mode_bput, KIND, TYPE, NUMBER, request, (, int* request), (, request)) \
+  ADVECTIO_MANY_FORMS(T, , mode_, KIND, TYPE, NUMBER)                                                     \
+  ADVECTIO_MANY_FORMS(T, _all, mode_all, KIND, TYPE, NUMBER)
+
+#define ADVECTIO_TYPED_PUTS(T, TYPE, NUMBER) ADVECTIO_PUTS(_##T, TYPED, TYPE, NUMBER)
+
+ADVECTIO_PUTS(, FLEXIBLE, void, NC_NAT)
+ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_PUTS)

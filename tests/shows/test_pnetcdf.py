@@ -1,0 +1,110 @@
+"""Parallel programs that write one file together by PnetCDF: the same with and without Advectio, whatever becomes of a rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Pair
+from running import output_files, run_plainly
+from same import assert_same
+from test_crashes import assert_beginning_is_same, records, synced_frames
+
+Source = Callable[[str], Path]
+
+FILES = ["made", "wrf471/serial/wrfout_d01_4frames.nc"]
+IO = ["pnetcdf", "pnetcdf-nonblocking"]
+
+
+def ranks_of(count: int) -> list[str]:
+    return ["mpirun", "-n", str(count)]
+
+
+@pytest.fixture(scope="session")
+def families(replay: Path) -> Path:
+    path = replay.parents[2] / "tests" / "capture" / "pnetcdf" / "pnetcdf_families"
+    if not path.exists():
+        pytest.skip(f"{path} is not built: no PnetCDF here")
+    return path
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("format", [1, 2, 5])
+def test_every_family_gives_the_same_answers_and_the_same_file(families: Path, pair: Pair, format: int, ranks: int):
+    pair.run([*ranks_of(ranks), families, str(format), "out.nc"], datasets=1)
+    for rank in range(ranks):
+        name = f"out.nc.{rank}"
+        plain, carried = ((d / name).read_text().splitlines() for d in (pair.plain, pair.carried))
+        assert len(plain) > 1000
+        assert plain == carried
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("name", FILES)
+def test_replay_of_wrf_is_the_same(source: Source, replay: Path, pair: Pair, name: str, io: str, ranks: int):
+    result = pair.run([*ranks_of(ranks), replay, "--io", io, source(name)], datasets=1)
+    pair.assert_same()
+    (dataset,) = result.summary["datasets"]
+    assert dataset["frames_synced"] == dataset["frames_durable"] >= 2
+
+
+@pytest.mark.parametrize("io", IO)
+def test_several_frames_and_files_are_the_same(made: Path, replay: Path, pair: Pair, io: str):
+    result = pair.run([*ranks_of(3), replay, "--io", io, "--frames", "7", "--frames-per-file", "3", made], datasets=3)
+    pair.assert_same(at_least=3)
+    assert [d["frames_synced"] for d in result.summary["datasets"]] == [3, 3, 1]
+
+
+def test_a_stage_smaller_than_a_frame_is_enough(made: Path, replay: Path, pair: Pair):
+    config = "stage: {bytes_max: 24MiB, segment_bytes: 2MiB}\n"
+    command = [*ranks_of(3), replay, "--io", "pnetcdf-nonblocking", "--tile", "4x4", "--frames", "3", made]
+    result = pair.run(command, config)
+    assert result.summary["datasets"][0]["bytes_put"] > 24 * 2**20, "too little data for this test to mean anything"
+    pair.assert_same()
+
+
+def test_compressed_by_config_it_holds_the_same_values(made: Path, replay: Path, pair: Pair):
+    config = 'datasets: [{match: "*", format: netcdf4, codec: deflate}]\n'
+    pair.run([*ranks_of(4), replay, "--io", "pnetcdf", made], config, datasets=1)
+    (name,) = output_files(pair.carried)
+    assert_beginning_is_same(pair.plain / name, pair.carried / name)
+    assert records(pair.carried / name) == records(pair.plain / name)
+    assert (pair.carried / name).read_bytes()[1:4] == b"HDF"
+
+
+def test_ranks_under_exec_are_the_same(made: Path, replay: Path, pair: Pair):
+    forget = ["env", "-u", "LD_PRELOAD"]
+    program = [replay, "--io", "pnetcdf", made]
+    pair.run([*ranks_of(2), *program], datasets=1)
+    for name in output_files(pair.carried):
+        (pair.carried / name).unlink()
+    command = pair.advectio.command
+    pair.advectio.run([*ranks_of(2), *forget, command, "exec", "--", *program], pair.carried, datasets=1)
+    pair.assert_same()
+
+
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_kill_of_one_rank_keeps_every_frame_that_all_had_synced(made: Path, replay: Path, pair: Pair, io: str, victim: int):
+    base: list[str | Path] = [*ranks_of(3), replay, "--io", io, made]
+    forever = ["--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"]
+    running = pair.advectio.start([*base, *forever], pair.carried)
+    running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
+    os.kill(running.pids("replay")[victim], signal.SIGKILL)
+    result = running.finish()
+    assert result.code != 0, result.said
+    # Rank 0 says a frame when its own sync has returned; the others may not have come so far with the last.
+    said = sum(synced_frames(running.lines).values())
+    names = output_files(pair.carried)
+    held = sum(records(pair.carried / name) for name in names)
+    assert said - 1 <= held <= said + 1, f"{said} frames were synced, the files have {held}"
+    done = run_plainly([*base, "--frames", str(held + 4), "--frames-per-file", "4"], pair.plain)
+    assert done.code == 0, done.said
+    for name in names:
+        assert_beginning_is_same(pair.plain / name, pair.carried / name)
+    assert not pair.advectio.run_dirs[-1].exists()

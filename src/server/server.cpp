@@ -971,7 +971,8 @@ void ServerImpl::make_room() {
     d->partial = true;
     if (auto r = commit(d, d->shared() ? 0 : d->seen, 0); !r) fail(*d, std::move(r).error());
   }
-  for (const auto& d : datasets_)
+  const auto datasets = datasets_;  // reading on may find new ones
+  for (const auto& d : datasets)
     if (!any && d->shared() && !d->over() && d->state != State::failed) any = make_room_at_any_price(d);
   for (auto& [name, j] : journals_) release(*j);
 }
@@ -979,6 +980,10 @@ void ServerImpl::make_room() {
 /// Writers of a shared dataset wait for room that others of them hold: what those have put goes to the file out of its
 /// turn.
 bool ServerImpl::make_room_at_any_price(const std::shared_ptr<Dataset>& d) {
+  // Not before their schema: a writer that owes it has a segment for it. Once it is told it must also have been read.
+  if (d->slots[0].owed.load(std::memory_order_acquire) != 0) return false;
+  for (auto& [name, j] : journals_) (void)follow(*j);
+  if (d->over() || d->state == State::failed || !d->schema) return false;
   auto step = d->weave->next_at_any_price();
   const bool pending = !step;
   if (pending) step = d->weave->next_pending();

@@ -24,14 +24,14 @@ static int nc, record, row, column;
 static int vars[TYPES], grids[TYPES], scalars[TYPES], types;
 
 /* X(name, type in memory) */
-#define MEMORY_TYPES(X)                                                                    \
-  X(schar, signed char)                                                                    \
-  X(uchar, unsigned char)                                                                  \
-  X(short, short)                                                                          \
-  X(ushort, unsigned short)                                                                \
-  X(int, int)                                                                              \
-  X(uint, unsigned) X(long, long) X(float, float) X(double, double) X(longlong, long long) \
-      X(ulonglong, unsigned long long)
+#define MEMORY_TYPES(X)     \
+  X(schar, signed char)     \
+  X(uchar, unsigned char)   \
+  X(short, short)           \
+  X(ushort, unsigned short) \
+  X(int, int)               \
+  X(uint, unsigned)         \
+  X(long, long) X(float, float) X(double, double) X(longlong, long long) X(ulonglong, unsigned long long)
 
 /* Every form of one type in memory, into a variable of any type. */
 #define FORMS(T, TYPE)                                                                                            \

@@ -150,9 +150,8 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     if (option == -1) break;
     switch (option) {
       case IO:
-        o.io = choice(
-            "--io", optarg, io_names,
-            (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE}, 6);
+        o.io = choice("--io", optarg, io_names,
+                      (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE}, 6);
         io_given = true;
         break;
       case ORDER:

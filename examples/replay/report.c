@@ -103,7 +103,6 @@ static void put_frame(FILE* out, const struct FrameTimes* all, int ranks, int fr
   fprintf(out, max.closed_at > 0 ? "\"closed_at\": %.6f}" : "\"closed_at\": null}", max.closed_at);
 }
 
-
 void write_report(const struct Options* options, const struct Grid* grid, const struct FrameTimes* frames,
                   int frame_count, char (*dates)[DATE_LENGTH + 1], const char* files, double bytes_per_frame,
                   const struct RunTimes* run) {

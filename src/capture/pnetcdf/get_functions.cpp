@@ -13,6 +13,7 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent;
 
 std::vector<int> in_reader(ParallelFile& file, const int* variables, int count) {
   std::vector<int> ids;
+  ids.reserve(count > 0 ? static_cast<std::size_t>(count) : 0);
   for (int i = 0; i < count; ++i) ids.push_back(file.variable_in_reader(variables[i]));
   return ids;
 }

@@ -44,14 +44,14 @@ class Libraries {
     const auto address = reinterpret_cast<std::uintptr_t>(return_address);
     if (const auto* known = ranges_.load(std::memory_order_acquire); known != nullptr)
       for (const auto& range : *known)
-        if (address >= range.extent.begin && address < range.extent.end) return *range.library;
+        if (address >= range.extent.begin && address < range.extent.end) return *range.to;
     return resolve(address);
   }
 
  private:
   struct Known {
     Extent extent;  ///< of the calling object
-    const Library* library;
+    const Library* to;
   };
   using Ranges = std::vector<Known>;
 

@@ -192,7 +192,7 @@ def test_a_program_that_writes_no_netcdf_is_left_alone(pair: Pair):
 
 def library(advectio_command: Path) -> str:
     found = run_plainly(
-        [PYTHON, "-c", "from advectio import installation; print(installation.find().library)"], advectio_command.parent
+        [PYTHON, "-c", "from advectio import installation; print(installation.find().netcdf)"], advectio_command.parent
     )
     assert found.code == 0, found.said
     return found.stdout.strip()

@@ -90,11 +90,11 @@ class Check:
         )
         if "cannot be preloaded" in done.stderr or done.returncode != 0:
             self.error(
-                f"{installed.library} cannot be preloaded: {done.stderr.strip()}",
+                f"{installed.netcdf} cannot be preloaded: {done.stderr.strip()}",
                 "a library it needs (netCDF?) is not found; see `ldd` on it",
             )
         else:
-            self.ok(f"programs: {installed.server}, {installed.library}")
+            self.ok(f"programs: {installed.server}, {installed.netcdf}")
         return installed
 
     def _stage(self, raw: dict[str, Any], stage: str) -> int | None:

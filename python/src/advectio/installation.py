@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from advectio.errors import UserError
 
 SERVER = "advectiod"
-LIBRARY = "libadvectio_netcdf.so"
-PARALLEL = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
+NETCDF = "libadvectio_netcdf.so"
+PNETCDF = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
-_LIBRARY_AT = ("lib/" + LIBRARY, "lib64/" + LIBRARY, "src/capture/netcdf/" + LIBRARY, "src/capture/" + LIBRARY)
-_PARALLEL_AT = ("lib/" + PARALLEL, "lib64/" + PARALLEL, "src/capture/pnetcdf/" + PARALLEL)
+_NETCDF_AT = ("lib/" + NETCDF, "lib64/" + NETCDF, "src/capture/netcdf/" + NETCDF, "src/capture/" + NETCDF)
+_PNETCDF_AT = ("lib/" + PNETCDF, "lib64/" + PNETCDF, "src/capture/pnetcdf/" + PNETCDF)
 
 
 @dataclass(frozen=True)
 class Installation:
     server: str
-    library: str
-    parallel: str | None = None
+    netcdf: str
+    pnetcdf: str | None = None
 
 
 def places() -> list[str]:
@@ -48,11 +48,11 @@ def find() -> Installation:
     """The first place that holds both; they belong together, so they are never mixed from two places."""
     for place in places():
         server = _first(place, _SERVER_AT)
-        library = _first(place, _LIBRARY_AT)
-        if server and library:
-            return Installation(server, library, _first(place, _PARALLEL_AT))
+        netcdf = _first(place, _NETCDF_AT)
+        if server and netcdf:
+            return Installation(server, netcdf, _first(place, _PNETCDF_AT))
     raise UserError(
-        f"{SERVER} and {LIBRARY} are not there; looked in: "
+        f"{SERVER} and {NETCDF} are not there; looked in: "
         + ", ".join(places())
         + " (build them with `make build`, or set ADVECTIO_PREFIX)"
     )
@@ -60,6 +60,6 @@ def find() -> Installation:
 
 def preload(installed: Installation, already: str | None) -> str:
     """LD_PRELOAD with our libraries in front; once, however deep runs are nested."""
-    ours = [installed.library, *([installed.parallel] if installed.parallel else [])]
+    ours = [installed.netcdf, *([installed.pnetcdf] if installed.pnetcdf else [])]
     entries = (already or "").replace(":", " ").split()
-    return ":".join([*ours, *(entry for entry in entries if os.path.basename(entry) not in (LIBRARY, PARALLEL))])
+    return ":".join([*ours, *(entry for entry in entries if os.path.basename(entry) not in (NETCDF, PNETCDF))])

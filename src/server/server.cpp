@@ -135,6 +135,7 @@ struct Dataset {
     std::uint64_t journal = 0;  ///< 0: has not joined yet
     std::uint64_t visible = 0;  ///< its records up to here are committed
     bool over = false;          ///< it has closed the dataset, or died
+    bool closed = false;        ///< it has closed it
   };
   std::vector<Share> shares;  ///< by number of the writer
   Page<WriterSlot> slots;
@@ -236,6 +237,8 @@ class ServerImpl final : public Server {
   Result<void> on_put(Dataset& d, const Record& r, bool verify);
   Result<void> on_sync(const std::shared_ptr<Dataset>& d, const Record& r);
   Result<void> on_close(const std::shared_ptr<Dataset>& d, const Record& r);
+  Result<void> finish(const std::shared_ptr<Dataset>& d);
+  Result<void> end_if_all_over(const std::shared_ptr<Dataset>& d);
   void on_abort(Dataset& d);
   Result<void> ready_sink(Dataset& d);
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
@@ -389,12 +392,19 @@ void ServerImpl::take_up_datasets() {
     d->link = d->page->link;
     d->number = d->page->number;
     d->format = d->page->format;
-    d->visible = d->page->visible.load();
+    d->seen = d->visible = d->page->visible.load();
     d->frames_visible = d->frames_synced = d->page->frames_visible.load();
     d->resume = true;
     d->policy = resolve(config_, d->path);
     if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
       if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
+    }
+    // Died on its last steps with it.
+    const auto state = static_cast<DatasetState>(d->page->state.load());
+    if (state == DatasetState::finished || state == DatasetState::dropped) {
+      end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
+      datasets_.push_back(d);
+      continue;
     }
     d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
     taken_up_[{d->page->journal, d->number}] = d;
@@ -453,7 +463,7 @@ Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
   const Busy busy(d->busy_ns);
   if (d->shared()) {
     const auto writer = d->share_of(j.reader->journal());
-    if (r.type == RecordType::close) d->shares[writer].over = true;
+    if (r.type == RecordType::close) d->shares[writer].over = d->shares[writer].closed = true;
     if (r.type == RecordType::abort) {
       // Collective: all of them say it, and what the others have not synced is dropped with it.
       on_abort(*d);
@@ -461,11 +471,13 @@ Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
     }
     ADVECTIO_TRY(d->weave->take(writer, r));
     ADVECTIO_TRY(weave(d, verify));
-    // The last one has closed it, and another has died before.
-    if (r.type == RecordType::close && !d->over() && all_writers_over(*d)) drop_rest(*d, "(one of several)");
+    return r.type == RecordType::close ? end_if_all_over(d) : Result<void>{};
+  }
+  if (r.sequence <= d->visible) {
+    // The last commit was done before, but not what follows it: the sink failed there, or the server died.
+    if (r.type == RecordType::close) return finish(d);
     return {};
   }
-  if (r.sequence <= d->visible) return {};
   d->seen = r.sequence;
   switch (r.type) {
     case RecordType::schema: return on_schema(*d, r);
@@ -623,11 +635,7 @@ Result<void> ServerImpl::end_round(const std::shared_ptr<Dataset>& d, const Weav
   if (closed) d->state = State::closed;
   ADVECTIO_TRY(commit(d, step.round, frame ? synced_ns : 0));
   d->partial = false;
-  if (!closed) return {};
-  ADVECTIO_TRY_WITH(d->sink->close(), "close");
-  count_sink(*d);
-  end_dataset(*d, State::finished);
-  return {};
+  return closed ? finish(d) : Result<void>{};
 }
 
 Result<void> ServerImpl::on_schema(Dataset& d, const Record& r) {
@@ -736,6 +744,13 @@ Result<void> ServerImpl::on_sync(const std::shared_ptr<Dataset>& d, const Record
 Result<void> ServerImpl::on_close(const std::shared_ptr<Dataset>& d, const Record& r) {
   d->state = State::closed;
   ADVECTIO_TRY(on_sync(d, r));
+  return finish(d);
+}
+
+/// Closed, and all of it committed: leave the file as it will be. May be done again after a failure or a death.
+Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
+  d->state = State::closed;
+  if (!d->sink) ADVECTIO_TRY(commit(d, d->visible, 0));
   ADVECTIO_TRY_WITH(d->sink->close(), "close");
   count_sink(*d);
   end_dataset(*d, State::finished);
@@ -765,7 +780,9 @@ void ServerImpl::fail(Dataset& d, Error error) {
     d.sink->abandon();
     d.sink.reset();
   }
-  const std::string text = d.path + ": frame " + std::to_string(d.frames_visible + 1) + ": " + error.message;
+  const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
+  const std::string text =
+      d.path + (last ? "" : ": frame " + std::to_string(d.frames_visible + 1)) + ": " + error.message;
   const bool known = d.state == State::failed || d.error.message == error.message;
   d.state = State::failed;
   d.resume = true;
@@ -795,15 +812,17 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   struct stat file {};
   if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
-  const auto name = d.link.substr(d.link.find_last_of('/') + 1);
-  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
-  d.page->visible.store(d.shared() ? d.page->synced.load() : d.seen, std::memory_order_release);
+  const bool shared = d.page->writers > 0;
+  d.page->visible.store(shared ? d.page->synced.load() : d.seen, std::memory_order_release);
+  // First of all: a server that takes over from here must not look for what is removed below.
   d.page->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
       std::memory_order_release);
+  const auto name = d.link.substr(d.link.find_last_of('/') + 1);
+  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
-  if (d.shared()) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+  if (shared) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
   d.weave.reset();
@@ -838,6 +857,14 @@ bool ServerImpl::all_writers_over(const Dataset& d) const {
   for (std::size_t w = 0; w < d.shares.size(); ++w)
     if (!d.shares[w].over && d.slots[w].journal.load(std::memory_order_acquire) != 0) return false;
   return true;
+}
+
+Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
+  if (d->over() || !all_writers_over(*d)) return {};
+  const bool closed = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
+  if (closed) return finish(d);
+  drop_rest(*d, "(one of several)");
+  return {};
 }
 
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
@@ -1064,12 +1091,13 @@ Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
       const auto type = (*next)->type;
       if (own == j.datasets.end() || own->second != d || type == RecordType::create || type == RecordType::join)
         continue;
-      if (type == RecordType::close) d->shares[w].over = true;
+      if (type == RecordType::close) d->shares[w].over = d->shares[w].closed = true;
       ADVECTIO_TRY(d->weave->take(w, **next));
     }
     d->replayed.push_back(std::move(again).value());
   }
   ADVECTIO_TRY(weave(d, true));
+  ADVECTIO_TRY(end_if_all_over(d));
   if (d->over() || !d->uncommitted) return {};
   d->partial = true;
   return commit(d, 0, 0);

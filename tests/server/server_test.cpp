@@ -14,6 +14,7 @@
 
 #include "capture/dataset.h"
 #include "journal/scratch.h"
+#include "journal/stage.h"
 
 namespace advectio {
 namespace {
@@ -30,6 +31,12 @@ struct Store {
   std::mutex mutex;
   std::map<std::string, FileImage> files;  ///< by the name in the output directory
   std::string fail_commit_of;              ///< commits of this file fail with ENOSPC
+  std::string fail_close_of;               ///< and what is done at the close of this one
+  void allow() {
+    const std::lock_guard guard(mutex);
+    fail_commit_of.clear();
+    fail_close_of.clear();
+  }
 };
 
 class MemorySink final : public Sink {
@@ -66,6 +73,7 @@ class MemorySink final : public Sink {
   }
   Result<void> close() override {
     const std::lock_guard guard(store_.mutex);
+    if (name_ == store_.fail_close_of) return system_error("truncate " + name_, ENOSPC);
     store_.files[name_].closed = true;
     return {};
   }
@@ -191,6 +199,21 @@ class ServerTest : public ::testing::Test {
       ::usleep(10'000);
     }
     return false;
+  }
+
+  /// As a server leaves the stage that dies when it has nothing more to do for its datasets than to remove their pages.
+  void end_all_but_the_page() {
+    auto stage = journal::Stage::open(system_files(), run_dir());
+    ASSERT_TRUE(stage.ok());
+    const auto pages = system_files().list(stage->datasets());
+    ASSERT_TRUE(pages.ok());
+    for (const auto& name : *pages) {
+      if (name.find('.') != std::string::npos) continue;
+      auto page = stage->open_page(name);
+      ASSERT_TRUE(page.ok());
+      (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+      ASSERT_TRUE(system_files().remove((*page)->link).ok());
+    }
   }
 
   /// Writes `frames` frames into `name`; 0 when all calls succeeded.
@@ -380,7 +403,7 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
   EXPECT_TRUE(std::filesystem::exists(run_dir()));
   EXPECT_TRUE(image("a.nc").committed.empty());
 
-  store_.fail_commit_of.clear();
+  store_.allow();
   start(2, true);
   thread_.join();
   server_.reset();
@@ -410,13 +433,48 @@ TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
     EXPECT_EQ(a.wait(), 0);
     ASSERT_TRUE(eventually(
         [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
-    {
-      const std::lock_guard guard(store_.mutex);
-      store_.fail_commit_of.clear();
-    }
+    store_.allow();
     (void)drain();
     EXPECT_EQ(outcome_, Outcome::clean);
     EXPECT_EQ(image("a.nc").committed.size(), 3U);
+    EXPECT_FALSE(std::filesystem::exists(run_dir()));
+  }
+}
+
+TEST_F(ServerTest, ACloseThatFailsIsTriedAgain) {
+  store_.fail_close_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  a.wait();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  store_.allow();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_TRUE(image("a.nc").closed);
+}
+
+TEST_F(ServerTest, AServerThatDiesBetweenTheLastCommitAndTheEndOfADatasetLetsNobodyWait) {
+  // Once before anything else was done, and once when all was done but to remove its page.
+  for (const bool said_to_be_finished : {false, true}) {
+    SCOPED_TRACE(said_to_be_finished);
+    store_.fail_close_of = "a.nc";
+    Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+    start();
+    a.go();
+    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+    stop();
+    store_.allow();
+    if (said_to_be_finished) end_all_but_the_page();
+    start();
+    (void)a.wait();  // it comes back
+    const auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(status["datasets"][0]["state"], "finished");
+    EXPECT_EQ(status["datasets"][0]["frames_visible"], 3);
+    EXPECT_EQ(image("a.nc").committed.size(), 3U);
+    EXPECT_EQ(image("a.nc").closed, !said_to_be_finished);
     EXPECT_FALSE(std::filesystem::exists(run_dir()));
   }
 }
@@ -467,10 +525,8 @@ class SharedDatasetTest : public ServerTest {
     return put && done;
   }
   int write(Session& s, std::uint32_t writer, std::uint64_t frames, unsigned pause_us = 0) const {
-    auto d = meeting_.meet(s, out("a.nc"), writer);
+    auto d = meet(s, writer);
     if (!d) return 1;
-    if (writer == 0 && !d->schema(series(width))) return 2;
-    d->end_turn();
     for (std::uint64_t f = 0; f < frames; ++f) {
       if (!put_frame(*d, writer, f)) return 3;
       ::usleep(pause_us);
@@ -478,6 +534,24 @@ class SharedDatasetTest : public ServerTest {
     if (!d->close()) return 4;
     s.finish();
     return 0;
+  }
+  /// How every program here begins: the schema is told, nothing put. Nothing where that fails.
+  std::unique_ptr<SharedDataset> meet(Session& s, std::uint32_t writer) const {
+    auto d = meeting_.meet(s, out("a.nc"), writer);
+    if (!d || (writer == 0 && !d->schema(series(width)))) return nullptr;
+    d->end_turn();
+    return d;
+  }
+  /// Every program to its end, which must be a good one, and then the server. The final status.
+  json run_to_end() {
+    go();
+    return end();
+  }
+  json end() {
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    return status;
   }
   /// One program for each writer, which all do the same.
   void programs(const std::function<int(Session&, std::uint32_t)>& body) {
@@ -501,10 +575,7 @@ class SharedDatasetTest : public ServerTest {
 TEST_F(SharedDatasetTest, FramesOfSeveralProcessesAreOneFileEach) {
   programs([this](Session& s, std::uint32_t w) { return write(s, w, 20); });
   start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  const auto status = drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
+  const auto status = run_to_end();
   ASSERT_EQ(status["datasets"].size(), 1U);
   EXPECT_EQ(status["datasets"][0]["frames_visible"], 20);
   EXPECT_EQ(status["datasets"][0]["frames_synced"], 20);
@@ -526,19 +597,15 @@ TEST_F(SharedDatasetTest, NobodysBlocksComeBeforeASchemaThatIsToldLate) {
     return d->close().ok() ? 0 : 4;
   });
   start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  const auto status = drain();
+  const auto status = run_to_end();
   EXPECT_EQ(status["errors"].size(), 0U);
-  EXPECT_EQ(outcome_, Outcome::clean);
   expect_frames(1);
 }
 
 TEST_F(SharedDatasetTest, WhenOneIsKilledTheFrameItHadNotSyncedIsDroppedForAll) {
   programs([this](Session& s, std::uint32_t w) {
-    auto d = meeting_.meet(s, out("a.nc"), w);
-    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
-    d->end_turn();
+    auto d = meet(s, w);
+    if (!d) return 1;
     for (std::uint64_t f = 0; f < 5; ++f) put_frame(*d, w, f);
     put_frame(*d, w, 5, w != 1);
     if (w == 1) return ::kill(::getpid(), SIGKILL);
@@ -569,19 +636,51 @@ TEST_F(SharedDatasetTest, NothingIsLostOrRepeatedWrongWhenTheServerIsReplaced) {
     stop();
     start(8);
   }
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
+  (void)end();
   expect_frames(200);
+}
+
+TEST_F(SharedDatasetTest, AServerThatDiesBetweenTheLastCommitAndTheEndLetsNobodyWait) {
+  for (const bool said_to_be_finished : {false, true}) {
+    SCOPED_TRACE(said_to_be_finished);
+    store_.fail_close_of = "a.nc";
+    programs([this](Session& s, std::uint32_t w) { return write(s, w, 3); });
+    start();
+    go();
+    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+    stop();
+    store_.allow();
+    if (said_to_be_finished) end_all_but_the_page();
+    start();
+    for (auto& p : programs_) (void)p->wait();  // they come back
+    const auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(status["datasets"][0]["state"], "finished");
+    EXPECT_EQ(image("a.nc").closed, !said_to_be_finished);
+    EXPECT_FALSE(std::filesystem::exists(run_dir()));
+    expect_frames(3);
+    programs_.clear();
+  }
+}
+
+TEST_F(SharedDatasetTest, ACloseThatFailsIsTriedAgain) {
+  store_.fail_close_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 3); });
+  start();
+  go();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  store_.allow();
+  for (auto& p : programs_) (void)p->wait();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_TRUE(image("a.nc").closed);
 }
 
 TEST_F(SharedDatasetTest, AWriterFarAheadOfTheOthersDoesNotStopThemAndTheCapHolds) {
   programs([this](Session& s, std::uint32_t w) { return write(s, w, 100, w == 0 ? 0 : 3000); });
   start(6);
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  const auto status = drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
+  const auto status = run_to_end();
   EXPECT_LE(status["stage"]["bytes_allocated_peak"].get<std::uint64_t>(), 6U * 64 * 1024);
   expect_frames(100);
 }
@@ -589,9 +688,8 @@ TEST_F(SharedDatasetTest, AWriterFarAheadOfTheOthersDoesNotStopThemAndTheCapHold
 TEST_F(SharedDatasetTest, ALaterCollectiveCallWinsOverAnEarlierOfAnotherProcess) {
   // In every frame writer 2 puts first, then writer 0 over it, and the last word is the slowest process's.
   programs([this](Session& s, std::uint32_t w) {
-    auto d = meeting_.meet(s, out("a.nc"), w);
-    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
-    d->end_turn();
+    auto d = meet(s, w);
+    if (!d) return 1;
     for (std::uint64_t f = 0; f < 30; ++f) {
       for (const std::uint32_t who : {2U, 0U, 1U}) {
         const std::vector<float> row(width, static_cast<float>(who == 1 ? f : 1000 + who));
@@ -605,9 +703,7 @@ TEST_F(SharedDatasetTest, ALaterCollectiveCallWinsOverAnEarlierOfAnotherProcess)
     return d->close().ok() ? 0 : 4;
   });
   start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  (void)drain();
+  (void)run_to_end();
   const auto f = image("a.nc");
   ASSERT_EQ(f.committed.size(), 30U);
   for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
@@ -615,9 +711,8 @@ TEST_F(SharedDatasetTest, ALaterCollectiveCallWinsOverAnEarlierOfAnotherProcess)
 
 TEST_F(SharedDatasetTest, RequestsCountFromTheirWaitAndCancelledOnesNever) {
   programs([this](Session& s, std::uint32_t w) {
-    auto d = meeting_.meet(s, out("a.nc"), w);
-    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
-    d->end_turn();
+    auto d = meet(s, w);
+    if (!d) return 1;
     std::vector<std::uint64_t> mine, other;
     const std::vector<float> row(width, static_cast<float>(w)), wrong(width, 99.0F);
     d->put_pending(&mine);
@@ -633,19 +728,15 @@ TEST_F(SharedDatasetTest, RequestsCountFromTheirWaitAndCancelledOnesNever) {
     return d->close().ok() ? 0 : 5;
   });
   start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
+  (void)run_to_end();
   expect_frames(1);
 }
 
 TEST_F(SharedDatasetTest, AFullDiskIsSaidToAllAndRecoveryFinishes) {
   store_.fail_commit_of = "a.nc";
   programs([this](Session& s, std::uint32_t w) {
-    auto d = meeting_.meet(s, out("a.nc"), w);
-    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
-    d->end_turn();
+    auto d = meet(s, w);
+    if (!d) return 1;
     int told = 0;
     for (std::uint64_t f = 0; f < 5; ++f) {
       const auto step = f * writers + w;
@@ -668,7 +759,7 @@ TEST_F(SharedDatasetTest, AFullDiskIsSaidToAllAndRecoveryFinishes) {
   EXPECT_EQ(status["datasets"][0]["state"], "failed");
   EXPECT_TRUE(image("a.nc").committed.empty());
 
-  store_.fail_commit_of.clear();
+  store_.allow();
   start(2, true);
   thread_.join();
   server_.reset();
@@ -684,10 +775,7 @@ TEST_F(SharedDatasetTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   go();
   ASSERT_TRUE(eventually(
       [&] { return json::parse(server_->status())["datasets"].dump().find("No space") != std::string::npos; }));
-  {
-    const std::lock_guard guard(store_.mutex);
-    store_.fail_commit_of.clear();
-  }
+  store_.allow();
   for (auto& p : programs_) (void)p->wait();
   (void)drain();
   EXPECT_EQ(outcome_, Outcome::clean);
@@ -717,9 +805,8 @@ TEST_F(SharedDatasetTest, TheRecordDimensionIsAsLongForEachAsItsCollectiveCallsH
 
 TEST_F(SharedDatasetTest, ReadersInTheMidstOfAFrameSeeWhatEveryWriterHasPut) {
   programs([this](Session& s, std::uint32_t w) {
-    auto d = meeting_.meet(s, out("a.nc"), w);
-    if (!d || (w == 0 && !d->schema(series(width)))) return 1;
-    d->end_turn();
+    auto d = meet(s, w);
+    if (!d) return 1;
     put_frame(*d, w, 0, false);
     std::vector<std::uint64_t> posted;  // and never waited for
     const std::vector<float> row(width, 99.0F);
@@ -731,9 +818,7 @@ TEST_F(SharedDatasetTest, ReadersInTheMidstOfAFrameSeeWhatEveryWriterHasPut) {
     return d->close().ok() ? 0 : 3;
   });
   start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  const auto status = drain();
+  const auto status = run_to_end();
   EXPECT_EQ(status["datasets"][0]["frames_visible"], 1);
   expect_frames(1);
 }

@@ -29,6 +29,11 @@ std::string value(int ncid, nc_type type, std::size_t count, const std::vector<u
   return s;
 }
 
+/// The library gives strings away.
+void free_strings(nc_type type, std::size_t count, std::vector<unsigned char>& raw) {
+  if (type == NC_STRING) nc_free_string(count, reinterpret_cast<char**>(raw.data()));
+}
+
 /// By name in netCDF-4, where the order in the file is that in which their values were last written.
 void attributes(std::ostream& all, int ncid, int variable, int count) {
   int format = 0;
@@ -47,6 +52,7 @@ void attributes(std::ostream& all, int ncid, int variable, int count) {
     std::ostringstream out;
     out << "  att " << name << " type " << type << " count " << length << " " << code << " "
         << value(ncid, type, length, raw) << "\n";
+    free_strings(type, length, raw);
     lines.push_back(out.str());
   }
   if (format == NC_FORMAT_NETCDF4 || format == NC_FORMAT_NETCDF4_CLASSIC) std::sort(lines.begin(), lines.end());
@@ -112,6 +118,7 @@ std::string described(const std::string& path) {
     const int code = nc_get_var(ncid, v, raw.data());
     raw.resize(elements * size);
     out << "  data " << code << " " << value(ncid, type, elements, raw) << "\n";
+    free_strings(type, elements, raw);
   }
   nc_close(ncid);
   return out.str();

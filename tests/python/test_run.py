@@ -7,7 +7,9 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 
+from advectio.server import Server
 from fake_installation import dataset, until
 
 SHOW_ENV = "import os; print(os.environ['ADVECTIO_RUN']); print(os.environ['LD_PRELOAD'])"
@@ -138,6 +140,25 @@ def test_a_server_that_dies_while_draining_is_restarted_and_asked_again(fake):
     assert done.returncode == 0, done.stderr
     assert fake.events.count("drain") == 2
     assert "restarted (1 of at most 5 times)" in done.stderr
+
+
+def test_a_server_that_has_answered_and_ended_meanwhile_has_not_died(fake, monkeypatch):
+    fake.tell(drain_s=0.3)
+    monkeypatch.setenv("FAKE_ADVECTIOD", fake.env["FAKE_ADVECTIOD"])
+    run_directory = fake.work / "run"
+    run_directory.mkdir()
+    server = Server(str(fake.prefix / "bin" / "advectiod"), str(run_directory), None, str(fake.work), 5)
+    server.start()
+
+    def busy_elsewhere(_) -> bool:
+        time.sleep(0.6)
+        return True
+
+    final = server.drain(busy_elsewhere)
+    assert final is not None
+    assert final["final"]
+    assert server.restarts == 0
+    assert server.wait(10.0) == 0
 
 
 def test_a_server_that_keeps_dying_is_given_up_and_the_model_goes_on(fake):

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -203,9 +204,11 @@ def test_a_full_stage_of_several_ranks_breaks_nothing(made: Path, replay: Path, 
     assert result.summary["stage"]["waits"] > 0
 
 
-def test_a_stage_on_disk_carries_as_well(made: Path, replay: Path, pair: Pair, tmp_path: Path):
-    pair.advectio.stage = tmp_path
-    pair.run([replay, "--frames", "6", "--frames-per-file", "3", made], f"stage: {{directory: {tmp_path}}}\n", datasets=2)
+def test_a_stage_on_disk_carries_as_well(made: Path, replay: Path, pair: Pair):
+    # Not in `tmp_path`, which may be too long for the name of a socket.
+    with tempfile.TemporaryDirectory(prefix="stage-") as stage:
+        pair.advectio.stage = Path(stage)
+        pair.run([replay, "--frames", "6", "--frames-per-file", "3", made], f"stage: {{directory: {stage}}}\n", datasets=2)
     pair.assert_same(at_least=2)
 
 

@@ -157,9 +157,6 @@ class Server:
         poller: Connection | None = None
         try:
             while True:
-                self.watch()
-                if self.given_up:
-                    return None
                 try:
                     if connection is None:
                         connection = Connection(self.run_directory, 30.0)
@@ -170,6 +167,10 @@ class Server:
                     if connection:
                         connection.close()
                     connection = None
+                    # Not before: a server that has answered and ended has not died.
+                    self.watch()
+                    if self.given_up:
+                        return None
                     time.sleep(0.02)
                 now: Status | None = None
                 try:

@@ -414,19 +414,29 @@ def bench(console: Console, options: argparse.Namespace) -> int:
     results = {layout.name: [Result(m) for m in chosen] for layout in layouts}
     with console.status("warming memory") as status:
         warmed = suite.warm.fill(lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB")) if options.warm else 0
+    measured = output / "samples.jsonl"
+    measured.unlink(missing_ok=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=len(layouts) * options.repeat * len(chosen))
-        for layout in layouts:
-            work = suite.calibrate(layout)
-            for repetition in range(options.repeat):
-                for result in results[layout.name]:
-                    progress.update(task, description=f"{layout.said}, {result.method.name}")
-                    sample = suite.run(result.method, layout, work)
-                    result.samples.append(sample)
-                    if repetition == 0 and layout == layouts[0] and options.check:
-                        suite.check(result.method)
-                    progress.advance(task)
+        try:
+            for layout in layouts:
+                work = suite.calibrate(layout)
+                for repetition in range(options.repeat):
+                    for result in results[layout.name]:
+                        progress.update(task, description=f"{layout.said}, {result.method.name}")
+                        sample = suite.run(result.method, layout, work)
+                        result.samples.append(sample)
+                        with measured.open("a") as lines:
+                            print(json.dumps({"spare": layout.name, "method": result.method.name} | vars(sample)), file=lines)
+                        if repetition == 0 and layout == layouts[0] and options.check:
+                            suite.check(result.method)
+                        progress.advance(task)
+        except KeyboardInterrupt:
+            console.print("Interrupted: what follows is what has been measured until now.", style="red")
+    for name, found in results.items():
+        results[name] = [r for r in found if r.samples]
+    layouts = [layout for layout in layouts if {NO_OUTPUT, REFERENCE} <= {r.method for r in results[layout.name]}]
     shutil.rmtree(output / "runs", ignore_errors=True)
 
     date = time.strftime("%Y-%m-%d")
@@ -468,7 +478,8 @@ def bench(console: Console, options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Methods of output against each other, measured in one run.",
+        description="Methods of output against each other, measured in one run. Each run's numbers are kept in samples.jsonl as they come; "
+        "Ctrl-C ends with the table of what there is.",
         epilog="stall: the longest any rank is inside the output library, a frame (gathering is not in it). net cost: run time added, a "
         "frame. readable: from the begin of a frame's output until the file holds it. durable: time until everything is fsynced, "
         "less the run without output, a frame. CPU s: added, a frame, all processes. memory: peak of all processes' own, and the stage.",

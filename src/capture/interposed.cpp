@@ -22,6 +22,15 @@ const link_map* own_map() {
   return own;
 }
 
+void* handle_of(const link_map& map) {
+  return dlopen(map.l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+void* function_of(void* handle, const char* name) {
+  void* f = dlsym(handle, name);
+  return f != nullptr && map_of(f) != own_map() ? f : nullptr;
+}
+
 namespace {
 
 /// The names of the libraries an object was linked with.

@@ -19,6 +19,12 @@ const link_map* map_of(const void* address);
 /// The interposer itself.
 const link_map* own_map();
 
+/// A handle of that object for `function_of`, or null. It stays loaded for good: the table of its functions outlives
+/// any dlclose.
+void* handle_of(const link_map& map);
+/// The function of that name in the object or what it was linked with; null where there is none but ours.
+void* function_of(void* handle, const char* name);
+
 /// What is looked for: a function that every version of the library has, and what all its file names contain.
 struct Wanted {
   const char* probe;
@@ -86,5 +92,48 @@ class Libraries {
   std::atomic<const Ranges*> ranges_{nullptr};
   const Library absent_{};
 };
+
+/// The library that the caller with this return address would have reached.
+template <typename Library>
+const Library& library_of(const void* return_address) noexcept {
+  static auto* libraries = new Libraries<Library>;
+  return libraries->of(return_address);
+}
+
+/// What every exported function does first: find the library its caller means, and mark this thread as being inside, so
+/// that the calls which the library makes to its own public functions (they come back to us through the PLT) pass
+/// through. `Library` has `find`, which gives the captured dataset of a number or null.
+template <typename Library>
+class Entry {
+ public:
+  explicit Entry(const void* return_address) noexcept
+      : nested_(inside_ != nullptr), lib(nested_ ? *inside_ : library_of<Library>(return_address)) {
+    inside_ = &lib;
+  }
+  /// For our own calls into a library, outside any call of the program.
+  explicit Entry(const Library& library) noexcept : nested_(inside_ != nullptr), lib(library) { inside_ = &lib; }
+  ~Entry() {
+    if (!nested_) inside_ = nullptr;
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  /// The captured dataset of that number; null when it is not ours or the library is calling itself.
+  [[nodiscard]] auto* find(int ncid) const noexcept { return nested_ ? nullptr : lib.find(ncid); }
+  [[nodiscard]] bool nested() const noexcept { return nested_; }
+  /// The library this thread is inside of, or null.
+  static const Library* current() noexcept { return inside_; }
+
+ private:
+  // A preloaded library may use the static TLS block, which spares a function call per access.
+  static constinit thread_local inline const Library* inside_ __attribute__((tls_model("initial-exec"))) = nullptr;
+  bool nested_;
+
+ public:
+  const Library& lib;
+};
+
+#define ADVECTIO_ENTER ::advectio::Entry entry(__builtin_extract_return_addr(__builtin_return_address(0)))
+#define ADVECTIO_EXPORT extern "C" __attribute__((visibility("default")))
 
 }  // namespace advectio::interposed

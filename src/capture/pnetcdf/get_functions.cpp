@@ -1,6 +1,6 @@
 // ncmpi_get_*, iget_* and mget_* of var, var1, vara, vars, varm and varn, of every type: on a dataset of ours they read
 // the file itself. And the vard calls, whose places in the file only MPI knows.
-#include "capture/pnetcdf/parallel_file.h"
+#include "capture/pnetcdf/families.h"
 
 using advectio::Form;
 using advectio::MemoryType;
@@ -26,31 +26,6 @@ std::vector<int> in_reader(ParallelFile& file, const int* variables, int count) 
   const auto from = file->read(MODE, FROM);                                  \
   if (from.ask_shadow) return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__); \
   if (from.code != NC_NOERR) return from.code
-
-#define ADVECTIO_TYPED_PARAMETERS
-#define ADVECTIO_TYPED_ARGUMENTS
-#define ADVECTIO_TYPED_MEMORY(NUMBER) \
-  MemoryType {                        \
-    NUMBER                            \
-  }
-#define ADVECTIO_FLEXIBLE_PARAMETERS , MPI_Offset bufcount, MPI_Datatype buftype
-#define ADVECTIO_FLEXIBLE_ARGUMENTS , bufcount, buftype
-#define ADVECTIO_FLEXIBLE_MEMORY(NUMBER) \
-  MemoryType {                           \
-    NC_NAT, bufcount, buftype            \
-  }
-#define ADVECTIO_TYPED_LISTS
-#define ADVECTIO_TYPED_LIST_ARGUMENTS
-#define ADVECTIO_FLEXIBLE_LISTS , const MPI_Offset *bufcounts, const MPI_Datatype *buftypes
-#define ADVECTIO_FLEXIBLE_LIST_ARGUMENTS , bufcounts, buftypes
-
-// Lists of parameters and arguments travel through the macros in parentheses.
-#define ADVECTIO_BARE(...) __VA_ARGS__
-#define ADVECTIO_START const MPI_Offset* start
-#define ADVECTIO_COUNT const MPI_Offset* count
-#define ADVECTIO_STRIDE const MPI_Offset* stride
-#define ADVECTIO_MAP const MPI_Offset* map
-#define ADVECTIO_LIST(NAME) MPI_Offset* const* NAME
 
 #define ADVECTIO_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                                       \
   ADVECTIO_BLOCKING(ncmpi_get_##FORM##T, mode_, KIND, TYPE, PARAMETERS, ARGUMENTS)                                    \

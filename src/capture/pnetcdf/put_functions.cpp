@@ -1,5 +1,5 @@
 // ncmpi_put_*, iput_*, bput_* and mput_* of var, var1, vara, vars, varm and varn, of every type.
-#include "capture/pnetcdf/parallel_file.h"
+#include "capture/pnetcdf/families.h"
 
 using advectio::Answer;
 using advectio::Collective;
@@ -50,33 +50,6 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);            \
   return code != NC_NOERR ? code : answer.code
 
-// Typed calls say their type in their name, flexible ones in two arguments more.
-#define ADVECTIO_TYPED_PARAMETERS
-#define ADVECTIO_TYPED_ARGUMENTS
-#define ADVECTIO_TYPED_MEMORY(NUMBER) \
-  MemoryType {                        \
-    NUMBER                            \
-  }
-#define ADVECTIO_FLEXIBLE_PARAMETERS , MPI_Offset bufcount, MPI_Datatype buftype
-#define ADVECTIO_FLEXIBLE_ARGUMENTS , bufcount, buftype
-#define ADVECTIO_FLEXIBLE_MEMORY(NUMBER) \
-  MemoryType {                           \
-    NC_NAT, bufcount, buftype            \
-  }
-#define ADVECTIO_TYPED_LISTS
-#define ADVECTIO_TYPED_LIST_ARGUMENTS
-#define ADVECTIO_TYPED_LIST_MEMORY(NUMBER) NUMBER, nullptr, nullptr
-#define ADVECTIO_FLEXIBLE_LISTS , const MPI_Offset *bufcounts, const MPI_Datatype *buftypes
-#define ADVECTIO_FLEXIBLE_LIST_ARGUMENTS , bufcounts, buftypes
-#define ADVECTIO_FLEXIBLE_LIST_MEMORY(NUMBER) NC_NAT, bufcounts, buftypes
-
-// Lists of parameters and arguments travel through the macros in parentheses.
-#define ADVECTIO_BARE(...) __VA_ARGS__
-#define ADVECTIO_START const MPI_Offset* start
-#define ADVECTIO_COUNT const MPI_Offset* count
-#define ADVECTIO_STRIDE const MPI_Offset* stride
-#define ADVECTIO_MAP const MPI_Offset* map
-
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \
   ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS,                                                  \
                         const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {                          \
@@ -116,7 +89,6 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
             nullptr),                                                                                                 \
         ncid, nvars, varids ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_LIST_ARGUMENTS);                          \
   }
-#define ADVECTIO_LIST(NAME) MPI_Offset* const* NAME
 #define ADVECTIO_MANY_FORMS(T, ALL, MODE, KIND, TYPE, NUMBER)                                                        \
   ADVECTIO_MANY_ONE(ncmpi_mput_var##T##ALL, MODE, KIND, TYPE, NUMBER, var, (nullptr, nullptr, nullptr, nullptr), (), \
                     ())                                                                                              \

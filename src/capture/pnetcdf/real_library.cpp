@@ -4,8 +4,6 @@
 
 namespace advectio {
 
-thread_local const RealLibrary* Entry::inside_ = nullptr;
-
 namespace {
 
 // Open MPI's handles are addresses of its objects, MPICH's and its relatives' are numbers.
@@ -48,13 +46,10 @@ void load_mpi(void* library, Mpi& mpi) {
 }  // namespace
 
 std::unique_ptr<RealLibrary> RealLibrary::load(const link_map& map) {
-  // Kept loaded for good: the table outlives any dlclose.
-  void* h = dlopen(map.l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  void* h = interposed::handle_of(map);
   if (h == nullptr) return nullptr;
   auto lib = std::make_unique<RealLibrary>();
-#define ADVECTIO_FIND(F)                                                                      \
-  if (void* f = dlsym(h, #F); f != nullptr && interposed::map_of(f) != interposed::own_map()) \
-    lib->F = reinterpret_cast<decltype(lib->F)>(f);
+#define ADVECTIO_FIND(F) lib->F = reinterpret_cast<decltype(lib->F)>(interposed::function_of(h, #F));
 #define ADVECTIO_FIND_TYPED(T, memory, type) ADVECTIO_FAMILIES(ADVECTIO_FIND, _##T)
 #define ADVECTIO_FIND_ATTRIBUTE(T, memory, type) ADVECTIO_FIND(ncmpi_put_att_##T)
   ADVECTIO_PLAIN_FUNCTIONS(ADVECTIO_FIND)
@@ -66,11 +61,6 @@ std::unique_ptr<RealLibrary> RealLibrary::load(const link_map& map) {
 #undef ADVECTIO_FIND
   load_mpi(h, lib->mpi);  // its own: what it was linked with is in its scope
   return lib;
-}
-
-const RealLibrary& library_of(const void* return_address) noexcept {
-  static auto* libraries = new interposed::Libraries<RealLibrary>;
-  return libraries->of(return_address);
 }
 
 }  // namespace advectio

@@ -53,39 +53,8 @@ struct RealLibrary {
   mutable std::atomic<ParallelFile*> files[NC_MAX_NFILES]{};
 };
 
-/// Never fails: where there is no PnetCDF at all the answer is a library without functions.
-const RealLibrary& library_of(const void* return_address) noexcept;
+using Entry = interposed::Entry<RealLibrary>;
 
-/// What every exported function does first: find the library its caller means, and mark this thread as being inside, so
-/// that the calls which the library makes to its own public functions (they come back to us through the PLT) pass
-/// through.
-class Entry {
- public:
-  explicit Entry(const void* return_address) noexcept
-      : nested_(inside_ != nullptr), lib(nested_ ? *inside_ : library_of(return_address)) {
-    inside_ = &lib;
-  }
-  explicit Entry(const RealLibrary& library) noexcept : nested_(inside_ != nullptr), lib(library) { inside_ = &lib; }
-  ~Entry() {
-    if (!nested_) inside_ = nullptr;
-  }
-  Entry(const Entry&) = delete;
-  Entry& operator=(const Entry&) = delete;
-
-  /// The captured dataset of that number; null when it is not ours or the library is calling itself.
-  [[nodiscard]] ParallelFile* find(int ncid) const noexcept { return nested_ ? nullptr : lib.find(ncid); }
-  [[nodiscard]] bool nested() const noexcept { return nested_; }
-
- private:
-  static thread_local const RealLibrary* inside_ __attribute__((tls_model("initial-exec")));
-  bool nested_;
-
- public:
-  const RealLibrary& lib;
-};
-
-#define ADVECTIO_ENTER ::advectio::Entry entry(__builtin_extract_return_addr(__builtin_return_address(0)))
 #define ADVECTIO_REAL(F, ...) (entry.lib.F != nullptr ? entry.lib.F(__VA_ARGS__) : NC_ENOTSUPPORT)
-#define ADVECTIO_EXPORT extern "C" __attribute__((visibility("default")))
 
 }  // namespace advectio

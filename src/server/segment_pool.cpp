@@ -17,6 +17,7 @@ namespace advectio {
 namespace {
 
 constexpr std::uint64_t starved_recently_ns = 200'000'000;
+constexpr std::uint64_t enough_for_now = 4;  // free segments with which making more can wait
 
 /// Count the segments of a stage, and remember the highest number given.
 std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_number) {
@@ -103,7 +104,7 @@ void SegmentPool::warm_ahead() {
     std::uint64_t free = 0;
     if (auto names = stage_.files().list(stage_.pool())) free = names->size();
     if (free < warm_) free += ahead_of_need(stage_);
-    const bool made = free < warm_ && make_one();
+    const bool made = free < (resting_.load() ? std::min(warm_, enough_for_now) : warm_) && make_one();
     // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
     // computes now (Linux: nice is per thread).
     if (!made && std::exchange(first, false))

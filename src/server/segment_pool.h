@@ -22,6 +22,8 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
   /// A writer waits for a segment: make some at once, at the server's own priority. Does not block.
   void hurry();
+  /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
+  void rest(bool resting) noexcept { resting_.store(resting); }
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
 
@@ -37,6 +39,7 @@ class SegmentPool {
   std::atomic<std::uint64_t> begun_{0};  ///< and those in the making
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> next_number_{0};
+  std::atomic<bool> resting_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;

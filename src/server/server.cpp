@@ -1287,7 +1287,9 @@ Outcome ServerImpl::run() {
   for (;;) {
     const auto seen = stage_.control().work.load(std::memory_order_acquire);
     const auto now = monotonic_ns();
-    if (give_way(seen, now)) {
+    const bool giving_way = give_way(seen, now);
+    if (pool_) pool_->rest(giving_way);
+    if (giving_way) {
       // Not on the doorbell: to be woken at every block would take the time that is to be given.
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       continue;

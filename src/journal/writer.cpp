@@ -162,6 +162,8 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
       while (next.data == nullptr && !ahead_.empty()) {
         Segment s = std::move(ahead_.front());
         ahead_.pop_front();
+        // What is left of the frame needs one less: more would be taken from other writers, or made in vain.
+        ahead_wanted_ = std::max<std::uint64_t>(1, ahead_wanted_ - 1);
         if (stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
           next = std::move(s);
       }

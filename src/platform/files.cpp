@@ -35,7 +35,10 @@ Mapping::~Mapping() {
 }
 
 void Mapping::populate(bool for_writing) const noexcept {
-  if (data_ != nullptr) (void)::madvise(data_, bytes_, for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  // In pieces: while one is populated, every mmap, munmap and brk of the whole process waits, the program's too.
+  constexpr std::size_t piece = 512 * 1024;
+  for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += piece)
+    (void)::madvise(data_ + at, std::min(piece, bytes_ - at), for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 namespace {

@@ -16,7 +16,7 @@ namespace advectio {
 
 namespace {
 
-constexpr std::uint64_t starved_recently_ns = 200'000'000;
+constexpr std::chrono::milliseconds starved_look_around(3);
 constexpr std::uint64_t enough_for_now = 4;  // free segments with which making more can wait
 
 /// Count the segments of a stage, and remember the highest number given.
@@ -75,7 +75,7 @@ SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& l
   limit_ = stage.control().segments_max;
   stage_.control().segments_total.store(total_);
   warming_ = std::thread([this] { warm_ahead(); });
-  hurrying_ = std::thread([this] { make_what_is_missed(); });
+  answering_ = std::thread([this] { make_what_is_missed(); });
 }
 
 SegmentPool::~SegmentPool() {
@@ -85,15 +85,7 @@ SegmentPool::~SegmentPool() {
   }
   wake_.notify_all();
   warming_.join();
-  hurrying_.join();
-}
-
-void SegmentPool::hurry() {
-  {
-    const std::lock_guard guard(mutex_);
-    missed_ = true;
-  }
-  wake_.notify_all();
+  answering_.join();
 }
 
 void SegmentPool::warm_ahead() {
@@ -103,8 +95,9 @@ void SegmentPool::warm_ahead() {
     guard.unlock();
     std::uint64_t free = 0;
     if (auto names = stage_.files().list(stage_.pool())) free = names->size();
-    if (free < warm_) free += ahead_of_need(stage_);
-    const bool made = free < (resting_.load() ? std::min(warm_, enough_for_now) : warm_) && make_one();
+    const auto wanted = total_.load() < warm_ ? warm_ : wanted_later();
+    if (free < wanted) free += ahead_of_need(stage_);
+    const bool made = free < wanted && make_one();
     // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
     // computes now (Linux: nice is per thread).
     if (!made && std::exchange(first, false))
@@ -114,13 +107,22 @@ void SegmentPool::warm_ahead() {
   }
 }
 
+/// Segments come back as soon as they are drained, and each that is made costs the model CPU: a stage that is as large
+/// as a frame needs no second one beside it.
+std::uint64_t SegmentPool::wanted_later() const noexcept {
+  const auto some = std::min(warm_, enough_for_now);
+  return resting_.load() ? some : std::max(some, warm_ / 4);
+}
+
+/// For writers that wait, at the server's own priority. The server's loop is no place for it: a turn of that may be
+/// hundreds of megabytes long.
 void SegmentPool::make_what_is_missed() {
+  auto answered = journal::monotonic_ns();
   std::unique_lock guard(mutex_);
-  for (;;) {
-    wake_.wait(guard, [this] { return ending_ || missed_; });
-    if (ending_) return;
-    missed_ = false;
+  while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_; })) {
+    if (stage_.control().starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
     guard.unlock();
+    answered = journal::monotonic_ns();
     // Enough that the writer need not ask for each; it asks again.
     for (int n = 0; n < 4 && make_one(); ++n) {
     }

@@ -13,15 +13,14 @@ namespace advectio {
 
 class SegmentPool {
  public:
-  /// Keeps `warm` segments free as long as there are fewer than `segments_max` of the stage in all.
+  /// Makes `warm` segments at once, and later keeps a part of so many free, as long as there are fewer than
+  /// `segments_max` of the stage in all.
   SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log);
   ~SegmentPool();
   SegmentPool(const SegmentPool&) = delete;
   SegmentPool& operator=(const SegmentPool&) = delete;
 
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
-  /// A writer waits for a segment: make some at once, at the server's own priority. Does not block.
-  void hurry();
   /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
   void rest(bool resting) noexcept { resting_.store(resting); }
   /// True when no more segments can be made: the cap is reached, or the file system is full.
@@ -30,6 +29,7 @@ class SegmentPool {
  private:
   void warm_ahead();
   void make_what_is_missed();
+  [[nodiscard]] std::uint64_t wanted_later() const noexcept;
   bool make_one();
 
   const journal::Stage& stage_;
@@ -43,8 +43,7 @@ class SegmentPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;
-  bool missed_ = false;
-  std::thread warming_, hurrying_;
+  std::thread warming_, answering_;
 };
 
 }  // namespace advectio

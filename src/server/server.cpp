@@ -712,7 +712,8 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
     d->visible = sequence;
   }
   if (synced_ns != 0) {
-    ++d->frames_visible;
+    // A frame that is committed again counts once: one writer's frames have numbers.
+    d->frames_visible = d->shared() ? d->frames_visible + 1 : d->frames_synced;
     d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
     d->page->frames_visible.store(d->frames_visible, std::memory_order_relaxed);
   }
@@ -1319,12 +1320,8 @@ Outcome ServerImpl::run() {
     }
     for (auto& [name, j] : journals_) release(*j);
     collect_durable();
-    if (pool_ && stage_.control().starved_ns.load() + starved_recently_ns > now) {
-      if (!pool_->exhausted())
-        pool_->hurry();
-      else if (!moved)
-        make_room();
-    }
+    const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > now;
+    if (pool_ && starved && pool_->exhausted() && !moved) make_room();
     make_picture();
     if (stopping_ && !moved) {
       for (auto& d : datasets_)

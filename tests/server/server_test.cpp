@@ -201,8 +201,7 @@ class ServerTest : public ::testing::Test {
     return false;
   }
 
-  /// As a server leaves the stage that dies when it has nothing more to do for its datasets than to remove their pages.
-  void end_all_but_the_page() {
+  void for_each_page(const std::function<void(journal::DatasetPage&)>& change) {
     auto stage = journal::Stage::open(system_files(), run_dir());
     ASSERT_TRUE(stage.ok());
     const auto pages = system_files().list(stage->datasets());
@@ -211,9 +210,15 @@ class ServerTest : public ::testing::Test {
       if (name.find('.') != std::string::npos) continue;
       auto page = stage->open_page(name);
       ASSERT_TRUE(page.ok());
-      (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
-      ASSERT_TRUE(system_files().remove((*page)->link).ok());
+      change(**page);
     }
+  }
+  /// As a server leaves the stage that dies when it has nothing more to do for its datasets than to remove their pages.
+  void end_all_but_the_page() {
+    for_each_page([](journal::DatasetPage& page) {
+      page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+      ASSERT_TRUE(system_files().remove(page.link).ok());
+    });
   }
 
   /// Writes `frames` frames into `name`; 0 when all calls succeeded.
@@ -477,6 +482,26 @@ TEST_F(ServerTest, AServerThatDiesBetweenTheLastCommitAndTheEndOfADatasetLetsNob
     EXPECT_EQ(image("a.nc").closed, !said_to_be_finished);
     EXPECT_FALSE(std::filesystem::exists(run_dir()));
   }
+}
+
+TEST_F(ServerTest, FramesThatAreCommittedAgainCountOnce) {
+  store_.fail_close_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  stop();
+  store_.allow();
+  // As when the server had died after it had counted them and before it said so.
+  for_each_page([](journal::DatasetPage& page) {
+    ASSERT_EQ(page.frames_visible, 3U);
+    page.visible.store(0);
+  });
+  start();
+  (void)a.wait();
+  const auto status = drain();
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], 3);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
 /// How the processes of a parallel program find their dataset: the first tells the others its name.

@@ -20,7 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring import GIB, Measured, MeasureError, WarmMemory, environment, make_durable, measure
+from measuring import (
+    GIB,
+    REWARM_SECONDS_MAX,
+    WARM_SECONDS_MAX,
+    Measured,
+    MeasureError,
+    WarmMemory,
+    environment,
+    make_durable,
+    measure,
+)
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -36,11 +46,13 @@ RUN_SECONDS_MAX = 600.0
 
 @dataclass(frozen=True)
 class Method:
-    """A way to write. `replay`: its options; `rule`: what the config says of all datasets, None: not under Advectio."""
+    """A way to write. `replay`: its options; `rule`: what the config says of all datasets, None: not under Advectio;
+    `mpi`: options of mpirun."""
 
     name: str
     replay: tuple[str, ...] = ()
     rule: str | None = None
+    mpi: tuple[str, ...] = ()
 
     @property
     def carried(self) -> bool:
@@ -50,6 +62,9 @@ class Method:
 NO_OUTPUT = Method("no output", ("--io", "none"))
 RAW = Method("write() by each rank", ("--io", "raw"))
 REFERENCE = Method("serial netCDF-4, shuffle + deflate")
+PNETCDF, NONBLOCKING = ("--io", "pnetcdf"), ("--io", "pnetcdf-nonblocking")
+# Open MPI has two implementations of MPI-IO.
+ROMIO, OMPIO = ("--mca", "io", "romio321"), ("--mca", "io", "ompio")
 METHODS = [
     NO_OUTPUT,
     RAW,
@@ -68,19 +83,32 @@ METHODS = [
     Method("Advectio, uncompressed", (), "codec: none"),
     Method("Advectio, split, deflate (ISA-L)", ("--io", "split"), ""),
     Method("Advectio, split, uncompressed", ("--io", "split"), "codec: none"),
+    Method("PnetCDF, collective (romio)", PNETCDF, mpi=ROMIO),
+    Method("PnetCDF, collective (ompio)", PNETCDF, mpi=OMPIO),
+    Method("PnetCDF, non-blocking (romio)", NONBLOCKING, mpi=ROMIO),
+    Method("PnetCDF, non-blocking (ompio)", NONBLOCKING, mpi=OMPIO),
+    Method("Advectio, PnetCDF collective, as asked", PNETCDF, ""),
+    Method("Advectio, PnetCDF collective, deflate (ISA-L)", PNETCDF, "format: netcdf4, codec: deflate, shuffle: byte"),
+    Method("Advectio, PnetCDF non-blocking, as asked", NONBLOCKING, ""),
+    Method("Advectio, PnetCDF non-blocking, deflate (ISA-L)", NONBLOCKING, "format: netcdf4, codec: deflate, shuffle: byte"),
 ]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the model's ranks may run."""
+    """How many ranks, and where they may run."""
 
-    name: str
+    spare: str
     cores: str  # as taskset names them
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.spare}-{self.ranks}"
 
     @property
     def said(self) -> str:
-        return {"none": "no core to spare", "one": "one core to spare"}[self.name]
+        return {"none": "no core to spare", "one": "one core to spare"}[self.spare] + f", {self.ranks} ranks"
 
 
 @dataclass
@@ -122,7 +150,7 @@ class Bench:
 
     def command(self, method: Method, layout: Layout, frames: int, compute: list[str], directory: Path) -> list[str]:
         words = ["taskset", "-c", layout.cores, "mpirun", "--oversubscribe", "--bind-to", "none"]
-        words += ["-n", str(self.options.ranks), str(self.replay), "--target-mb", str(self.options.target_mb)]
+        words += [*method.mpi, "-n", str(layout.ranks), str(self.replay), "--target-mb", str(self.options.target_mb)]
         words += ["--frames", str(frames), "--frames-per-file", "1", "--report", "report.json", *compute, *method.replay]
         words += [str(path) for path in self.inputs]
         if method.rule is None:
@@ -141,7 +169,7 @@ class Bench:
         # What earlier runs have left to write must not fall into this one, nor the memory they have given back.
         os.sync()
         if self.options.warm:
-            self.warm.fill()
+            self.warm.fill(REWARM_SECONDS_MAX)
         return directory
 
     def calibrate(self, layout: Layout) -> int:
@@ -196,7 +224,9 @@ class Bench:
             return
         name = max(path.name for path in kept.glob("wrfout*"))
         try:
-            found = list(differences(str(kept / name), str(self.output / "runs" / "carried" / name), storage=False))
+            found = list(differences(kept / name, self.output / "runs" / "carried" / name))
+            # What is written through PnetCDF is a classic file when nothing else is asked for.
+            found = [one for one in found if not one.startswith("format: ")]
             self.checked[method.name] = "equal" if not found else f"{len(found)} differences, first: {found[0]}"
         except NetcdfError as error:
             self.checked[method.name] = f"not compared: the system's netCDF cannot read it ({error})"
@@ -300,6 +330,8 @@ def goals(table: list[Row], memcpy: float) -> list[tuple[str, float, str, bool]]
     """What was promised: name, figure, bound, kept."""
     by = {row.name: row for row in table}
     ours, plain = by.get("Advectio, deflate (ISA-L)"), by.get(REFERENCE.name)
+    parallel = by.get("Advectio, PnetCDF collective, deflate (ISA-L)")
+    pnetcdf = [row for row in table if row.name.startswith("PnetCDF")]
     none, raw = by.get("Advectio, split, uncompressed"), by.get(RAW.name)
     found: list[tuple[str, float, str, bool]] = []
     if ours:
@@ -314,6 +346,11 @@ def goals(table: list[Row], memcpy: float) -> list[tuple[str, float, str, bool]]
             found.append((f"{what}: deflate by the library / Advectio", ratio, f"≥ {least}", ratio >= least))
         size = ours.megabytes / plain.megabytes
         found.append(("size: Advectio / deflate by the library", size, "≤ 1.05", size <= 1.05))
+    if parallel and pnetcdf:
+        ratio = min(row.stall for row in pnetcdf) / parallel.stall
+        found.append(("stall: the best PnetCDF / Advectio", ratio, "≥ 20", ratio >= 20))
+        ratio = min(row.durable for row in pnetcdf) / parallel.durable
+        found.append(("to durable: the best PnetCDF, uncompressed / Advectio, compressed", ratio, "≥ 1", ratio >= 1))
     if none and raw:
         ratio = none.net / raw.net if raw.net > 0 else float("inf")
         found.append(("net cost, uncompressed: Advectio (split) / write() by each rank", ratio, "≤ 1", none.net <= raw.net))
@@ -401,19 +438,23 @@ def bench(console: Console, options: argparse.Namespace) -> int:
         raise MeasureError(f"the benchmark needs up to {needed / 1e9:.0f} GB of disk in {output}; --target-mb makes it smaller")
     chosen = [m for m in METHODS if m in (NO_OUTPUT, REFERENCE) or any(fnmatch.fnmatch(m.name, p) for p in options.methods)]
     cores = sorted(os.sched_getaffinity(0))
-    layouts = [Layout("none", ",".join(map(str, cores)))]
-    if len(cores) > 1:
-        layouts.append(Layout("one", ",".join(map(str, cores[:-1]))))
-    layouts = [layout for layout in layouts if layout.name in options.spare]
+    usable = {"none": cores, "one": cores[:-1]}
+    layouts = [
+        Layout(spare, ",".join(map(str, usable[spare])), ranks)
+        for spare in options.spare
+        for ranks in options.ranks
+        if usable[spare]
+    ]
     inputs, described = find_inputs(output)
     console.print(
         f"Input: {described}, tiled to at least {options.target_mb:.0f} MB a frame; {options.frames} frames, one in a file, from "
-        f"{options.ranks} ranks, about {options.compute:.1f} s of computing before each; {options.repeat} times, methods interleaved. {machine()}."
+        f"{' / '.join(map(str, options.ranks))} ranks, about {options.compute:.1f} s of computing before each; {options.repeat} times, methods interleaved. {machine()}."
     )
     suite = Bench(options, inputs, output, replay, advectio, WarmMemory(output))
     results = {layout.name: [Result(m) for m in chosen] for layout in layouts}
     with console.status("warming memory") as status:
-        warmed = suite.warm.fill(lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB")) if options.warm else 0
+        said = lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB")  # noqa: E731
+        warmed = suite.warm.fill(WARM_SECONDS_MAX, said) if options.warm else 0
     measured = output / "samples.jsonl"
     measured.unlink(missing_ok=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -428,7 +469,12 @@ def bench(console: Console, options: argparse.Namespace) -> int:
                         sample = suite.run(result.method, layout, work)
                         result.samples.append(sample)
                         with measured.open("a") as lines:
-                            print(json.dumps({"spare": layout.name, "method": result.method.name} | vars(sample)), file=lines)
+                            print(
+                                json.dumps(
+                                    {"spare": layout.spare, "ranks": layout.ranks, "method": result.method.name} | vars(sample)
+                                ),
+                                file=lines,
+                            )
                         if repetition == 0 and layout == layouts[0] and options.check:
                             suite.check(result.method)
                         progress.advance(task)
@@ -452,14 +498,14 @@ def bench(console: Console, options: argparse.Namespace) -> int:
     texts = []
     for layout in layouts:
         table, memcpy = rows(results[layout.name], options.frames)
-        title = f"{layout.said}: {options.ranks} ranks on {len(layout.cores.split(','))} of {len(cores)} cores"
+        title = f"{layout.said} on {len(layout.cores.split(','))} of {len(cores)} cores"
         show(console, table, memcpy, title)
         for name, value, bound, ok in goals(table, memcpy):
             console.print(
                 f"  [{'green' if ok else 'red'}]{'kept' if ok else 'missed'}[/]  {name}: {value:.2f} (wanted {bound})"
             )
         texts.append(markdown(table, memcpy, title))
-        plot(table, memcpy, f"{described}, {title}", output / f"bench-spare-{layout.name}.png")
+        plot(table, memcpy, f"{described}, {title}", output / f"bench-{layout.name}.png")
         report["layouts"][layout.name] = {
             "memcpy_s": memcpy,
             "table": [vars(row) for row in table],
@@ -485,7 +531,7 @@ def main() -> int:
         "less the run without output, a frame. CPU s: added, a frame, all processes. memory: peak of all processes' own, and the stage.",
     )
     parser.add_argument("--frames", type=int, default=4, help="output times (default 4)")
-    parser.add_argument("--ranks", type=int, default=4, help="MPI ranks (default 4)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4], help="MPI ranks, one or several numbers (default 4)")
     parser.add_argument("--repeat", type=int, default=3, help="how often each method runs (default 3)")
     parser.add_argument("--target-mb", type=float, default=600.0, help="at least so many MB a frame (default 600)")
     parser.add_argument("--compute", type=float, default=2.0, help="seconds of computing before each frame (default 2)")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIB = 2**30
-WARM_SECONDS_MAX = 30.0
+WARM_SECONDS_MAX = 60.0  # once, before the first run
+REWARM_SECONDS_MAX = 10.0  # before each: what the run before it has freed
 FREE_ENOUGH = 1.5 * GIB
 SAMPLE_SECONDS = 0.1
 
@@ -54,10 +55,10 @@ class WarmMemory:
         self.hole.truncate(16 * memory_info("MemTotal"))
         self.piece = bytearray(8 * 2**20)
 
-    def fill(self, tell: Callable[[int], None] = lambda _: None) -> int:
-        """Until little is free; bytes that were touched."""
+    def fill(self, seconds: float, tell: Callable[[int], None] = lambda _: None) -> int:
+        """Until little is free, or the time is over; bytes that were touched."""
         begin, warmed = time.monotonic(), 0
-        while memory_info("MemFree") > FREE_ENOUGH and time.monotonic() - begin < WARM_SECONDS_MAX:
+        while memory_info("MemFree") > FREE_ENOUGH and time.monotonic() - begin < seconds:
             if not self.hole.readinto(self.piece):
                 self.hole.seek(0)
             warmed += len(self.piece)

@@ -163,7 +163,8 @@ contains
       '  --history-minutes M    between frames of history (0: none); --frames-per-file N', &
       '  --restart-minutes M    between restart files (0: none, the default)', &
       '  --restart FILE         go on from it (of parts FILE_0000, FILE_0001, ... name FILE)', &
-      '  --io METHOD            serial (default): rank 0 writes all; split: every rank a file', &
+      '  --io METHOD            serial (default): rank 0 writes all; split: every rank a file; pnetcdf and', &
+      '                         pnetcdf-nonblocking: all ranks one classic file', &
       '  --deflate N            0 (not compressed) to 9; default 2', &
       '  --output DIR           for the files; made if missing', &
       '  --report FILE          seconds blocked in output, per frame, as JSON', &

@@ -7,6 +7,7 @@ module squall_history
   use squall_failure, only: fail
   use squall_fields, only: field, history_fields, restart_fields
   use squall_output, only: output_method
+  use squall_output_pnetcdf, only: pnetcdf_output
   use squall_output_serial, only: serial_output
   use squall_output_split, only: split_output
   implicit none
@@ -53,8 +54,10 @@ contains
       allocate (serial_output :: self%method)
     case ('split')
       allocate (split_output :: self%method)
+    case ('pnetcdf', 'pnetcdf-nonblocking')
+      allocate (self%method, source=pnetcdf_output(posts=method /= 'pnetcdf'))
     case default
-      call fail('no way "'//method//'" to write: serial or split')
+      call fail('no way "'//method//'" to write: serial, split, pnetcdf or pnetcdf-nonblocking')
     end select
     if (.not. allocated(waits)) allocate (waits(0))
   end subroutine open_stream

@@ -7,7 +7,7 @@ module squall_settings
   private
   public :: read_settings
 
-  integer, parameter :: text_length = 512, word_length = 16
+  integer, parameter :: text_length = 512, word_length = 32
 
   character(len=word_length), protected, public :: case = 'supercell'  !! supercell | density-current | thermal | rest
   integer, protected, public :: nx, ny, nz                   !! cells

@@ -74,6 +74,20 @@ def test_the_parts_of_a_split_file_make_the_serial_one(serial, split, read, name
         assert whole[variable].tobytes() == values.tobytes(), variable
 
 
+@pytest.mark.parametrize("method", ["pnetcdf", "pnetcdf-nonblocking"])
+def test_what_all_ranks_write_together_is_the_serial_file(squall, serial, assert_same_files, method):
+    together = squall(6, *TWENTY, "--io", method, "--ranks-x", 3, "--ranks-y", 2)
+    assert_same_files(serial, together, at_least=5)
+    name = "squall_d01_0001-01-01_00:20:00"
+    assert (together / name).read_bytes().startswith(b"CDF\2")
+    with netCDF4.Dataset(serial / name) as one, netCDF4.Dataset(together / name) as other:
+        for attribute in one.ncattrs():
+            if not attribute.startswith("NTASKS"):
+                assert np.array_equal(one.getncattr(attribute), other.getncattr(attribute)), attribute
+        for variable in one.variables:
+            assert one[variable].__dict__ == other[variable].__dict__, variable
+
+
 @pytest.mark.parametrize("source, ranks", [("serial", 3), ("split", 2)])
 def test_a_run_taken_up_again_is_the_unbroken_one(squall, serial, assert_same_files, request, source, ranks):
     start = request.getfixturevalue(source) / "squallrst_d01_0001-01-01_00:10:00"

@@ -106,7 +106,7 @@ def pair(tmp_path: Path, advectio: Advectio) -> Pair:
     return Pair(tmp_path / "plain", tmp_path / "carried", advectio)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tool() -> Callable[[str], str]:
     """A program of the netCDF world; the test skips where it is not installed."""
 

@@ -90,21 +90,24 @@ struct WrfAxis {
 };
 constexpr std::array<WrfAxis, 2> kWrfAxes{{{"west_east", "WEST-EAST"}, {"south_north", "SOUTH-NORTH"}}};
 
+/// Empty: a dimension that only sounds like one of the axis.
 Result<std::optional<Span>> wrf_span(const Schema& s, const Dimension& d, const WrfAxis& axis) {
-  const auto stag = d.name.substr(axis.dimension.size());
-  if (!stag.empty() && stag != "_stag")
-    return Error{Code::unsupported, "dimension " + d.name + ": subgrids (WRF-Fire) cannot be joined yet", 0};
-  const std::string prefix(axis.attribute), ending = stag.empty() ? "_UNSTAG" : "_STAG";
+  const auto kind = d.name.substr(axis.dimension.size());
+  if (!kind.empty() && kind != "_stag" && kind != "_subgrid") return std::optional<Span>();
+  const std::string prefix(axis.attribute), ending = kind.empty() ? "_UNSTAG" : "_STAG";
   const auto start = number(find(s.attributes, prefix + "_PATCH_START" + ending)),
              end = number(find(s.attributes, prefix + "_PATCH_END" + ending)),
              grid = number(find(s.attributes, prefix + "_GRID_DIMENSION"));
   if (!start || !end || !grid)
     return Error{Code::corrupt, prefix + "_PATCH_… or " + prefix + "_GRID_DIMENSION is missing or no number", 0};
-  const auto count = *end - *start + 1;
-  if (count != static_cast<std::int64_t>(d.length))
+  const auto points = *end - *start + 1, length = static_cast<std::int64_t>(d.length);
+  // The grid of WRF-Fire has so many points to each of the staggered one.
+  const auto finer = kind == "_subgrid" && points > 0 ? length / points : 1;
+  if (points * finer != length)
     return contradiction(d, prefix + "_PATCH_… say " + std::to_string(*start) + " to " + std::to_string(*end) + " (" +
                                 ending.substr(1) + ")");
-  auto span = checked(d, 0, *start - 1, count, stag.empty() ? *grid - 1 : *grid, "the PATCH attributes");
+  auto span =
+      checked(d, 0, (*start - 1) * finer, length, (kind.empty() ? *grid - 1 : *grid) * finer, "the PATCH attributes");
   if (!span) return std::move(span).error();
   return std::optional(*span);
 }
@@ -521,6 +524,7 @@ Result<Cover> cover(const std::vector<Tile>& tiles, const std::vector<std::uint3
     c.places[it->second].push_back(t);
   }
   std::vector<std::uint64_t> whole;
+  whole.reserve(dimensions.size());
   for (const auto d : dimensions) whole.push_back(tiles.front().placement.spans[d]->whole);
   Cells cells(boxes, whole);
   for (std::size_t i = 0; i < boxes.size(); ++i)

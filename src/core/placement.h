@@ -41,7 +41,7 @@ struct Placement {
 };
 
 /// Empty: the schema does not say that it is a tile's. A file that one process wrote alone is a tile that is the whole,
-/// where the model marks it so. Errors: Code::corrupt where what is said contradicts itself, Code::unsupported.
+/// where the model marks it so. Errors: Code::corrupt where what is said contradicts itself.
 Result<std::optional<Placement>> placement_of(const Schema& schema);
 
 struct Tile {

@@ -206,6 +206,23 @@ TEST(Placement, LateralBoundariesOfWrfComeFromTheTileAtTheirEdge) {
   EXPECT_EQ(w->pieces[6][0].tile, 1U);
 }
 
+TEST(Placement, TheFinerGridOfWrfFireGoesWithTheStaggeredOne) {
+  std::vector<Schema> schemas;
+  for (const auto& x : cut(9, {4})) {
+    schemas.push_back(wrf(x, {1, 6, 6}));
+    const auto points = static_cast<std::uint64_t>(x.last_stag() - x.first + 1);
+    schemas.back().dimensions.push_back({"west_east_subgrid", 4 * points, false});
+    schemas.back().variables.push_back(variable("FUEL", {0, 6}));
+  }
+  auto tiles = tiles_of(schemas);
+  auto w = join_tiles(tiles);
+  ASSERT_TRUE(w.ok()) << w.error().message;
+  EXPECT_EQ(w->schema.dimensions[6].length, 40U);
+  expect_each_once(*w);
+  schemas[0].dimensions[6].length = 15;
+  EXPECT_FALSE(placement_of(schemas[0]).ok());
+}
+
 TEST(Placement, OverlappingTilesAreRefused) {
   auto tiles = tiles_of({wrf({1, 6, 10}, {1, 10, 10}), wrf({5, 10, 10}, {1, 10, 10})});
   EXPECT_EQ(refusal(tiles),

@@ -172,6 +172,76 @@ def test_it_is_stored_as_the_rule_says(shared: Shared, join: Callable[..., Resul
     assert only == "format: netCDF-4 / CDF-5"
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_little_memory_is_enough(shared: Shared, join: Callable[..., Result], tmp_path: Path, threads: int):
+    """Fields that do not fit are read alone; what has been read is committed many times on the way."""
+    (tmp_path / "advectio.yaml").write_text(f"server: {{memory_max: 1MiB, threads: {threads}}}\n")
+    joined(join(shared(f"wrf471/split4/{RESTART}_0000"), "-o", tmp_path / RESTART))
+    assert_same(shared(f"wrf471/serial/{RESTART}"), tmp_path / RESTART)
+
+
+def nemo_like(path: Path, first: tuple[int, int], last: tuple[int, int], fill: Callable[[netCDF4.Dataset], None]) -> Path:
+    """A tile of 6 × 4 points, made up."""
+    with netCDF4.Dataset(path, "w") as tile:
+        size = [b - a + 1 for a, b in zip(first, last, strict=True)]
+        tile.createDimension("x", size[0])
+        tile.createDimension("y", size[1])
+        tile.createDimension("t", None)
+        tile.createDimension("n", None)
+        for name, value in {
+            "dimensions_ids": (1, 2), "size_global": (6, 4), "size_local": size, "position_first": first,
+            "position_last": last, "halo_size_start": (0, 0), "halo_size_end": (0, 0),
+        }.items():  # fmt: skip
+            tile.setncattr(f"DOMAIN_{name}", np.array(value, "i4"))
+        fill(tile)
+    return path
+
+
+def test_strings_and_several_unlimited_dimensions(join: Callable[..., Result], tmp_path: Path):
+    rows = [slice(0, 1), slice(1, 4)]
+    field = np.arange(2 * 3 * 4 * 6, dtype="i8").reshape(2, 3, 4, 6)
+    names = np.array([[f"{j},{i}" * i for i in range(6)] for j in range(4)], object)
+
+    def fill(row: slice) -> Callable[[netCDF4.Dataset], None]:
+        def put(tile: netCDF4.Dataset) -> None:
+            tile.createVariable("field", "i8", ("t", "n", "y", "x"), zlib=True)[:] = field[:, :, row]
+            tile.createVariable("names", str, ("y", "x"))[:] = names[row]
+            tile.createVariable("empty", "f4", ("y",), fill_value=-1.0)
+
+        return put
+
+    tiles = [
+        nemo_like(tmp_path / f"made_000{k}.nc", (1, row.start + 1), (6, row.stop), fill(row)) for k, row in enumerate(rows)
+    ]
+    joined(join(*tiles, "-o", tmp_path / "made.nc"))
+    with netCDF4.Dataset(tmp_path / "made.nc") as whole:
+        assert np.array_equal(whole["field"][...], field)
+        assert np.array_equal(whole["names"][...], names)
+        whole.set_auto_mask(False)
+        assert np.array_equal(whole["empty"][...], np.full(4, -1.0))
+
+
+def test_land_that_nemo_leaves_out_is_filled(join: Callable[..., Result], tmp_path: Path):
+    def put(tile: netCDF4.Dataset) -> None:
+        tile.DOMAIN_number_total, tile.DOMAIN_number = np.int32(2), np.int32(tile.DOMAIN_position_first[1] > 1)
+        tile.createVariable("sst", "f4", ("y", "x"))[:] = 7.0
+        tile.createVariable("mask", "i1", ("y", "x"), fill_value=0)[:] = 1
+
+    tiles = [
+        nemo_like(tmp_path / "made_0000.nc", (1, 1), (6, 2), put),
+        nemo_like(tmp_path / "made_0001.nc", (1, 3), (4, 4), put),
+    ]
+    result = joined(join(*tiles, "-o", tmp_path / "made.nc"))
+    assert "4 points are in no tile" in result.stdout
+    with netCDF4.Dataset(tmp_path / "made.nc") as whole:
+        whole.set_auto_mask(False)
+        land = np.zeros((4, 6), bool)
+        land[2:, 4:] = True
+        assert np.array_equal(whole["sst"][...], np.where(land, netCDF4.default_fillvals["f4"], 7).astype("f4"))
+        assert np.array_equal(whole["mask"][...], ~land)
+        assert whole.DOMAIN_number_total == 1 and list(whole.DOMAIN_position_last) == [6, 4]
+
+
 def test_a_bad_rule_is_one_line(shared: Shared, join: Callable[..., Result], tmp_path: Path):
     tiles = tiles_of(shared, "nemo/mesh_mask_0000.nc")
     out = tmp_path / "out.nc"
@@ -284,8 +354,14 @@ def test_an_interrupted_join_leaves_nothing_at_its_path(
     )
     assert worker.stdout and worker.stderr
     worker.stdout.readline()  # the first variable is done, hundreds are not
+    readers = children(worker.pid)
+    assert readers
     worker.send_signal(by)
     _, errors = worker.communicate(timeout=60)
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in readers):
+        assert time.monotonic() < until, "a reader is still there"
+        time.sleep(0.02)
     assert worker.returncode == (1 if by == signal.SIGTERM else -by), errors
     assert not out.exists()
     left = [p.name for p in tmp_path.iterdir() if "advectio-join" in p.name]
@@ -294,6 +370,27 @@ def test_an_interrupted_join_leaves_nothing_at_its_path(
     joined(join(*tiles, "-o", out))
     assert_same(shared(f"wrf471/serial/{RESTART}"), out)
     assert not [p.name for p in tmp_path.iterdir() if "advectio-join" in p.name]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_reader_that_dies_is_said(shared: Shared, advectio: Advectio, tmp_path: Path):
+    command = [joined_server(advectio), "join", "--output", tmp_path / "out.nc"]
+    worker = subprocess.Popen(
+        [*command, *tiles_of(shared, f"wrf471/split4/{RESTART}_0000")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert worker.stdout
+    worker.stdout.readline()
+    os.kill(children(worker.pid)[0], signal.SIGKILL)
+    _, errors = worker.communicate(timeout=60)
+    assert (worker.returncode, errors) == (1, "advectiod: error: a process that reads tiles has ended\n")
+    assert list(tmp_path.glob("*out.nc*")) == [] and list(tmp_path.glob(".*out.nc*")) == []
 
 
 def joined_server(advectio: Advectio) -> str:

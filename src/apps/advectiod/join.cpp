@@ -12,6 +12,7 @@
 #include "apps/advectiod/new_file.h"
 #include "apps/advectiod/open_sink.h"
 #include "apps/advectiod/tile_file.h"
+#include "apps/advectiod/tile_readers.h"
 #include "core/executor.h"
 #include "core/placement.h"
 #include "server/storage.h"
@@ -27,6 +28,17 @@ void allow_open_files() {
   (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::uint64_t aligned(std::uint64_t bytes) {
+  constexpr std::uint64_t line = 64;
+  return (bytes + line - 1) / line * line;
+}
+
+/// A piece, and what has been read of it.
+struct Part {
+  Piece piece;
+  std::span<const std::byte> data;
+};
+
 class Join {
  public:
   Join(const JoinRequest& request, const std::function<void(std::uint64_t, std::uint64_t)>& progress,
@@ -41,7 +53,9 @@ class Join {
   Result<void> open_output();
   Result<void> write_all();
   Result<void> write_variable(std::uint32_t v, std::uint64_t first, std::uint64_t records);
-  Result<Bytes> read(std::uint32_t v, const Piece& piece) const;
+  Result<void> read(std::uint32_t v, std::vector<Part>& parts);
+  Result<void> read_alone(std::uint32_t v, Part& part);
+  Result<void> make_room(std::uint64_t bytes);
   Result<void> disagree(std::uint32_t v, std::size_t one, std::size_t other);
   Result<void> finish();
 
@@ -60,11 +74,13 @@ class Join {
   std::string model_;
   Whole whole_;
   Schema schema_;  // as stored
+  std::unique_ptr<TileReaders> readers_;
+  std::uint64_t filled_ = 0;  // of the memory shared with them; the sink has borrowed it until it commits
+  std::deque<Bytes> held_;    // the same, of what has not gone through them
+  std::uint64_t held_bytes_ = 0, done_ = 0, of_ = 0;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<NewFile> output_;
   std::unique_ptr<Sink> sink_;
-  std::deque<Bytes> held_;  // what the sink has borrowed
-  std::uint64_t held_bytes_ = 0, done_ = 0, of_ = 0;
   std::vector<std::string> disagreements_;
 };
 
@@ -74,6 +90,7 @@ Result<void> Join::open_tiles() {
   std::map<std::string, std::unique_ptr<TileFile>> by_name;
   for (const auto& path : request_.tiles) {
     if (by_name.contains(path)) continue;
+    if (stop_) return Error{Code::gone, "interrupted", 0};
     auto file = TileFile::open(path);
     if (!file) return std::move(file).error();
     auto placement = placement_of((*file)->schema());
@@ -160,13 +177,51 @@ std::uint64_t Join::bytes_of_all() const {
   return sum;
 }
 
-Result<Bytes> Join::read(std::uint32_t v, const Piece& piece) const {
-  const auto& file = *files_[piece.tile];
+/// Room for one variable more. What it has borrowed the sink gives back when it commits.
+Result<void> Join::make_room(std::uint64_t bytes) {
+  const bool fits = bytes > readers_->bytes() || filled_ + bytes <= readers_->bytes();
+  if (fits && held_bytes_ < request_.memory_max) return {};
+  ADVECTIO_TRY_WITH(sink_->commit(), request_.output);
+  held_.clear();
+  held_bytes_ = filled_ = 0;
+  return {};
+}
+
+Result<void> Join::read_alone(std::uint32_t v, Part& part) {
+  const auto& file = *files_[part.piece.tile];
   const auto type = schema_.variables[v].type;
-  if (type == DataType::string) return file.read_strings(v, piece.from);
-  Bytes data(piece.from.volume() * size_of(type));
-  ADVECTIO_TRY(file.read(v, piece.from, data.data()));
-  return data;
+  Bytes data(part.piece.from.volume() * size_of(type));
+  if (type != DataType::string) {
+    ADVECTIO_TRY(file.read(v, part.piece.from, data.data()));
+  } else {
+    auto strings = file.read_strings(v, part.piece.from);
+    if (!strings) return std::move(strings).error();
+    data = std::move(strings).value();
+  }
+  held_bytes_ += data.size();
+  part.data = held_.emplace_back(std::move(data));
+  return {};
+}
+
+/// Through the readers where it all fits the memory they share with us.
+Result<void> Join::read(std::uint32_t v, std::vector<Part>& parts) {
+  const auto element = size_of(schema_.variables[v].type);
+  std::uint64_t bytes = 0;
+  for (const auto& part : parts) bytes += aligned(part.piece.from.volume() * element);
+  ADVECTIO_TRY(make_room(bytes));
+  if (element == 0 || bytes > readers_->bytes()) {
+    for (auto& part : parts) ADVECTIO_TRY(read_alone(v, part));
+    return {};
+  }
+  std::vector<TileReaders::Request> requests;
+  requests.reserve(parts.size());
+  for (auto& part : parts) {
+    const auto size = part.piece.from.volume() * element;
+    requests.push_back({part.piece.tile, files_[part.piece.tile]->path(), v, part.piece.from, filled_});
+    part.data = {readers_->memory() + filled_, size};
+    filled_ += aligned(size);
+  }
+  return readers_->read(requests, stop_);
 }
 
 Result<void> Join::disagree(std::uint32_t v, std::size_t one, std::size_t other) {
@@ -182,25 +237,26 @@ Result<void> Join::disagree(std::uint32_t v, std::size_t one, std::size_t other)
   return {};
 }
 
-/// `records` from `first` on, where the variable has records. The sink keeps what it is given until the next commit.
+/// `records` from `first` on, where the variable has records.
 Result<void> Join::write_variable(std::uint32_t v, std::uint64_t first, std::uint64_t records) {
-  const Bytes* before = nullptr;
-  std::size_t owner = 0;
+  if (stop_) return Error{Code::gone, "interrupted", 0};
+  std::vector<Part> parts;
+  parts.reserve(whole_.pieces[v].size());
   for (auto piece : whole_.pieces[v]) {
-    if (stop_) return Error{Code::gone, "interrupted", 0};
     select_records(schema_.variables[v], first, records, piece.from);
     select_records(schema_.variables[v], first, records, piece.to);
-    auto data = read(v, piece);
-    if (!data) return std::move(data).error();
-    if (piece.repeated) {
-      if (before != nullptr && *data != *before) ADVECTIO_TRY(disagree(v, piece.tile, owner));
+    parts.push_back({std::move(piece), {}});
+  }
+  ADVECTIO_TRY(read(v, parts));
+  const Part* owner = nullptr;
+  for (const auto& part : parts) {
+    if (part.piece.repeated) {
+      if (!std::ranges::equal(part.data, owner->data)) ADVECTIO_TRY(disagree(v, part.piece.tile, owner->piece.tile));
       continue;
     }
-    before = &held_.emplace_back(std::move(data).value());
-    owner = piece.tile;
-    held_bytes_ += before->size();
-    done_ += before->size();
-    ADVECTIO_TRY_WITH(sink_->write({v, piece.to, {}, before->data(), before->size()}), request_.output);
+    owner = &part;
+    done_ += part.data.size();
+    ADVECTIO_TRY_WITH(sink_->write({v, part.piece.to, {}, part.data.data(), part.data.size()}), request_.output);
   }
   return {};
 }
@@ -218,10 +274,6 @@ Result<void> Join::write_all() {
       if (frame >= length || frame % step != 0) continue;
       ADVECTIO_TRY(write_variable(v, frame, std::min(step, length - frame)));
       progress_(done_, of_);
-      if (held_bytes_ < request_.memory_max) continue;
-      ADVECTIO_TRY_WITH(sink_->commit(), request_.output);
-      held_.clear();
-      held_bytes_ = 0;
     }
   }
   return {};
@@ -235,6 +287,11 @@ Result<void> Join::finish() {
 }
 
 Result<JoinReport> Join::run() {
+  // Before there are threads and open files.
+  auto readers =
+      TileReaders::start(std::min<std::size_t>(request_.threads, request_.tiles.size()), request_.memory_max);
+  if (!readers) return std::move(readers).error();
+  readers_ = std::move(readers).value();
   ADVECTIO_TRY(open_tiles());
   ADVECTIO_TRY(open_output());
   if (auto written = write_all(); !written) {

@@ -20,7 +20,7 @@
 namespace advectio {
 namespace {
 
-/// All tiles are open at once.
+/// Readers keep their tiles open.
 void allow_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -48,8 +48,8 @@ class Join {
   Result<JoinReport> run();
 
  private:
-  Result<void> open_tiles();
-  Result<void> same_frames() const;
+  Result<void> look_at_tiles();
+  Result<void> same_frames(const std::map<std::string, std::vector<std::uint64_t>>& lengths) const;
   Result<void> open_output();
   Result<void> write_all();
   Result<void> write_variable(std::uint32_t v, std::uint64_t first, std::uint64_t records);
@@ -59,7 +59,7 @@ class Join {
   Result<void> disagree(std::uint32_t v, std::size_t one, std::size_t other);
   Result<void> finish();
 
-  [[nodiscard]] std::uint64_t length_of(std::uint32_t dimension) const { return files_.front()->lengths()[dimension]; }
+  [[nodiscard]] std::uint64_t length_of(std::uint32_t dimension) const { return lengths_[dimension]; }
   [[nodiscard]] bool by_records(const Variable& v) const {
     return !v.dimensions.empty() && schema_.dimensions[v.dimensions[0]].unlimited;
   }
@@ -70,7 +70,8 @@ class Join {
   const JoinRequest& request_;
   const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
   const std::atomic<bool>& stop_;
-  std::vector<std::unique_ptr<TileFile>> files_;  // in the order of `whole_`'s pieces
+  std::vector<std::string> paths_;      // of tiles, in the order of `whole_`'s pieces
+  std::vector<std::uint64_t> lengths_;  // of their dimensions; of unlimited ones it is the same in all
   std::string model_;
   Whole whole_;
   Schema schema_;  // as stored
@@ -84,16 +85,17 @@ class Join {
   std::vector<std::string> disagreements_;
 };
 
-Result<void> Join::open_tiles() {
-  allow_open_files();
+Result<void> Join::look_at_tiles() {
   std::vector<Tile> tiles;
-  std::map<std::string, std::unique_ptr<TileFile>> by_name;
+  std::map<std::string, std::vector<std::uint64_t>> lengths;
   for (const auto& path : request_.tiles) {
-    if (by_name.contains(path)) continue;
+    if (lengths.contains(path)) continue;
     if (stop_) return Error{Code::gone, "interrupted", 0};
     auto file = TileFile::open(path);
     if (!file) return std::move(file).error();
-    auto placement = placement_of((*file)->schema());
+    auto head = (*file)->head();
+    if (!head) return std::move(head).error();
+    auto placement = placement_of(head->schema);
     if (!placement) return std::move(placement).error().with(path);
     if (!*placement)
       return Error{Code::invalid,
@@ -101,26 +103,25 @@ Result<void> Join::open_tiles() {
                        " is not a tile of split output: it has none of the attributes that say where a tile lies "
                        "(WRF's …_PATCH_START_…, SCALE's size_global of axes, NEMO's DOMAIN_position_first)",
                    0};
-    tiles.push_back({path, (*file)->schema(), **placement});
-    by_name.emplace(path, std::move(file).value());
+    tiles.push_back({path, std::move(head->schema), std::move(**placement)});
+    lengths.emplace(path, std::move(head->lengths));
   }
   auto whole = join_tiles(tiles);
   if (!whole) return std::move(whole).error();
   whole_ = std::move(whole).value();
   model_ = name_of(tiles.front().placement.kind);
-  for (const auto& t : tiles) files_.push_back(std::move(by_name.at(t.name)));
-  return same_frames();
+  for (const auto& t : tiles) paths_.push_back(t.name);
+  lengths_ = lengths.at(paths_.front());
+  return same_frames(lengths);
 }
 
-Result<void> Join::same_frames() const {
-  const auto& first = *files_.front();
-  for (const auto& file : files_)
-    for (std::uint32_t d = 0; d < first.schema().dimensions.size(); ++d)
-      if (first.schema().dimensions[d].unlimited && file->lengths()[d] != first.lengths()[d])
+Result<void> Join::same_frames(const std::map<std::string, std::vector<std::uint64_t>>& lengths) const {
+  for (const auto& [path, its] : lengths)
+    for (std::size_t d = 0; d < its.size(); ++d)
+      if (whole_.schema.dimensions[d].unlimited && its[d] != lengths_[d])
         return Error{Code::invalid,
-                     file->path() + " has " + std::to_string(file->lengths()[d]) + " records of " +
-                         first.schema().dimensions[d].name + ", " + first.path() + " has " +
-                         std::to_string(first.lengths()[d]),
+                     path + " has " + std::to_string(its[d]) + " records of " + whole_.schema.dimensions[d].name +
+                         ", " + paths_.front() + " has " + std::to_string(lengths_[d]),
                      0};
   return {};
 }
@@ -132,8 +133,8 @@ Result<void> Join::open_output() {
   // A classic file does not say whether it was filled before it was written; where every point is written it need not.
   if (!is_hdf5(schema_.format))
     for (auto& v : schema_.variables) v.no_fill = whole_.land_points == 0;
-  for (const auto& file : files_)
-    if (std::error_code none; std::filesystem::equivalent(file->path(), request_.output, none))
+  for (const auto& path : paths_)
+    if (std::error_code none; std::filesystem::equivalent(path, request_.output, none))
       return Error{Code::exists, request_.output + " is one of the tiles", 0};
   auto output = NewFile::begin(system_files(), request_.output, request_.replace);
   if (!output) return std::move(output).error();
@@ -188,7 +189,9 @@ Result<void> Join::make_room(std::uint64_t bytes) {
 }
 
 Result<void> Join::read_alone(std::uint32_t v, Part& part) {
-  const auto& file = *files_[part.piece.tile];
+  auto opened = TileFile::open(paths_[part.piece.tile]);
+  if (!opened) return std::move(opened).error();
+  const auto& file = **opened;
   const auto type = schema_.variables[v].type;
   Bytes data(part.piece.from.volume() * size_of(type));
   if (type != DataType::string) {
@@ -217,7 +220,7 @@ Result<void> Join::read(std::uint32_t v, std::vector<Part>& parts) {
   requests.reserve(parts.size());
   for (auto& part : parts) {
     const auto size = part.piece.from.volume() * element;
-    requests.push_back({part.piece.tile, files_[part.piece.tile]->path(), v, part.piece.from, filled_});
+    requests.push_back({part.piece.tile, paths_[part.piece.tile], v, part.piece.from, filled_});
     part.data = {readers_->memory() + filled_, size};
     filled_ += aligned(size);
   }
@@ -228,7 +231,7 @@ Result<void> Join::disagree(std::uint32_t v, std::size_t one, std::size_t other)
   const auto& name = schema_.variables[v].name;
   if (!request_.take_first)
     return Error{Code::invalid,
-                 files_[one]->path() + " and " + files_[other]->path() + " disagree about " + name +
+                 paths_[one] + " and " + paths_[other] + " disagree about " + name +
                      ", which is neither's own: they are of different times or runs (--take-first takes the first "
                      "tile's)",
                  0};
@@ -287,12 +290,13 @@ Result<void> Join::finish() {
 }
 
 Result<JoinReport> Join::run() {
+  allow_open_files();
   // Before there are threads and open files.
   auto readers =
       TileReaders::start(std::min<std::size_t>(request_.threads, request_.tiles.size()), request_.memory_max);
   if (!readers) return std::move(readers).error();
   readers_ = std::move(readers).value();
-  ADVECTIO_TRY(open_tiles());
+  ADVECTIO_TRY(look_at_tiles());
   ADVECTIO_TRY(open_output());
   if (auto written = write_all(); !written) {
     sink_->abandon();
@@ -302,7 +306,7 @@ Result<JoinReport> Join::run() {
   JoinReport report;
   report.model = model_;
   report.format = name_of(schema_.format);
-  report.tiles = files_.size();
+  report.tiles = paths_.size();
   report.variables = schema_.variables.size();
   report.frames = frames();
   report.bytes = of_;

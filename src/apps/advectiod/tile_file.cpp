@@ -10,15 +10,33 @@
 namespace advectio {
 namespace {
 
-/// The library that this program is linked with, as capture's readers of metadata want it; what an older one lacks is
-/// null.
+/// The library that this program is linked with, as capture's readers of metadata want it.
 const RealLibrary& library() {
   static const RealLibrary* const found = [] {
     auto* lib = new RealLibrary;
+#define ADVECTIO_LINKED(F) lib->F = &::F;
+    ADVECTIO_LINKED(nc_inq)
+    ADVECTIO_LINKED(nc_inq_unlimdims)
+    ADVECTIO_LINKED(nc_inq_dim)
+    ADVECTIO_LINKED(nc_inq_varnatts)
+    ADVECTIO_LINKED(nc_inq_attname)
+    ADVECTIO_LINKED(nc_inq_att)
+    ADVECTIO_LINKED(nc_get_att)
+    ADVECTIO_LINKED(nc_get_att_string)
+    ADVECTIO_LINKED(nc_free_string)
+    ADVECTIO_LINKED(nc_inq_var)
+    ADVECTIO_LINKED(nc_inq_var_chunking)
+    ADVECTIO_LINKED(nc_inq_var_deflate)
+    ADVECTIO_LINKED(nc_inq_var_fletcher32)
+    ADVECTIO_LINKED(nc_inq_var_fill)
+    ADVECTIO_LINKED(nc_inq_var_endian)
+#undef ADVECTIO_LINKED
+    // Older ones lack these.
 #define ADVECTIO_FIND(F) lib->F = reinterpret_cast<decltype(lib->F)>(::dlsym(RTLD_DEFAULT, #F));
-    ADVECTIO_PLAIN_FUNCTIONS(ADVECTIO_FIND)
+    ADVECTIO_FIND(nc_inq_var_filter_ids)
+    ADVECTIO_FIND(nc_inq_var_filter_info)
+    ADVECTIO_FIND(nc_inq_var_quantize)
 #undef ADVECTIO_FIND
-    lib->nc_get_att_string = &nc_get_att_string;
     return lib;
   }();
   return *found;
@@ -59,9 +77,7 @@ Result<std::unique_ptr<TileFile>> TileFile::open(const std::string& path) {
     return code > 0
                ? system_error("open " + path, code)
                : Error{code == NC_ENOTNC ? Code::unsupported : Code::io, "open " + path + ": " + nc_strerror(code), 0};
-  std::unique_ptr<TileFile> file(new TileFile(path, ncid));
-  ADVECTIO_TRY_WITH(file->read_schema(), path);
-  return file;
+  return std::unique_ptr<TileFile>(new TileFile(path, ncid));
 }
 
 TileFile::~TileFile() {
@@ -69,21 +85,29 @@ TileFile::~TileFile() {
   nc_close(ncid_);
 }
 
-Result<void> TileFile::read_schema() {
+Result<TileHead> TileFile::head() const {
+  const std::lock_guard lock(library_mutex());
+  TileHead head;
+  ADVECTIO_TRY_WITH(read_head(head), path_);
+  return head;
+}
+
+Result<void> TileFile::read_head(TileHead& to) const {
   auto format = format_of(ncid_);
   if (!format) return std::move(format).error();
-  schema_.format = *format;
+  auto& schema = to.schema;
+  schema.format = *format;
   ADVECTIO_TRY(no_groups(ncid_));
   int variables = 0;
   int code = nc_inq_nvars(ncid_, &variables);
-  if (code == NC_NOERR) code = read_dimensions(library(), ncid_, schema_.dimensions);
-  if (code == NC_NOERR) code = read_attributes(library(), ncid_, NC_GLOBAL, schema_.attributes);
+  if (code == NC_NOERR) code = read_dimensions(library(), ncid_, schema.dimensions);
+  if (code == NC_NOERR) code = read_attributes(library(), ncid_, NC_GLOBAL, schema.attributes);
   for (int v = 0; code == NC_NOERR && v < variables; ++v)
-    code = read_variable(library(), ncid_, v, is_hdf5(schema_.format), schema_.variables.emplace_back());
-  for (std::size_t d = 0; code == NC_NOERR && d < schema_.dimensions.size(); ++d) {
+    code = read_variable(library(), ncid_, v, is_hdf5(schema.format), schema.variables.emplace_back());
+  for (std::size_t d = 0; code == NC_NOERR && d < schema.dimensions.size(); ++d) {
     std::size_t length = 0;
     code = nc_inq_dimlen(ncid_, static_cast<int>(d), &length);
-    lengths_.push_back(length);
+    to.lengths.push_back(length);
   }
   if (code != NC_NOERR) return Error{Code::io, nc_strerror(code), 0};
   return {};
@@ -95,7 +119,7 @@ Result<void> TileFile::read(std::uint32_t variable, const Box& box, std::byte* t
   const Range range(box);
   if (const int code = nc_get_vara(ncid_, static_cast<int>(variable), range.start.data(), range.count.data(), to);
       code != NC_NOERR)
-    return Error{Code::io, "read " + schema_.variables[variable].name + " of " + path_ + ": " + nc_strerror(code), 0};
+    return Error{Code::io, "read " + path_ + ": " + nc_strerror(code), 0};
   return {};
 }
 

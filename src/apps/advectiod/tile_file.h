@@ -13,20 +13,23 @@
 
 namespace advectio {
 
+/// What a tile is, without its values.
+struct TileHead {
+  Schema schema;
+  std::vector<std::uint64_t> lengths;  ///< of dimensions as they are now, unlimited ones too
+};
+
 /// Calls may come from any thread; they take the library's lock.
 class TileFile {
  public:
-  /// Errors: Code::unsupported for what our schemas cannot hold (groups, user-defined types); else the library's
-  /// reason.
   static Result<std::unique_ptr<TileFile>> open(const std::string& path);
   ~TileFile();
   TileFile(const TileFile&) = delete;
   TileFile& operator=(const TileFile&) = delete;
 
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  [[nodiscard]] const Schema& schema() const noexcept { return schema_; }
-  /// What dimensions have now, unlimited ones too.
-  [[nodiscard]] const std::vector<std::uint64_t>& lengths() const noexcept { return lengths_; }
+  /// Errors: Code::unsupported for what our schemas cannot hold (groups, user-defined types); else the library's
+  /// reason.
+  [[nodiscard]] Result<TileHead> head() const;
 
   /// Dense, as a sink's block wants it. `to` has room for the box (not for strings, which have no fixed size).
   Result<void> read(std::uint32_t variable, const Box& box, std::byte* to) const;
@@ -34,12 +37,10 @@ class TileFile {
 
  private:
   TileFile(std::string path, int ncid) : path_(std::move(path)), ncid_(ncid) {}
-  Result<void> read_schema();
+  Result<void> read_head(TileHead& to) const;
 
   std::string path_;
   int ncid_;
-  Schema schema_;
-  std::vector<std::uint64_t> lengths_;
 };
 
 }  // namespace advectio

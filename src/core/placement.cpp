@@ -34,15 +34,22 @@ Numbers as_numbers(const Attribute& a) {
   return out;
 }
 
-/// Empty for what is not there or no whole numbers.
-Numbers numbers(const Attribute* a) {
-  if (a == nullptr) return {};
-  switch (a->type) {
-    case DataType::int16: return as_numbers<std::int16_t>(*a);
-    case DataType::int32: return as_numbers<std::int32_t>(*a);
-    case DataType::int64: return as_numbers<std::int64_t>(*a);
+Numbers as_numbers(const Attribute& a) {
+  switch (a.type) {
+    case DataType::int16: return as_numbers<std::int16_t>(a);
+    case DataType::int32: return as_numbers<std::int32_t>(a);
+    case DataType::int64: return as_numbers<std::int64_t>(a);
     default: return {};
   }
+}
+
+/// Empty for what is not there, no whole numbers, or so large that no grid can mean it (and sums of it would wrap).
+Numbers numbers(const Attribute* a) {
+  constexpr std::int64_t sane = std::int64_t{1} << 48;
+  if (a == nullptr) return {};
+  auto all = as_numbers(*a);
+  const bool good = std::all_of(all.begin(), all.end(), [](std::int64_t n) { return n > -sane && n < sane; });
+  return good ? all : Numbers();
 }
 
 std::optional<std::int64_t> number(const Attribute* a) {
@@ -206,7 +213,8 @@ Result<std::optional<Placement>> scale_placement(const Schema& s) {
   for (std::size_t i = 0; i < s.dimensions.size(); ++i)
     if (!p.spans[i]) p.spans[i] = scale_grid_span(s.dimensions[i], x, y);
   if (x && y) {
-    p.number = static_cast<std::uint64_t>(y->rank * x->processes + x->rank);
+    const auto id = number(find(s.attributes, "rankid"));
+    p.number = static_cast<std::uint64_t>(id && *id >= 0 ? *id : y->rank * x->processes + x->rank);
     p.total = static_cast<std::uint64_t>(x->processes * y->processes);
   }
   return std::optional(std::move(p));
@@ -418,8 +426,11 @@ class Cells {
       all_.start.push_back(0);
       all_.count.push_back(cuts_.back().size() - 1);
     }
-    owner_.assign(all_.volume(), kNobody);
+    if (made()) owner_.assign(all_.volume(), kNobody);
   }
+
+  /// A grid of tiles has as many cells as tiles; only what is cut at random has their square.
+  [[nodiscard]] bool made() const { return all_.volume() <= std::uint64_t{1} << 26; }
 
   /// Who holds a part of it already, if anybody.
   std::optional<std::size_t> take(const Box& box, std::size_t who) {
@@ -527,6 +538,8 @@ Result<Cover> cover(const std::vector<Tile>& tiles, const std::vector<std::uint3
   whole.reserve(dimensions.size());
   for (const auto d : dimensions) whole.push_back(tiles.front().placement.spans[d]->whole);
   Cells cells(boxes, whole);
+  if (!cells.made())
+    return Error{Code::unsupported, "the tiles are cut too irregularly to be held against each other", 0};
   for (std::size_t i = 0; i < boxes.size(); ++i)
     if (const auto before = cells.take(boxes[i], i))
       return Error{Code::invalid,

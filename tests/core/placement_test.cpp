@@ -379,5 +379,32 @@ TEST(Placement, DomainsOfNemoAreFoundByNameWhereTheirNumbersMeanNothing) {
   EXPECT_TRUE((*p)->spans[2].has_value());
 }
 
+TEST(Placement, DamagedAttributesNeverCrash) {
+  std::mt19937 random(5);
+  const std::vector<Schema> good = {wrf({1, 5, 10}, {1, 10, 10}), scale({1, 2, 8, 2, false, true}),
+                                    nemo(0, 4, {1, 1}, {7, 6}, {0, 0}, {1, 1})};
+  for (int round = 0; round < 3000; ++round) {
+    auto s = good[random() % good.size()];
+    const auto damage = [&](std::vector<Attribute>& attributes) {
+      if (attributes.empty()) return;
+      auto& a = attributes[random() % attributes.size()];
+      switch (random() % 4) {
+        case 0: attributes.erase(attributes.begin()); break;
+        case 1:
+          for (auto& b : a.values) b = static_cast<std::byte>(random());
+          break;
+        case 2: a = ints(a.name, {static_cast<std::int32_t>(random() % 20) - 5}); break;
+        default: a = Attribute{a.name, DataType::int64, 1, {}, {}}; Encoder(a.values).number(INT64_MIN);
+      }
+    };
+    damage(s.attributes);
+    damage(s.variables[0].attributes);
+    auto p = placement_of(s);
+    if (!p.ok() || !*p) continue;
+    std::vector<Tile> tiles{{"damaged", s, **p}, {"good", good[round % 3], **placement_of(good[round % 3])}};
+    (void)join_tiles(tiles);
+  }
+}
+
 }  // namespace
 }  // namespace advectio

@@ -342,6 +342,29 @@ def test_no_tile_is_written_over(shared: Shared, join: Callable[..., Result], tm
     assert tiles[0].read_bytes() == before
 
 
+def test_ctrl_c_is_one_line_and_keeps_what_is_joined(shared: Shared, advectio: Advectio, tmp_path: Path):
+    """Of two files the first is complete when the second is interrupted."""
+    for tile in tiles_of(shared, "nemo/mesh_mask_0000.nc"):
+        (tmp_path / tile.name).symlink_to(tile)
+    for tile in tiles_of(shared, f"wrf471/split4/{RESTART}_0000"):
+        (tmp_path / tile.name).symlink_to(tile)
+    (tmp_path / "out").mkdir()
+    command = [advectio.command, "join", "mesh_mask_0000.nc", f"{RESTART}_0000", "-o", "out"]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    until = time.monotonic() + 60
+    while not (tmp_path / "out" / f".{RESTART}.advectio-join").exists():
+        assert running.poll() is None and time.monotonic() < until
+        time.sleep(0.005)
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130, stderr
+    assert stderr == f"advectio: error: out/{RESTART}: interrupted; it is not written\n"
+    assert stdout.startswith("out/mesh_mask.nc: 4 tiles of NEMO, 53 variables")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["mesh_mask.nc"]
+
+
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_join_leaves_nothing_at_its_path(
     shared: Shared, advectio: Advectio, join: Callable[..., Result], tmp_path: Path, by: signal.Signals

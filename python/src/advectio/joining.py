@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,8 @@ _NAMES = (
     (re.compile(r"(?P<base>.+)\.pe\d{6,}\.nc"), ".nc"),
     (re.compile(r"(?P<base>.+)_\d{4,}\.nc"), ".nc"),
 )
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 class Joined(TypedDict):
@@ -174,11 +177,11 @@ def join(options: Options) -> int:
             if result is not None:
                 joined.append(result)
                 continue
-            if code == 130:
-                return code
             worst = max(worst, code)
             failed.append({"output": output, "error": error})
             say("error", error if len(outputs) == 1 else f"{output}: {error}")
+            if code == INTERRUPTED:
+                break
     if options.as_json:
         print(json.dumps({"joined": joined, "failed": failed}, indent=2))
     else:
@@ -213,7 +216,7 @@ def _one(server: str, options: Options, tiles: Sequence[str], output: str, view:
     except KeyboardInterrupt:
         worker.terminate()
         worker.wait()
-        return 130, None, "interrupted"
+        return INTERRUPTED, None, "interrupted; it is not written"
     if code == 0 and result is not None:
         result["seconds"] = round(time.monotonic() - began, 3)
         return 0, cast(Joined, result), ""

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "core/cells.h"
+
 namespace advectio {
 namespace {
 
@@ -414,103 +416,6 @@ Box box_of(const Tile& tile, const std::vector<std::uint32_t>& dimensions) {
   }
   return box;
 }
-
-/// The domain cut along every edge of every box: cells that each box covers as a whole or not at all.
-class Cells {
- public:
-  Cells(const std::vector<Box>& boxes, const std::vector<std::uint64_t>& whole) {
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-      std::set<std::uint64_t> at{0, whole[i]};
-      for (const auto& b : boxes) at.insert({b.start[i], b.start[i] + b.count[i]});
-      cuts_.emplace_back(at.begin(), at.end());
-      all_.start.push_back(0);
-      all_.count.push_back(cuts_.back().size() - 1);
-    }
-    if (made()) owner_.assign(all_.volume(), kNobody);
-  }
-
-  /// A grid of tiles has as many cells as tiles; only what is cut at random has their square.
-  [[nodiscard]] bool made() const { return all_.volume() <= std::uint64_t{1} << 26; }
-
-  /// Who holds a part of it already, if anybody.
-  std::optional<std::size_t> take(const Box& box, std::size_t who) {
-    std::optional<std::size_t> before;
-    for_each(cells_of(box), [&](std::size_t& owner) {
-      if (owner != kNobody) before = owner;
-      owner = who;
-    });
-    return before;
-  }
-
-  [[nodiscard]] std::uint64_t open_points() {
-    std::uint64_t points = 0;
-    for_each(all_, [&](const std::size_t& owner) {
-      if (owner == kNobody) points += points_of(one(static_cast<std::size_t>(&owner - owner_.data()))).volume();
-    });
-    return points;
-  }
-
-  /// A box of open points as large as it gets from the first of them.
-  [[nodiscard]] Box open_box() {
-    const auto first = static_cast<std::size_t>(std::find(owner_.begin(), owner_.end(), kNobody) - owner_.begin());
-    Box cells = one(first);
-    for (std::size_t i = cells.rank(); i-- > 0;) {
-      while (cells.start[i] + cells.count[i] < all_.count[i]) {
-        auto more = cells;
-        more.start[i] += more.count[i];
-        more.count[i] = 1;
-        bool open = true;
-        for_each(more, [&](const std::size_t& owner) { open = open && owner == kNobody; });
-        if (!open) break;
-        ++cells.count[i];
-      }
-    }
-    return points_of(cells);
-  }
-
- private:
-  static constexpr std::size_t kNobody = SIZE_MAX;
-
-  [[nodiscard]] Box one(std::size_t index) const {
-    Box cell{std::vector<std::uint64_t>(all_.rank()), std::vector<std::uint64_t>(all_.rank(), 1)};
-    for (std::size_t i = all_.rank(); i-- > 0; index /= all_.count[i]) cell.start[i] = index % all_.count[i];
-    return cell;
-  }
-  [[nodiscard]] Box cells_of(const Box& points) const {
-    Box cells = points;
-    for (std::size_t i = 0; i < points.rank(); ++i) {
-      const auto at = [&](std::uint64_t point) {
-        return static_cast<std::uint64_t>(std::lower_bound(cuts_[i].begin(), cuts_[i].end(), point) - cuts_[i].begin());
-      };
-      cells.start[i] = at(points.start[i]);
-      cells.count[i] = at(points.start[i] + points.count[i]) - cells.start[i];
-    }
-    return cells;
-  }
-  [[nodiscard]] Box points_of(const Box& cells) const {
-    Box points = cells;
-    for (std::size_t i = 0; i < cells.rank(); ++i) {
-      points.start[i] = cuts_[i][cells.start[i]];
-      points.count[i] = cuts_[i][cells.start[i] + cells.count[i]] - points.start[i];
-    }
-    return points;
-  }
-  template <typename Visit>
-  void for_each(const Box& cells, Visit&& visit) {
-    Box at{cells.start, std::vector<std::uint64_t>(cells.rank(), 1)};
-    for (std::uint64_t n = cells.volume(); n > 0; --n) {
-      visit(owner_[offset_in(at, all_)]);
-      for (std::size_t i = cells.rank(); i-- > 0;) {
-        if (++at.start[i] < cells.start[i] + cells.count[i]) break;
-        at.start[i] = cells.start[i];
-      }
-    }
-  }
-
-  std::vector<std::vector<std::uint64_t>> cuts_;
-  Box all_;
-  std::vector<std::size_t> owner_;
-};
 
 std::string in_words(const Box& box, const Schema& s, const std::vector<std::uint32_t>& dimensions) {
   std::string out;

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import advectio
-from advectio import checking, installation, places, quantities, summary, watching
+from advectio import checking, installation, joining, places, quantities, summary, watching
 from advectio import run as running
 from advectio.errors import AlreadySaid, UserError
 from advectio.protocol import Status
@@ -233,6 +233,52 @@ def recover(
     else:
         summary.show(result, everything=True)
     raise typer.Exit(done.returncode)
+
+
+@app.command(
+    epilog=_examples(
+        ("advectio join wrfout_d01_2024-05-11_12:00:00_0000 -o wrfout_d01_2024-05-11_12:00:00", "one tile stands for all"),
+        ("advectio join 'wrfout_*_0000' -o whole/", "every file of a split run, by its own name"),
+        ("advectio join history.pe*.nc -o history.nc --rule 'codec: zstd, level: 3'", "SCALE, stored another way"),
+    )
+)
+def join(
+    tiles: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TILE…",
+            help="Tiles, patterns, or one tile of each file to be made: its siblings are found.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE|DIR", help="The file to make; for several, a directory (DIR/ makes it)."),
+    ],
+    config: ConfigOption = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            "--rule", "-r", metavar="KEYS", help="Keys of a dataset rule, as in advectio.yaml: 'codec: zstd, level: 3'."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace FILE where it is there already.")] = False,
+    take_first: Annotated[
+        bool,
+        typer.Option("--take-first", help="Where tiles disagree about what none of them owns, take the first one's values."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make one file of split output (WRF's io_form 102, SCALE, NEMO): as one process would have written it.
+
+    Where a tile lies is read from its attributes; halos are dropped, staggered edges kept, and the attributes of place become
+    those of the whole. Chunks, compression and format stay as the model asked, unless the config or --rule says otherwise.
+    FILE is there only when it is complete. Refused with one line: a missing tile (it says which part of the domain), tiles of
+    different runs or times, files that are no tiles.
+
+    Exit code: 2 when the tiles or the arguments are not right, 1 when reading or writing has failed.
+    """
+    raise typer.Exit(joining.join(joining.Options(tiles, output, config, rule, force, take_first, as_json)))
 
 
 @app.command(epilog=_examples(('eval "$(advectio env --run-dir DIR)"', "in a script whose launcher drops the environment")))

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "apps/advectiod/config_command.h"
+#include "apps/advectiod/join_command.h"
 #include "apps/advectiod/leftover.h"
+#include "apps/advectiod/open_sink.h"
 #include "config/config.h"
 #include "platform/machine.h"
 #include "server/server.h"
-#include "sinks/cdf5/cdf5_sink.h"
-#include "sinks/netcdf4/netcdf4_sink.h"
 
 namespace {
 
@@ -30,6 +30,8 @@ constexpr const char* usage =
     "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
     "  advectiod recover DIR [--config FILE] [--json] [--dry-run]\n"
     "      finish what a leftover run directory holds\n"
+    "  advectiod join --output FILE [--config FILE] [--rule KEYS] [--force] [--take-first] TILE... (or - for stdin)\n"
+    "      make one file of the tiles of a split one; what is going on is told on stdout, a JSON object a line\n"
     "  advectiod config [--config FILE] [--json | --yaml], or --example, or --reference\n"
     "      check a config and print every value with its origin\n"
     "  advectiod --version\n";
@@ -91,16 +93,6 @@ Result<Arguments> parse(int argc, char** argv) {
     }
   }
   return a;
-}
-
-Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
-                                        Executor& executor) {
-  if (!is_hdf5(request.format)) return open_cdf5(system_files(), request.path, {}, request.resume);
-  Netcdf4Options options;
-  options.memory = memory;
-  options.level = request.policy.level;
-  options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
-  return open_netcdf4(system_files(), request.path, options, executor, request.resume);
 }
 
 int serve(const Arguments& a, const Config& config, bool recover) {
@@ -171,6 +163,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (std::strcmp(argv[1], "config") == 0) return config_command(std::vector<std::string>(argv + 2, argv + argc));
+  if (std::strcmp(argv[1], "join") == 0) return join_command(std::vector<std::string>(argv + 2, argv + argc));
   auto arguments = parse(argc, argv);
   if (!arguments) return complain(arguments.error().message);
   const auto& a = *arguments;

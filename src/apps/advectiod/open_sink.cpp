@@ -1,0 +1,17 @@
+#include "apps/advectiod/open_sink.h"
+
+#include "sinks/cdf5/cdf5_sink.h"
+
+namespace advectio {
+
+Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
+                                        Executor& executor) {
+  if (!is_hdf5(request.format)) return open_cdf5(system_files(), request.path, {}, request.resume);
+  Netcdf4Options options;
+  options.memory = memory;
+  options.level = request.policy.level;
+  options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
+  return open_netcdf4(system_files(), request.path, options, executor, request.resume);
+}
+
+}  // namespace advectio

@@ -1,0 +1,75 @@
+// Split output: every process writes a file of its own, a tile, and only attributes say where in the domain it lies.
+// From the schemas of tiles to the schema of the whole, and to the boxes that go from each into it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/box.h"
+#include "core/result.h"
+#include "core/schema.h"
+
+namespace advectio {
+
+/// Whose way to say the place. They are told apart by the attributes that carry it, never by the names of files.
+enum class TileKind : std::uint8_t {
+  wrf,    ///< global attributes WEST-EAST_PATCH_START_UNSTAG …, WEST-EAST_GRID_DIMENSION …
+  scale,  ///< attributes of the axes: size_global, start_global, halo_global, halo_local
+  nemo,   ///< global attributes DOMAIN_position_first …
+};
+
+std::string_view name_of(TileKind kind) noexcept;
+
+/// What of one dimension of a tile goes where. What lies before it and behind it is halo, which another tile owns.
+struct Span {
+  std::uint64_t from = 0;   ///< in the tile
+  std::uint64_t to = 0;     ///< in the whole
+  std::uint64_t count = 0;  ///< may be 0: the tile owns nothing of it
+  std::uint64_t whole = 0;  ///< length of the dimension in the whole
+  bool operator==(const Span&) const = default;
+};
+
+struct Placement {
+  TileKind kind = TileKind::wrf;
+  std::vector<std::optional<Span>> spans;  ///< per dimension of the schema; empty: every tile has all of it
+  std::optional<std::uint64_t> number;     ///< of the tile, and how many there are, where it says so
+  std::optional<std::uint64_t> total;
+};
+
+/// Empty: the schema does not say that it is a tile's. A file that one process wrote alone is a tile that is the whole,
+/// where the model marks it so. Errors: Code::corrupt where what is said contradicts itself.
+Result<std::optional<Placement>> placement_of(const Schema& schema);
+
+struct Tile {
+  std::string name;  ///< for errors
+  Schema schema;
+  Placement placement;
+};
+
+/// One tile's part of one variable. Along unlimited dimensions both boxes are the first record.
+struct Piece {
+  std::size_t tile = 0;
+  Box from;               ///< in the tile
+  Box to;                 ///< in the whole; the same counts
+  bool repeated = false;  ///< the piece before it goes to the same place: not to be written, and to be the same
+};
+
+struct Whole {
+  /// As one process would have written it: the attributes of place too, and as many chunks along each dimension as one
+  /// tile had.
+  Schema schema;
+  std::vector<std::vector<Piece>> pieces;  ///< per variable; of those not repeated no two overlap
+  /// Points of the horizontal grid that no tile holds although all are there: NEMO leaves out processes with nothing
+  /// but land. They get the fill value.
+  std::uint64_t land_points = 0;
+};
+
+/// Puts the tiles in the order of their places: pieces count them in that order. Errors, all Code::invalid: tiles that
+/// are not of one dataset, that overlap, or that leave a part of the domain open; each says which.
+Result<Whole> join_tiles(std::vector<Tile>& tiles);
+
+}  // namespace advectio

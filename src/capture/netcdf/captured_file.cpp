@@ -467,6 +467,7 @@ int CapturedFile::reopen(bool create_anew, bool define_mode) {
   lib.nc_set_fill(ncid, fill_mode_, nullptr);
   if (create_anew) {
     code = define(lib, ncid, schema_);
+    if (code == NC_NOERR && !define_mode) code = lib.nc_enddef(ncid);
   } else if (define_mode) {
     code = lib.nc_redef(ncid);
   }
@@ -475,12 +476,15 @@ int CapturedFile::reopen(bool create_anew, bool define_mode) {
   return code;
 }
 
+/// Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay so.
+bool CapturedFile::all_fresh() const {
+  return together_ != nullptr ? together_->ranks->all(!put_anything_) : fresh_ && !put_anything_;
+}
+
 int CapturedFile::hand_over() {
   Stall stall(*this);
   const bool define_mode = defining_;
-  // Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay
-  // so.
-  const bool create_anew = fresh_ && !put_anything_;
+  const bool create_anew = all_fresh();
   int code = NC_NOERR;
   if (create_anew) {
     close_reader();

@@ -146,7 +146,10 @@ class CapturedFile {
   /// These end the life of shadow and dataset; only destruction is left.
   int close();
   int abort();
-  /// Give the file to the real library under the same ncid. From then on the number is not ours.
+  /// Collective. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make chunked variables
+  /// longer in a file that it has not made itself.
+  [[nodiscard]] bool can_hand_over();
+  /// Collective. Give the file to the real library under the same ncid. From then on the number is not ours.
   int hand_over();
 
   // --- time ------------------------------------------------------------------------------------------------------
@@ -190,6 +193,7 @@ class CapturedFile {
   int put_together(int variable, const Known& v);
   void close_reader();
   void close_shadow();
+  [[nodiscard]] bool all_fresh() const;
   bool agreed(int& code) const;
   int hold_lower_numbers(std::vector<int>& held) const;
   int open_real(bool create_anew, int& id) const;

@@ -98,12 +98,14 @@ int rename(CapturedFile& file, Touched what, int variable, const char* from, con
 
 /// The dataset goes to the real library, under its number, before the call.
 int give_away(CapturedFile& file, const char* why) {
-  const auto owned = remove_file(file);
-  const bool speaks = owned->ranks() == nullptr || owned->ranks()->rank() == 0;
+  const bool can = file.can_hand_over();
+  const bool speaks = file.ranks() == nullptr || file.ranks()->rank() == 0;
   if (auto* session = Session::current(); speaks && session != nullptr)
-    session->say_once(owned->path + ": " + why +
-                      " cannot be carried; the netCDF library writes this file from here on");
-  return owned->hand_over();
+    session->say_once(file.path + ": " + why + " cannot be carried; " +
+                      (can ? "the netCDF library writes this file from here on"
+                           : "it is refused, for parallel HDF5 cannot take over data that it has not written (a rule "
+                             "with capture: false leaves it the file from the start)"));
+  return can ? remove_file(file)->hand_over() : NC_ENOTBUILT;
 }
 
 /// Only netCDF-4 proper knows groups and user types; elsewhere the shadow refuses them.

@@ -86,6 +86,10 @@ int CapturedFile::put_together(int variable, const Known& v) {
   return how.perhaps_longer && records <= extents_[static_cast<std::size_t>(*at)].length ? NC_NOERR : NC_ECANTEXTEND;
 }
 
+bool CapturedFile::can_hand_over() {
+  return together_ == nullptr || all_fresh();
+}
+
 /// Whether all ranks have come so far without an error.
 bool CapturedFile::agreed(int& code) const {
   const auto* all = ranks();

@@ -143,7 +143,18 @@ int wait_for(const char* path, bool writing) {
   auto* session = Session::current();
   if (session == nullptr) return NC_NOERR;
   const auto waited = session->wait_for_file(path, writing);
-  return waited.ok() ? NC_NOERR : code_of(waited.error());
+  if (waited.ok()) return NC_NOERR;
+  session->say_once(waited.error().message);
+  return code_of(waited.error());
+}
+
+/// Collective. All ranks go into the library or none: it waits for all of them.
+int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, bool writing) {
+  if (std::getenv("ADVECTIO_RUN") == nullptr) return NC_NOERR;
+  const int code = wait_for(path, writing);
+  const MpiRanks ranks(lib.mpi, comm, info);
+  if (!ranks.usable() || ranks.all(code == NC_NOERR)) return code;
+  return code != NC_NOERR ? code : NC_EFILE;
 }
 
 }  // namespace
@@ -153,13 +164,14 @@ using advectio::Collective;
 using advectio::remove_file;
 using advectio::Stall;
 using advectio::wait_for;
+using advectio::wait_together;
 
 ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
   if (!entry.nested() && entry.lib.ncmpi_create != nullptr) {
     if (advectio::capture(entry.lib, comm, path, mode, info, ncid)) return NC_NOERR;
     if ((mode & NC_NOCLOBBER) == 0) {
-      if (const int code = wait_for(path, true); code != NC_NOERR) return code;
+      if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
     }
   }
   return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
@@ -168,7 +180,8 @@ ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_
 ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
   if (!entry.nested()) {
-    if (const int code = wait_for(path, (mode & NC_WRITE) != 0); code != NC_NOERR) return code;
+    const int code = wait_together(entry.lib, comm, info, path, (mode & NC_WRITE) != 0);
+    if (code != NC_NOERR) return code;
   }
   return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
 }

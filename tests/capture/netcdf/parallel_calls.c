@@ -47,7 +47,12 @@ static void say_length(int line_number) {
 
 static void define(void) {
   SAY(nc_def_dim(nc, "time", NC_UNLIMITED, &time_dim));
+  /* Rank 0 goes ahead, and the others come when it has asked. */
+  int told = 0;
+  if (rank != 0) MPI_Bcast(&told, 1, MPI_INT, 0, MPI_COMM_WORLD);
   SAY(nc_def_dim(nc, "row", HEIGHT, &row));
+  say_length(__LINE__);
+  if (rank == 0) MPI_Bcast(&told, 1, MPI_INT, 0, MPI_COMM_WORLD);
   SAY(nc_def_dim(nc, "column", (size_t)(WIDTH * ranks), &column));
   const int dims[3] = {time_dim, row, column};
   SAY(nc_def_var(nc, "grid", NC_FLOAT, 3, dims, &grid));

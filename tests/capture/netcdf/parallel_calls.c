@@ -250,6 +250,40 @@ static void read_file(const char* path) {
   SAY(nc_close(nc));
 }
 
+static void write_small(const char* name, MPI_Comm comm, MPI_Info info, const char* variable) {
+  int place = 0, dim = -1, var = -1, half = comm != MPI_COMM_SELF && comm != MPI_COMM_WORLD;
+  MPI_Comm_rank(comm, &place);
+  SAY(nc_create_par(name, NC_NETCDF4, comm, info, &nc));
+  if (half) MPI_Comm_free(&comm); /* the program's own may go while the file is open */
+  SAY(nc_def_dim(nc, "time", NC_UNLIMITED, &time_dim));
+  SAY(nc_def_dim(nc, "x", (size_t)(WIDTH * ranks), &dim));
+  SAY(nc_def_var(nc, variable, NC_INT, 2, (const int[]){time_dim, dim}, &var));
+  SAY(nc_var_par_access(nc, var, NC_COLLECTIVE));
+  for (size_t step = 0; step < 3; ++step) {
+    const int values[WIDTH] = {rank, (int)step, rank * (int)step};
+    SAY(nc_put_vara_int(nc, var, (const size_t[]){step, (size_t)(place * WIDTH)}, (const size_t[]){1, WIDTH}, values));
+    SAY(nc_sync(nc));
+  }
+  SAY(nc_close(nc));
+}
+
+/* Halves of the ranks and single ranks write at the same time; then all write a file twice. */
+static void write_several(void) {
+  char name[32];
+  MPI_Comm half;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Info hints;
+  MPI_Info_create(&hints);
+  MPI_Info_set(hints, "cb_buffer_size", "1048576");
+  snprintf(name, sizeof name, "half%d.nc", rank % 2);
+  write_small(name, half, hints, "v");
+  MPI_Info_free(&hints);
+  snprintf(name, sizeof name, "single%d.nc", rank);
+  write_small(name, MPI_COMM_SELF, MPI_INFO_NULL, "v");
+  write_small("twice.nc", MPI_COMM_WORLD, MPI_INFO_NULL, "first");
+  write_small("twice.nc", MPI_COMM_WORLD, MPI_INFO_NULL, "second");
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -260,6 +294,12 @@ int main(int argc, char** argv) {
   snprintf(name, sizeof name, "%s.%d", argv[2], rank);
   answers = fopen(name, "w");
   setvbuf(answers, NULL, _IOLBF, 0);
+  if (strcmp(how, "communicators") == 0) {
+    write_several();
+    fclose(answers);
+    MPI_Finalize();
+    return 0;
+  }
   /* Creates that fail do so on all ranks. */
   SAY(create("no/such/directory.nc", NC_NETCDF4));
   SAY(create(".", NC_NETCDF4));

@@ -1,5 +1,6 @@
 #include "capture/ranks.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -35,6 +36,19 @@ std::unique_ptr<SharedDataset> begin(const Ranks& ranks, Session& session, const
 }
 
 }  // namespace
+
+bool beyond_this_node() noexcept {
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return here != nullptr && all != nullptr && std::strcmp(here, all) != 0;
+}
+
+void say_beyond_this_node(const std::string& path, const char* library) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr || std::strcmp(rank, "0") != 0 || std::getenv("ADVECTIO_RUN") == nullptr) return;
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(path + " goes through the " + library + " library as usual: there are ranks on other nodes");
+}
 
 std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,
                                                const CreateRequest& request, const char* library) {

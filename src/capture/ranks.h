@@ -39,6 +39,12 @@ struct ProgramCommunicator {
 /// Null: it has none, or one of another kind than this was built for.
 std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program);
 
+/// Some of the program's ranks may not have us loaded, and would not answer a collective call of ours: they are on
+/// other nodes, where Open MPI's launcher does not take the environment. The same answer on all of them.
+bool beyond_this_node() noexcept;
+/// That this is why the library shall create the file. `library` is its name in what is said.
+void say_beyond_this_node(const std::string& path, const char* library);
+
 /// Collective. `can`: this rank is ready to. Null, on all ranks: the real library shall create the file; nothing of it
 /// is in flight then, and why it is so has been said where the library would not say it (`library` is its name there).
 std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,

@@ -57,6 +57,17 @@ def test_parts_of_the_ranks_write_files_of_their_own_at_the_same_time(calls: Pat
     pair.assert_same(at_least=7)
 
 
+def test_ranks_on_other_nodes_that_may_not_be_preloaded_leave_all_to_the_library(calls: Path, pair: Pair):
+    assert run_plainly([*ranks_of(3), calls, "netcdf4", "out.nc"], pair.plain).code == 0
+    # As Open MPI tells a rank that one of three is elsewhere, where its launcher has not taken the environment.
+    here: list[str | Path] = ["env", "OMPI_COMM_WORLD_LOCAL_SIZE=2", calls, "netcdf4", "out.nc"]
+    there = ["env", "-u", "LD_PRELOAD", "-u", "ADVECTIO_RUN", *here]
+    result = pair.advectio.run(["mpirun", "-n", "2", *here, ":", "-n", "1", *there], pair.carried, datasets=0)
+    assert result.stderr.count("out.nc goes through the netCDF library as usual: there are ranks on other nodes") == 1
+    assert answers(pair.plain, 3) == answers(pair.carried, 3)
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [

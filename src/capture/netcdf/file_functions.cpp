@@ -106,6 +106,10 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
 /// The same by several ranks. Collective.
 bool capture_together(const RealLibrary& lib, const ProgramCommunicator& program, const char* path, int mode,
                       int* ncid) {
+  if (beyond_this_node()) {
+    say_beyond_this_node(path != nullptr ? path : "", "netCDF");
+    return false;
+  }
   auto ranks = duplicate(reinterpret_cast<const void*>(lib.nc_create_par), program);
   if (ranks == nullptr) return false;
   const auto begin = CapturedFile::now();
@@ -179,9 +183,10 @@ int open_file(const Entry& entry, const char* path, int mode, Open&& open) {
 /// Collective. All ranks go into the library or none: it waits for all of them.
 template <typename Open>
 int open_together(const Entry& entry, const ProgramCommunicator& program, const char* path, bool writing, Open&& open) {
-  if (entry.nested() || std::getenv("ADVECTIO_RUN") == nullptr) return open();
+  if (entry.nested()) return open();
   const int code = wait_for(path, writing);
-  const auto ranks = duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
+  const auto ranks =
+      beyond_this_node() ? nullptr : duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
   if (ranks != nullptr && !ranks->all(code == NC_NOERR)) return code != NC_NOERR ? code : NC_EIO;
   return code != NC_NOERR ? code : open();
 }

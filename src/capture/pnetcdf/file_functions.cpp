@@ -109,6 +109,10 @@ std::string shadow_path() {
 /// Collective. Not true: the real library shall create the file. It will then also find the reason why we could not,
 /// and say it its own way.
 bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
+  if (beyond_this_node()) {
+    say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
+    return false;
+  }
   const MpiRanks ranks(lib.mpi, comm, info);
   if (!ranks.usable()) return false;
   Session* session = nullptr;
@@ -150,10 +154,9 @@ int wait_for(const char* path, bool writing) {
 
 /// Collective. All ranks go into the library or none: it waits for all of them.
 int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, bool writing) {
-  if (std::getenv("ADVECTIO_RUN") == nullptr) return NC_NOERR;
   const int code = wait_for(path, writing);
   const MpiRanks ranks(lib.mpi, comm, info);
-  if (!ranks.usable() || ranks.all(code == NC_NOERR)) return code;
+  if (beyond_this_node() || !ranks.usable() || ranks.all(code == NC_NOERR)) return code;
   return code != NC_NOERR ? code : NC_EFILE;
 }
 

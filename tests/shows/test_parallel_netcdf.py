@@ -68,6 +68,14 @@ def test_ranks_on_other_nodes_that_may_not_be_preloaded_leave_all_to_the_library
     assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
 
 
+def test_a_stage_smaller_than_what_others_put_while_rank_0_does_nothing_is_enough(calls: Path, pair: Pair):
+    config = "stage: {bytes_max: 16MiB, segment_bytes: 1MiB, wait_max: 15s}\n"
+    result = pair.run([*ranks_of(3), calls, "idle-root", "out.nc"], config, datasets=1)
+    assert result.summary["datasets"][0]["bytes_put"] == 2**26 == 4 * result.summary["stage"]["bytes_max"]
+    assert answers(pair.plain, 3) == answers(pair.carried, 3)
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [

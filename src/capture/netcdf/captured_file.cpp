@@ -104,14 +104,14 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
   } else if (may_owe()) {
     if (!defining_) return NC_ENOTINDEFINE;
     owe_enddef();
-    return NC_NOERR;
+    return tell_structure();
   } else {
     const int code = header_pad != nullptr ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
                                            : lib.nc_enddef(ncid);
     if (code != NC_NOERR) return code;
   }
   defining_ = fresh_ = false;
-  return NC_NOERR;
+  return tell_structure();
 }
 
 int CapturedFile::set_fill(int fill_mode, int* old_mode) {
@@ -197,7 +197,7 @@ int CapturedFile::check_layout() {
 
 void CapturedFile::touch(Touched what, int variable) {
   dirty_ = true;
-  if (together_ != nullptr && together_->ranks->rank() == 0) together_->out->owe_schema();
+  owe_structure(what, variable);
   close_reader();
   switch (what) {
     case Touched::dimensions: dirty_dimensions_ = extents_stale_ = true; break;
@@ -241,6 +241,7 @@ int CapturedFile::flush_schema() {
   read_schema();
   const auto told = timed([&] { return out_->schema(schema_); });
   if (told.ok()) dirty_ = dirty_before_redef_ = false;
+  if (told.ok() && together_ != nullptr) together_->owes_structure = false;
   return code_of(told);
 }
 

@@ -49,6 +49,7 @@ struct Together {
   std::unique_ptr<Ranks> ranks;
   SharedDataset* out = nullptr;
   std::vector<Access> variables;   ///< shorter than the list of variables: the rest is as new
+  bool owes_structure = false;     ///< rank 0: others may put what its schema does not tell yet
   std::uint64_t grown_before = 0;  ///< the turn after the last collective put that may have made it longer
 };
 
@@ -189,6 +190,8 @@ class CapturedFile {
   [[nodiscard]] bool collective(int variable) const noexcept;
   Together::Access& access(int variable);
   void learn_lengths();
+  void owe_structure(Touched what, int variable);
+  int tell_structure();
   [[nodiscard]] bool has_filters(int variable) const;
   int put_together(int variable, const Known& v);
   void close_reader();

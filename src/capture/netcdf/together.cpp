@@ -50,6 +50,19 @@ bool CapturedFile::has_unlimited() {
   return std::any_of(extents_.begin(), extents_.end(), [](const Extent& e) { return e.unlimited; });
 }
 
+/// The blocks of the others wait for what rank 0 has changed, except for global attributes.
+void CapturedFile::owe_structure(Touched what, int variable) {
+  if (together_ == nullptr || together_->ranks->rank() != 0) return;
+  if (what == Touched::globals || (what == Touched::variable && variable == NC_GLOBAL)) return;
+  together_->owes_structure = true;
+  together_->out->owe_schema();
+}
+
+/// At the end of define mode: rank 0 may have nothing to put for long, while the stage fills with what others put.
+int CapturedFile::tell_structure() {
+  return together_ != nullptr && together_->owes_structure ? flush_schema() : NC_NOERR;
+}
+
 /// Waits for ranks that have not come as far as the last collective put here, as the library would have done in it.
 void CapturedFile::learn_lengths() {
   load_dimensions();

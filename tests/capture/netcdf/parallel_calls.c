@@ -4,8 +4,8 @@
  *     mpirun -n N parallel_calls HOW FILE.nc     answers go to FILE.nc.<rank>
  *
  * HOW: netcdf4, classic-model, fortran (its numbers for communicators), unlimited (a second unlimited dimension),
- * group, group-after-enddef, late-group (after data), pause (two frames, and between them it waits for a file
- * FILE.nc.go). */
+ * group, group-after-enddef, late-group (after data), communicators (several files, by parts of the ranks), idle-root
+ * (only others put), pause (two frames, and between them it waits for a file FILE.nc.go). */
 #include <mpi.h>
 #include <netcdf.h>
 #include <netcdf_par.h>
@@ -284,6 +284,25 @@ static void write_several(void) {
   write_small("twice.nc", MPI_COMM_WORLD, MPI_INFO_NULL, "second");
 }
 
+/* Rank 0 defines and has nothing to put, while the others put much. */
+static void write_without_root(const char* path) {
+  enum { PIECE = 1 << 18, PIECES = 32 };
+  int dim = -1, var = -1;
+  SAY(create(path, NC_NETCDF4));
+  SAY(nc_def_dim(nc, "x", (size_t)ranks * PIECES * PIECE, &dim));
+  SAY(nc_def_var(nc, "v", NC_INT, 1, &dim, &var));
+  SAY(nc_enddef(nc));
+  int* values = malloc(PIECE * sizeof *values);
+  for (int i = 0; i < PIECE; ++i) values[i] = i * 7 + rank;
+  for (int piece = 0; rank != 0 && piece < PIECES; ++piece) {
+    const size_t start = ((size_t)rank * PIECES + (size_t)piece) * PIECE, count = PIECE;
+    SAY(nc_put_vara_int(nc, var, &start, &count, values));
+  }
+  free(values);
+  MPI_Barrier(MPI_COMM_WORLD);
+  SAY(nc_close(nc));
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -294,8 +313,11 @@ int main(int argc, char** argv) {
   snprintf(name, sizeof name, "%s.%d", argv[2], rank);
   answers = fopen(name, "w");
   setvbuf(answers, NULL, _IOLBF, 0);
-  if (strcmp(how, "communicators") == 0) {
-    write_several();
+  if (strcmp(how, "communicators") == 0 || strcmp(how, "idle-root") == 0) {
+    if (how[0] == 'i')
+      write_without_root(argv[2]);
+    else
+      write_several();
     fclose(answers);
     MPI_Finalize();
     return 0;

@@ -462,6 +462,10 @@ int CapturedFile::reopen(bool create_anew, bool define_mode) {
   std::vector<int> held;
   int id = -1, code = hold_lower_numbers(held);
   if (agreed(code)) code = open_real(create_anew, id);
+  if (code == NC_NOERR && id != ncid) {
+    lib.nc_close(id);
+    code = NC_ENFILE;
+  }
   for (const int other : held) lib.nc_close(other);
   if (code != NC_NOERR) return code;
 

@@ -5,7 +5,7 @@
 set -eu
 
 packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-venv
-  libopenmpi-dev openmpi-bin libmpich-dev mpich libnetcdf-dev libnetcdff-dev libpnetcdf-dev libhdf5-dev
+  libopenmpi-dev openmpi-bin libmpich-dev mpich libnetcdf-dev libnetcdff-dev libnetcdf-mpi-dev libpnetcdf-dev libhdf5-dev
   libisal-dev libdeflate-dev libzstd-dev liblz4-dev libblosc-dev libaec-dev libxxhash-dev
   libyaml-cpp-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo"

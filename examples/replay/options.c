@@ -27,7 +27,8 @@ static const char* const help_text =
     "                         NAME_0001, ... with WRF's patch attributes, as io_form 102. pnetcdf: all\n"
     "                         ranks write one file by PnetCDF, each its patch by collective puts, as io_form 11;\n"
     "                         pnetcdf-nonblocking: by posted and buffered puts and one wait a frame, as SCALE and\n"
-    "                         ParallelIO do. To measure against: raw (every rank write()s the bytes of its patch to\n"
+    "                         ParallelIO do; netcdf4-parallel: by parallel netCDF-4 (nc_create_par), collectively, as\n"
+    "                         io_form 13. To measure against: raw (every rank write()s the bytes of its patch to\n"
     "                         NAME_0000, ..., nothing else) and none (frames are made and not written)\n"
     "  --order wrf|scale      wrf (default): enddef, then each global attribute by redef, put, enddef; Times first,\n"
     "                         then fields, then one sync a frame. scale: never enddef; axes by put_var, time by\n"
@@ -59,7 +60,7 @@ static const char* const help_text =
     "\n"
     "Exit code: 0, 1 when something could not be read or written, 2 for wrong options.\n";
 
-const char* const io_names[] = {"serial", "split", "pnetcdf", "pnetcdf-nonblocking", "raw", "none"};
+const char* const io_names[] = {"serial", "split", "pnetcdf", "pnetcdf-nonblocking", "netcdf4-parallel", "raw", "none"};
 
 static bool may_speak;
 
@@ -151,7 +152,9 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     switch (option) {
       case IO:
         o.io = choice("--io", optarg, io_names,
-                      (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE}, 6);
+                      (const int[]){IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_NETCDF4_PARALLEL,
+                                    IO_RAW, IO_NONE},
+                      7);
         io_given = true;
         break;
       case ORDER:
@@ -205,8 +208,14 @@ struct Options parse_options(int argc, char** argv, bool speak) {
   if (o.input_count == 0) wrong("names no input");
   if (o.order == ORDER_SCALE && io_given) wrong("--order scale always writes a file for each rank; leave --io out");
 #ifndef HAVE_PNETCDF
-  if (is_parallel(o.io)) wrong("this replay was built without PnetCDF");
+  if (is_pnetcdf(o.io)) wrong("this replay was built without PnetCDF");
 #endif
+#ifndef HAVE_PARALLEL_NETCDF
+  if (o.io == IO_NETCDF4_PARALLEL) wrong("this replay has the serial netCDF library; take replay_netcdf_mpi");
+#endif
+  if (o.io == IO_NETCDF4_PARALLEL && o.format != FORMAT_ASKED && o.format != NC_FORMAT_NETCDF4 &&
+      o.format != NC_FORMAT_NETCDF4_CLASSIC)
+    wrong("--io netcdf4-parallel writes netcdf4 and netcdf4-classic only");
   if (o.target_mb > 0 && (o.tiles_x > 1 || o.tiles_y > 1)) wrong("--tile and --target-mb exclude each other");
   return o;
 }

@@ -3,10 +3,13 @@
 
 #include <stdbool.h>
 
-enum Io { IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_RAW, IO_NONE };
+enum Io { IO_SERIAL, IO_SPLIT, IO_PNETCDF, IO_PNETCDF_NONBLOCKING, IO_NETCDF4_PARALLEL, IO_RAW, IO_NONE };
 extern const char* const io_names[]; /* by enum Io */
-static inline bool is_parallel(enum Io io) {
+static inline bool is_pnetcdf(enum Io io) {
   return io == IO_PNETCDF || io == IO_PNETCDF_NONBLOCKING;
+}
+static inline bool is_parallel(enum Io io) {
+  return is_pnetcdf(io) || io == IO_NETCDF4_PARALLEL;
 }
 enum Order { ORDER_WRF, ORDER_SCALE };
 enum { FORMAT_ASKED = 0 };   /* otherwise one of netCDF's NC_FORMAT_* */

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef HAVE_PARALLEL_NETCDF
+#include <netcdf_par.h>
+#endif
 
 #include "parallel_output.h"
 #include "waiting.h"
@@ -86,12 +89,13 @@ void name_file(const struct Output* output, int file_number, char path[PATH_MAX]
 
 /* ---- definitions ---- */
 
-static int chosen_format(const struct Output* output) {
-  return output->options->format != FORMAT_ASKED ? output->options->format : output->input->format;
-}
-
 static bool is_hdf5(int format) {
   return format == NC_FORMAT_NETCDF4 || format == NC_FORMAT_NETCDF4_CLASSIC;
+}
+
+static int chosen_format(const struct Output* output) {
+  if (output->options->format != FORMAT_ASKED) return output->options->format;
+  return output->parallel && !is_hdf5(output->input->format) ? NC_FORMAT_NETCDF4 : output->input->format;
 }
 
 static int create_mode(int format) {
@@ -221,6 +225,11 @@ static void define_var(struct Output* output, int v) {
   check(nc_def_var(output->ncid, var->name, var->type, var->dim_count, dims, varid), "nc_def_var", var->name,
         output->path);
   define_storage(output, var, *varid);
+#ifdef HAVE_PARALLEL_NETCDF
+  if (output->parallel) {
+    check(nc_var_par_access(output->ncid, *varid, NC_COLLECTIVE), "nc_var_par_access", var->name, output->path);
+  }
+#endif
   for (int a = 0; a < var->att_count; ++a) {
     if (output->options->order == ORDER_SCALE && is_missing_value(&var->atts[a])) {
       put_missing_value(output, *varid, &var->atts[a]);
@@ -287,7 +296,13 @@ static int missing_atts(const struct Output* output, struct Att missing[16], int
 static void create_file(struct Output* output) {
   const struct Input* input = output->input;
   for (int d = 0; d < input->dim_count; ++d) output->dim_map[d] = -1;
-  const int status = nc_create(output->path, create_mode(chosen_format(output)), &output->ncid);
+  const int mode = create_mode(chosen_format(output));
+#ifdef HAVE_PARALLEL_NETCDF
+  const int status = output->parallel ? nc_create_par(output->path, mode, output->comm, MPI_INFO_NULL, &output->ncid)
+                                      : nc_create(output->path, mode, &output->ncid);
+#else
+  const int status = nc_create(output->path, mode, &output->ncid);
+#endif
   if (status != NC_NOERR) fail("cannot create %s: %s", output->path, nc_strerror(status));
   output->open = true;
   output->record = 0;
@@ -371,7 +386,9 @@ static void put_field(struct Output* output, int v, const void* values, struct F
   size_t start[DIMS_MAX] = {0}, count[DIMS_MAX], elements = 1;
   for (int d = 0; d < var->dim_count; ++d) {
     const struct Dim* dim = &input->dims[var->dims[d]];
-    count[d] = d == 0 && var->record ? 1 : length_in_file(output, dim);
+    const struct Span patch = span_of(output->grid, dim, output->rank);
+    if (output->parallel) start[d] = patch.start;
+    count[d] = d == 0 && var->record ? 1 : output->parallel ? patch.length : length_in_file(output, dim);
     elements *= count[d];
   }
   if (var->record) start[0] = output->record;
@@ -450,7 +467,7 @@ static const void* gather(struct Output* output, int v, struct FrameTimes* times
   const void* patch = patch_of(output->fields, v);
   int ranks = 1;
   MPI_Comm_size(output->comm, &ranks);
-  if (output->split || ranks == 1 || (!var->has_x && !var->has_y)) return patch;
+  if (output->split || output->parallel || ranks == 1 || (!var->has_x && !var->has_y)) return patch;
   const double begin = MPI_Wtime();
   int* counts = allocate(2 * (size_t)ranks * sizeof *counts);
   int* displacements = counts + ranks;
@@ -520,7 +537,7 @@ void write_frame(struct Output* output, bool last_of_file, struct FrameTimes* ti
     return;
   }
 #ifdef HAVE_PNETCDF
-  if (output->parallel) {
+  if (is_pnetcdf(output->options->io)) {
     write_frame_in_parallel(output, last_of_file, times);
     return;
   }

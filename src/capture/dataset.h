@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/box.h"
@@ -76,6 +77,7 @@ class SharedDataset : public CapturedDataset {
  public:
   /// A collective call of the program on this dataset is over.
   virtual void end_turn() noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t turn() const noexcept = 0;
   /// Rank 0, within such a call: it has changed the schema, which is told later, before this rank's next block or sync.
   virtual void owe_schema() noexcept = 0;
 
@@ -87,9 +89,27 @@ class SharedDataset : public CapturedDataset {
   /// The record dimension is this long after what this rank has put; the others learn of it when the present turn ends.
   virtual void grow(std::uint64_t records) noexcept = 0;
   /// How long it is for this rank. Waits for ranks which have not yet made the collective calls that this one has made.
-  virtual std::uint64_t records() noexcept = 0;
+  std::uint64_t records() noexcept { return records(turn()); }
+  /// The same after the collective calls that come before that turn.
+  virtual std::uint64_t records(std::uint64_t turn) noexcept = 0;
 
   // `wait_visible` waits for what this rank has put, and for what the others have put in turns before the present one.
+};
+
+/// A collective call of the program: the turn ends with it, whatever becomes of it. Null: it is none.
+class Collective {
+ public:
+  explicit Collective(SharedDataset* dataset) noexcept : dataset_(dataset) {}
+  ~Collective() { end(); }
+  Collective(const Collective&) = delete;
+  Collective& operator=(const Collective&) = delete;
+  /// Already here.
+  void end() noexcept {
+    if (auto* dataset = std::exchange(dataset_, nullptr); dataset != nullptr) dataset->end_turn();
+  }
+
+ private:
+  SharedDataset* dataset_;
 };
 
 struct CreateRequest {

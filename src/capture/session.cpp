@@ -117,7 +117,9 @@ class Dataset final : public SharedDataset {
   void put_pending(std::vector<std::uint64_t>* sequences) noexcept override { pending_ = sequences; }
   Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
   void grow(std::uint64_t records) noexcept override;
-  std::uint64_t records() noexcept override;
+  [[nodiscard]] std::uint64_t turn() const noexcept override { return turn_; }
+  std::uint64_t records(std::uint64_t turn) noexcept override;
+  using SharedDataset::records;
 
   [[nodiscard]] bool closed() const noexcept { return closed_; }
   [[nodiscard]] DatasetPage& page() const noexcept { return *page_; }
@@ -584,13 +586,13 @@ void Dataset::grow(std::uint64_t records) noexcept {
   slot.steps.store(n + 1, std::memory_order_release);
 }
 
-std::uint64_t Dataset::records() noexcept {
+std::uint64_t Dataset::records(std::uint64_t turn) noexcept {
   for (std::uint32_t w = 0; w < writers_; ++w) {
-    if (w == writer_ || !await_turn(w, turn_)) continue;
+    if (w == writer_ || !await_turn(w, turn)) continue;
     const auto& slot = slots_[w];
     for (auto n = slot.steps.load(std::memory_order_acquire), i = n; i > 0 && n - i < WriterSlot::steps_kept; --i) {
       const auto& step = slot.step[(i - 1) % WriterSlot::steps_kept];
-      if (step.turn.load(std::memory_order_relaxed) > turn_) continue;
+      if (step.turn.load(std::memory_order_relaxed) > turn) continue;
       records_ = std::max(records_, step.records.load(std::memory_order_relaxed));
       break;
     }

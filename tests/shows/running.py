@@ -192,7 +192,7 @@ class Running:
     def stop(self) -> None:
         """Whatever a failed test has left: the command's own processes, nobody else's."""
         if self.process.poll() is None:
-            for name in ("replay", "advectiod"):
+            for name in ("replay", "replay_netcdf_mpi", "advectiod"):
                 for pid in self.pids(name):
                     os.kill(pid, signal.SIGKILL)
             self.process.kill()

@@ -76,6 +76,7 @@ int CapturedFile::pay_enddef() {
 }
 
 int CapturedFile::redef() {
+  const Collective turn(turns());
   if (classic_format()) {
     if (defining_) return NC_EINDEFINE;
   } else if (owed_) {
@@ -90,6 +91,7 @@ int CapturedFile::redef() {
 
 int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, std::size_t data_pad,
                          std::size_t record_align) {
+  const Collective turn(turns());
   if (classic_format()) {
     if (!defining_) return NC_ENOTINDEFINE;
     if (const int code = check_layout(); code != NC_NOERR) return code;
@@ -102,17 +104,18 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
   } else if (may_owe()) {
     if (!defining_) return NC_ENOTINDEFINE;
     owe_enddef();
-    return NC_NOERR;
+    return tell_structure();
   } else {
     const int code = header_pad != nullptr ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
                                            : lib.nc_enddef(ncid);
     if (code != NC_NOERR) return code;
   }
   defining_ = fresh_ = false;
-  return NC_NOERR;
+  return tell_structure();
 }
 
 int CapturedFile::set_fill(int fill_mode, int* old_mode) {
+  const Collective turn(turns());
   const int code = lib.nc_set_fill(ncid, fill_mode, old_mode);
   if (code != NC_NOERR) return code;
   fill_mode_ = fill_mode;
@@ -194,6 +197,7 @@ int CapturedFile::check_layout() {
 
 void CapturedFile::touch(Touched what, int variable) {
   dirty_ = true;
+  owe_structure(what, variable);
   close_reader();
   switch (what) {
     case Touched::dimensions: dirty_dimensions_ = extents_stale_ = true; break;
@@ -233,10 +237,11 @@ const Schema& CapturedFile::read_schema() {
 }
 
 int CapturedFile::flush_schema() {
-  if (!dirty_) return NC_NOERR;
+  if (!dirty_ || (together_ != nullptr && together_->ranks->rank() != 0)) return NC_NOERR;
   read_schema();
   const auto told = timed([&] { return out_->schema(schema_); });
   if (told.ok()) dirty_ = dirty_before_redef_ = false;
+  if (told.ok() && together_ != nullptr) together_->owes_structure = false;
   return code_of(told);
 }
 
@@ -253,7 +258,7 @@ void CapturedFile::load_dimensions() {
 }
 
 bool CapturedFile::has_grown(const Known& variable) {
-  load_dimensions();
+  learn_lengths();
   return std::any_of(variable.dimensions.begin(), variable.dimensions.end(), [&](int d) {
     const auto& extent = extents_[static_cast<std::size_t>(d)];
     return extent.unlimited && extent.length > 0;
@@ -261,7 +266,7 @@ bool CapturedFile::has_grown(const Known& variable) {
 }
 
 bool CapturedFile::grown_length(int dimension, std::size_t& length) {
-  load_dimensions();
+  learn_lengths();
   if (dimension < 0 || static_cast<std::size_t>(dimension) >= extents_.size()) return false;
   auto& extent = extents_[static_cast<std::size_t>(dimension)];
   if (!extent.unlimited) return false;
@@ -342,6 +347,7 @@ int CapturedFile::make_visible() {
 
 CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole) {
   const Stall stall(*this);
+  Collective turn(collective(variable) ? turns() : nullptr);
   const auto* v = known(variable);
   if (explicit_modes() && defining_) {
     const bool grown = v != nullptr && has_grown(*v);
@@ -356,6 +362,9 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
   reading.code = leave_define_mode();
   if (reading.code != NC_NOERR) return reading;
   if (reader_ < 0) {
+    reading.code = flush_schema();
+    if (reading.code != NC_NOERR) return reading;
+    turn.end();  // what the others have put before this call is then of an earlier turn
     reading.code = make_visible();
     if (reading.code != NC_NOERR) return reading;
     reading.code = lib.nc_open(out_->file_path().c_str(), NC_NOWRITE, &reader_);
@@ -378,6 +387,7 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
 
 int CapturedFile::sync() {
   Stall stall(*this);
+  const Collective turn(turns());
   if (explicit_modes() && defining_) return NC_EINDEFINE;
   if (may_owe()) {
     owe_enddef();
@@ -427,45 +437,59 @@ int CapturedFile::abort() {
   return code_of(out_->close());
 }
 
-/// Open the real file so that it gets our number: netCDF-C gives the lowest that is free.
-int CapturedFile::reopen(bool create_anew, bool define_mode) {
-  std::vector<int> placeholders;
-  int id = -1, code = NC_NOERR;
+/// Until our number, which is free, is the lowest that is: netCDF-C gives that one. What holds the others is in memory.
+int CapturedFile::hold_lower_numbers(std::vector<int>& held) const {
   for (;;) {
-    const std::string name = "advectio-placeholder-" + std::to_string(placeholders.size());
-    if (create_anew) {
-      code = lib.nc_create(where.c_str(), mode & ~NC_NOCLOBBER, &id);
-    } else {
-      code = lib.nc_open(where.c_str(), NC_WRITE, &id);
-    }
-    if (code != NC_NOERR || id == ncid) break;
-    lib.nc_close(id);
-    code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id);
-    if (code != NC_NOERR) break;
-    placeholders.push_back(id);
-    if (id >= ncid) {  // cannot be: our number is free and the lowest is given
-      code = NC_ENFILE;
-      break;
-    }
+    const std::string name = "advectio-placeholder-" + std::to_string(held.size());
+    int id = -1;
+    if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
+    if (id == ncid) return lib.nc_close(id);
+    held.push_back(id);
+    if (id > ncid) return NC_ENFILE;
   }
-  for (const int p : placeholders) lib.nc_close(p);
+}
+
+int CapturedFile::open_real(bool create_anew, int& id) const {
+  const int flags = mode & ~NC_NOCLOBBER;
+  if (const auto* all = ranks(); all != nullptr)
+    return create_anew ? lib.nc_create_par(where.c_str(), flags, all->communicator(), all->hints(), &id)
+                       : lib.nc_open_par(where.c_str(), NC_WRITE, all->communicator(), all->hints(), &id);
+  return create_anew ? lib.nc_create(where.c_str(), flags, &id) : lib.nc_open(where.c_str(), NC_WRITE, &id);
+}
+
+/// The real file gets our number.
+int CapturedFile::reopen(bool create_anew, bool define_mode) {
+  std::vector<int> held;
+  int id = -1, code = hold_lower_numbers(held);
+  if (agreed(code)) code = open_real(create_anew, id);
+  if (code == NC_NOERR && id != ncid) {
+    lib.nc_close(id);
+    code = NC_ENFILE;
+  }
+  for (const int other : held) lib.nc_close(other);
   if (code != NC_NOERR) return code;
 
   lib.nc_set_fill(ncid, fill_mode_, nullptr);
   if (create_anew) {
     code = define(lib, ncid, schema_);
+    if (code == NC_NOERR && !define_mode) code = lib.nc_enddef(ncid);
   } else if (define_mode) {
     code = lib.nc_redef(ncid);
   }
+  for (std::size_t v = 0; together_ != nullptr && v < together_->variables.size(); ++v)
+    if (together_->variables[v].collective) lib.nc_var_par_access(ncid, static_cast<int>(v), NC_COLLECTIVE);
   return code;
+}
+
+/// Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay so.
+bool CapturedFile::all_fresh() const {
+  return together_ != nullptr ? together_->ranks->all(!put_anything_) : fresh_ && !put_anything_;
 }
 
 int CapturedFile::hand_over() {
   Stall stall(*this);
   const bool define_mode = defining_;
-  // Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay
-  // so.
-  const bool create_anew = fresh_ && !put_anything_;
+  const bool create_anew = all_fresh();
   int code = NC_NOERR;
   if (create_anew) {
     close_reader();
@@ -478,8 +502,8 @@ int CapturedFile::hand_over() {
   const auto handed = out_->hand_over();
   if (code == NC_NOERR) code = code_of(handed);
   out_.reset();
-  if (code != NC_NOERR) return code;
-  return reopen(create_anew, define_mode);
+  if (together_ != nullptr) together_->out = nullptr;
+  return agreed(code) ? reopen(create_anew, define_mode) : code;
 }
 
 }  // namespace advectio

@@ -11,6 +11,7 @@
 #include "capture/dataset.h"
 #include "capture/netcdf/convert.h"
 #include "capture/netcdf/real_library.h"
+#include "capture/ranks.h"
 #include "core/schema.h"
 
 namespace advectio {
@@ -38,6 +39,20 @@ struct PutAnswer {
   bool ask_shadow = false;
 };
 
+/// Of a dataset that several ranks write together: who they are, and what the library keeps of each variable then.
+struct Together {
+  struct Access {
+    bool collective = false;
+    std::uint64_t records = 0;    ///< its length in the unlimited dimension, as this rank's collective puts made it
+    bool perhaps_longer = false;  ///< this rank had nothing to say in one of them
+  };
+  std::unique_ptr<Ranks> ranks;
+  SharedDataset* out = nullptr;
+  std::vector<Access> variables;   ///< shorter than the list of variables: the rest is as new
+  bool owes_structure = false;     ///< rank 0: others may put what its schema does not tell yet
+  std::uint64_t grown_before = 0;  ///< the turn after the last collective put that may have made it longer
+};
+
 class CapturedFile {
  public:
   CapturedFile(const RealLibrary& real, int ncid, std::string path, int mode, FileFormat format,
@@ -54,6 +69,17 @@ class CapturedFile {
   const FileFormat format;
 
   [[nodiscard]] CapturedDataset& out() noexcept { return *out_; }
+
+  // --- several ranks ---------------------------------------------------------------------------------------------
+  void write_together(std::unique_ptr<Ranks> ranks, SharedDataset& out);
+  /// Null where this process writes it alone.
+  [[nodiscard]] const Ranks* ranks() const noexcept { return together_ != nullptr ? together_->ranks.get() : nullptr; }
+  /// For a collective call, whose turn ends with it: every call that changes metadata, mode or frame is one.
+  [[nodiscard]] SharedDataset* turns() noexcept { return together_ != nullptr ? together_->out : nullptr; }
+  int set_access(int variable, int access);
+  /// HDF5 writes through filters together or not at all.
+  void filtered(int variable);
+  [[nodiscard]] bool has_unlimited();
 
   // --- modes -----------------------------------------------------------------------------------------------------
   /// The shadow of a classic format never leaves define mode, for then the library would lay the file out in memory;
@@ -121,7 +147,10 @@ class CapturedFile {
   /// These end the life of shadow and dataset; only destruction is left.
   int close();
   int abort();
-  /// Give the file to the real library under the same ncid. From then on the number is not ours.
+  /// Collective. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make chunked variables
+  /// longer in a file that it has not made itself.
+  [[nodiscard]] bool can_hand_over();
+  /// Collective. Give the file to the real library under the same ncid. From then on the number is not ours.
   int hand_over();
 
   // --- time ------------------------------------------------------------------------------------------------------
@@ -158,8 +187,19 @@ class CapturedFile {
   void owe_enddef();
   int settle();
   int check_layout();
+  [[nodiscard]] bool collective(int variable) const noexcept;
+  Together::Access& access(int variable);
+  void learn_lengths();
+  void owe_structure(Touched what, int variable);
+  int tell_structure();
+  [[nodiscard]] bool has_filters(int variable) const;
+  int put_together(int variable, const Known& v);
   void close_reader();
   void close_shadow();
+  [[nodiscard]] bool all_fresh() const;
+  bool agreed(int& code) const;
+  int hold_lower_numbers(std::vector<int>& held) const;
+  int open_real(bool create_anew, int& id) const;
   int reopen(bool create_anew, bool define);
 
   int refusal(const PutCall& call, const Known& variable, nc_type memory, bool& ask_shadow);
@@ -175,6 +215,7 @@ class CapturedFile {
                      const std::vector<std::uint64_t>& stride);
 
   std::unique_ptr<CapturedDataset> out_;
+  std::unique_ptr<Together> together_;
   bool defining_ = true;
   bool fresh_ = true;
   int fill_mode_ = NC_FILL;

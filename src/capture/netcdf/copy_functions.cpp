@@ -18,6 +18,7 @@ struct Source {
 };
 
 int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id) {
+  const Collective turn(to.turns());
   if (to.classic_format() && !to.defining()) return NC_ENOTINDEFINE;
   int rank = 0, attributes = 0;
   std::vector<int> dimensions(NC_MAX_VAR_DIMS);

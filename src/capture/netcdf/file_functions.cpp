@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -102,6 +103,42 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
   return true;
 }
 
+/// The same by several ranks. Collective.
+bool capture_together(const RealLibrary& lib, const ProgramCommunicator& program, const char* path, int mode,
+                      int* ncid) {
+  if (beyond_this_node()) {
+    say_beyond_this_node(path != nullptr ? path : "", "netCDF");
+    return false;
+  }
+  auto ranks = duplicate(reinterpret_cast<const void*>(lib.nc_create_par), program);
+  if (ranks == nullptr) return false;
+  const auto begin = CapturedFile::now();
+  mode &= ~NC_MPIIO;  // says what the function's name says
+  Session* session = nullptr;
+  Shadow shadow;
+  bool can = ncid != nullptr && can_capture(path, mode) && file_at(trimmed(path)) == nullptr;
+  if (can) {
+    session = Session::current();
+    can = session != nullptr && session->wants(trimmed(path)) && make_shadow(lib, mode, shadow) == NC_NOERR;
+  }
+  const bool shadowed = can;
+  const CreateRequest request{can ? trimmed(path) : "", shadow.format, (mode & NC_NOCLOBBER) != 0};
+  const auto shadow_ns = CapturedFile::now() - begin;
+  // The library gives the classic formats to PnetCDF, where they are caught.
+  auto out = create_together(*ranks, can && is_hdf5(shadow.format), session, request, "netCDF");
+  if (out == nullptr) {
+    if (shadowed) drop(lib, shadow);
+    return false;
+  }
+  out->add_stall(shadow_ns);
+  auto& shared = *out;
+  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out));
+  file->write_together(std::move(ranks), shared);
+  add_file(std::move(file));
+  *ncid = shadow.ncid;
+  return true;
+}
+
 /// Before the real library touches a path: let what is in flight there arrive.
 int wait_for(const char* path, bool writing) {
   if (path == nullptr) return NC_NOERR;
@@ -118,7 +155,9 @@ int wait_for(const char* path, bool writing) {
   auto* session = Session::current();
   if (session == nullptr) return NC_NOERR;
   const auto waited = session->wait_for_file(path, writing);
-  return waited.ok() ? NC_NOERR : code_of(waited.error());
+  if (waited.ok()) return NC_NOERR;
+  session->say_once(waited.error().message);
+  return code_of(waited.error());
 }
 
 /// `create` calls the real function with the program's own arguments.
@@ -141,11 +180,38 @@ int open_file(const Entry& entry, const char* path, int mode, Open&& open) {
   return open();
 }
 
+/// Collective. All ranks go into the library or none: it waits for all of them.
+template <typename Open>
+int open_together(const Entry& entry, const ProgramCommunicator& program, const char* path, bool writing, Open&& open) {
+  if (entry.nested()) return open();
+  const int code = wait_for(path, writing);
+  const auto ranks =
+      beyond_this_node() ? nullptr : duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
+  if (ranks != nullptr && !ranks->all(code == NC_NOERR)) return code != NC_NOERR ? code : NC_EIO;
+  return code != NC_NOERR ? code : open();
+}
+
+template <typename Create>
+int create_file_together(const Entry& entry, const ProgramCommunicator& program, const char* path, int mode, int* ncid,
+                         Create&& create) {
+  if (entry.nested()) return create();
+  if (entry.lib.nc_create_par != nullptr && capture_together(entry.lib, program, path, mode, ncid)) return NC_NOERR;
+  return (mode & NC_NOCLOBBER) != 0 ? create() : open_together(entry, program, path, true, create);
+}
+
+ProgramCommunicator of_fortran(int comm, int info) {
+  const auto in_pointer = [](int handle) { return reinterpret_cast<void*>(static_cast<std::intptr_t>(handle)); };
+  return {in_pointer(comm), in_pointer(info), true};
+}
+
 }  // namespace
 }  // namespace advectio
 
 using advectio::create_file;
+using advectio::create_file_together;
+using advectio::of_fortran;
 using advectio::open_file;
+using advectio::open_together;
 using advectio::remove_file;
 
 ADVECTIO_EXPORT int nc_create(const char* path, int mode, int* ncid) {
@@ -165,16 +231,35 @@ ADVECTIO_EXPORT int nc__create_mp(const char* path, int mode, size_t initial, in
                      [&] { return ADVECTIO_REAL(nc__create_mp, path, mode, initial, pe, hint, ncid); });
 }
 
-// Parallel netCDF-4 is not captured, but must not write over what is still in flight.
 ADVECTIO_EXPORT int nc_create_par(const char* path, int mode, void* comm, void* info, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, NC_WRITE, [&] { return ADVECTIO_REAL(nc_create_par, path, mode, comm, info, ncid); });
+  return create_file_together(entry, {comm, info}, path, mode, ncid,
+                              [&] { return ADVECTIO_REAL(nc_create_par, path, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_create_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, NC_WRITE,
-                   [&] { return ADVECTIO_REAL(nc_create_par_fortran, path, mode, comm, info, ncid); });
+  return create_file_together(entry, of_fortran(comm, info), path, mode, ncid,
+                              [&] { return ADVECTIO_REAL(nc_create_par_fortran, path, mode, comm, info, ncid); });
+}
+
+ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) {
+  ADVECTIO_ENTER;
+  return open_together(entry, {comm, info}, path, (mode & NC_WRITE) != 0,
+                       [&] { return ADVECTIO_REAL(nc_open_par, path, mode, comm, info, ncid); });
+}
+
+ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
+  ADVECTIO_ENTER;
+  return open_together(entry, of_fortran(comm, info), path, (mode & NC_WRITE) != 0,
+                       [&] { return ADVECTIO_REAL(nc_open_par_fortran, path, mode, comm, info, ncid); });
+}
+
+ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) {
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr && file->ranks() != nullptr)
+    return file->set_access(varid, access);
+  return ADVECTIO_REAL(nc_var_par_access, ncid, varid, access);
 }
 
 ADVECTIO_EXPORT int nc_open(const char* path, int mode, int* ncid) {
@@ -190,16 +275,6 @@ ADVECTIO_EXPORT int nc__open(const char* path, int mode, size_t* hint, int* ncid
 ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
   return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc__open_mp, path, mode, pe, hint, ncid); });
-}
-
-ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) {
-  ADVECTIO_ENTER;
-  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc_open_par, path, mode, comm, info, ncid); });
-}
-
-ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
-  ADVECTIO_ENTER;
-  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc_open_par_fortran, path, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_close(int ncid) {

@@ -20,6 +20,7 @@ bool in_classic_data_mode(const CapturedFile& file) {
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   const Stall stall(file);
+  const Collective turn(file.turns());
   const bool was_defining = file.defining();
   int code = call();
   if (code != NC_NOERR && code != NC_ERANGE && file.owes_enddef() && !was_defining) {
@@ -41,6 +42,15 @@ void settle_storage(CapturedFile& file, int variable) {
 /// The same for attributes: only the fill value is such a one, and only by being put, not by being renamed to.
 void settle_fill_value(CapturedFile& file, int variable, const char* name) {
   if (name != nullptr && std::strcmp(name, "_FillValue") == 0) settle_storage(file, variable);
+}
+
+/// How a variable is stored.
+template <typename Call>
+int store(CapturedFile& file, int variable, Call&& call) {
+  settle_storage(file, variable);
+  const int code = change(file, Touched::variable, variable, call);
+  if (code == NC_NOERR) file.filtered(variable);
+  return code;
 }
 
 template <typename Call>
@@ -88,11 +98,14 @@ int rename(CapturedFile& file, Touched what, int variable, const char* from, con
 
 /// The dataset goes to the real library, under its number, before the call.
 int give_away(CapturedFile& file, const char* why) {
-  const auto owned = remove_file(file);
-  if (auto* session = Session::current(); session != nullptr)
-    session->say_once(owned->path + ": " + why +
-                      " cannot be carried; the netCDF library writes this file from here on");
-  return owned->hand_over();
+  const bool can = file.can_hand_over();
+  const bool speaks = file.ranks() == nullptr || file.ranks()->rank() == 0;
+  if (auto* session = Session::current(); speaks && session != nullptr)
+    session->say_once(file.path + ": " + why + " cannot be carried; " +
+                      (can ? "the netCDF library writes this file from here on"
+                           : "it is refused, for parallel HDF5 cannot take over data that it has not written (a rule "
+                             "with capture: false leaves it the file from the start)"));
+  return can ? remove_file(file)->hand_over() : NC_ENOTBUILT;
 }
 
 /// Only netCDF-4 proper knows groups and user types; elsewhere the shadow refuses them.
@@ -126,6 +139,10 @@ using advectio::Touched;
 ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
+  if (file != nullptr && file->ranks() != nullptr && length == NC_UNLIMITED && file->has_unlimited()) {
+    const int code = advectio::give_away(*file, "a second unlimited dimension that several ranks extend");
+    return code != NC_NOERR ? code : call();
+  }
   return file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
 }
 
@@ -186,9 +203,7 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
 #define ADVECTIO_STORAGE(F, ...)                                   \
   ADVECTIO_FILE;                                                   \
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
-  if (file == nullptr) return call();                              \
-  advectio::settle_storage(*file, varid);                          \
-  return advectio::change(*file, Touched::variable, varid, call)
+  return file != nullptr ? advectio::store(*file, varid, call) : call()
 
 ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) {
   ADVECTIO_STORAGE(nc_def_var_chunking, ncid, varid, storage, chunks);
@@ -225,8 +240,7 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
     if (const int code = advectio::give_away(*file, why.c_str()); code != NC_NOERR) return code;
     return call();
   }
-  advectio::settle_storage(*file, varid);
-  return advectio::change(*file, Touched::variable, varid, call);
+  return advectio::store(*file, varid, call);
 }
 
 ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
@@ -246,8 +260,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
     if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }
-  advectio::settle_storage(*file, varid);
-  return advectio::change(*file, Touched::variable, varid, call);
+  return advectio::store(*file, varid, call);
 }
 
 // --- groups and user types -----------------------------------------------------------------------------------------

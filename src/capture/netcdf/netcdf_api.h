@@ -22,6 +22,7 @@ int nc_create_par(const char* path, int mode, void* comm, void* info, int* ncid)
 int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid);
 int nc_create_par_fortran(const char* path, int mode, int comm, int info, int* ncid);
 int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid);
+int nc_var_par_access(int ncid, int varid, int access);
 int nc__create_mp(const char* path, int mode, size_t initial, int pe, size_t* hint, int* ncid);
 int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid);
 int nc_close_memio(int ncid, void* memory);
@@ -36,6 +37,11 @@ int nc_close_memio(int ncid, void* memory);
 #endif
 #ifndef NC_COMPACT
 #define NC_COMPACT 2
+#endif
+// Of netcdf_par.h, which wants MPI.
+#ifndef NC_COLLECTIVE
+#define NC_INDEPENDENT 0
+#define NC_COLLECTIVE 1
 #endif
 
 namespace advectio {
@@ -62,7 +68,7 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
 /// X(function): every function of the real library that we call, except those of the typed families.
 #define ADVECTIO_PLAIN_FUNCTIONS(X)                                                                              \
   X(nc_create) X(nc__create) X(nc__create_mp) X(nc_create_par) X(nc_create_par_fortran)                          \
-  X(nc_open) X(nc__open) X(nc__open_mp) X(nc_open_par) X(nc_open_par_fortran)                                    \
+  X(nc_open) X(nc__open) X(nc__open_mp) X(nc_open_par) X(nc_open_par_fortran) X(nc_var_par_access)               \
   X(nc_close) X(nc_close_memio) X(nc_abort) X(nc_sync) X(nc_redef) X(nc_enddef) X(nc__enddef) X(nc_set_fill)     \
   X(nc_inq_path) X(nc_inq_format) X(nc_inq_format_extended) X(nc_inq) X(nc_inq_unlimdims) X(nc_inq_unlimdim)     \
   X(nc_def_dim) X(nc_inq_dim) X(nc_inq_dimid) X(nc_inq_dimlen) X(nc_rename_dim)                                  \

@@ -186,6 +186,7 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
   ask_shadow = !classic_format();
   clipped_ = false;
   load_dimensions();
+  if (call.form == Form::var || call.count == nullptr) learn_lengths();
 
   const bool needs_start = call.form != Form::var;
   if (needs_start && rank > 0 && call.start == nullptr) return NC_EINVALCOORDS;
@@ -228,6 +229,7 @@ int CapturedFile::refusal(const PutCall& call, const Known& v, nc_type memory, b
 
 PutAnswer CapturedFile::put(const PutCall& call) {
   const Stall stall(*this);
+  const Collective turn(collective(call.variable) ? turns() : nullptr);
   const bool forbidden = explicit_modes() && defining_;
   const auto* v = known(call.variable);
   // In define mode the shadow knows everything there is to say, even that a call of no elements is none; except where
@@ -259,11 +261,12 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (mapped && box_.empty()) return answer;
   answer.code = leave_define_mode();
   if (answer.code != NC_NOERR) return answer;
-  if (box_.empty()) {
+  if (together_ != nullptr) answer.code = put_together(call.variable, *v);
+  if (answer.code == NC_NOERR && box_.empty()) {
     if (classic_format()) answer.code = grow(call, *v);
     return answer;
   }
-  answer.code = flush_schema();
+  if (answer.code == NC_NOERR) answer.code = flush_schema();
   if (answer.code != NC_NOERR) return answer;
 
   close_reader();
@@ -341,7 +344,7 @@ int CapturedFile::send_converted(const PutCall& call, const Known& v, nc_type me
   const std::size_t element = memory_size(memory);
   const auto elements = static_cast<std::size_t>(std::min<std::uint64_t>(box_.volume(), Converter::elements_max));
   std::vector<std::byte> dense(call.map != nullptr ? elements * element : 0), converted(elements * v.element);
-  const Bytes& fill = schema_.variables[static_cast<std::size_t>(call.variable)].fill;
+  const Bytes& fill = read_schema().variables[static_cast<std::size_t>(call.variable)].fill;
   const auto* from = static_cast<const std::byte*>(call.data);
 
   Box part{box_};

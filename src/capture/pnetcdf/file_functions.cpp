@@ -106,82 +106,37 @@ std::string shadow_path() {
   return directory + "/" + std::to_string(getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
 
-/// What rank 0 tells the others.
-struct Told {
-  char created;
-  char name[63];
-};
-
 /// Collective. Not true: the real library shall create the file. It will then also find the reason why we could not,
 /// and say it its own way.
 bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
-  const auto& mpi = lib.mpi;
-  int rank = 0, ranks = 1;
-  if (!mpi.usable || mpi.MPI_Comm_rank(comm, &rank) != MPI_SUCCESS || mpi.MPI_Comm_size(comm, &ranks) != MPI_SUCCESS)
+  if (beyond_this_node()) {
+    say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
     return false;
-  const auto all = [&](bool here) {
-    int mine = here ? 1 : 0, least = 0;
-    return mpi.MPI_Allreduce(&mine, &least, 1, mpi.integer, mpi.min, comm) == MPI_SUCCESS && least == 1;
-  };
-
+  }
+  const MpiRanks ranks(lib.mpi, comm, info);
+  if (!ranks.usable()) return false;
   Session* session = nullptr;
   bool can = ncid != nullptr && can_capture(lib, path, mode);
   if (can) {
     session = Session::current();
     can = session != nullptr && session->wants(path);
   }
-  int shadow = -1;
+  int shadow = -1, format = NC_FORMAT_CLASSIC;
   const std::string at = can ? shadow_path() : "";
-  if (can) can = lib.ncmpi_create(mpi.self, at.c_str(), mode & ~NC_NOCLOBBER, info, &shadow) == NC_NOERR;
+  if (can) can = lib.ncmpi_create(lib.mpi.self, at.c_str(), mode & ~NC_NOCLOBBER, info, &shadow) == NC_NOERR;
+  if (can) lib.ncmpi_inq_format(shadow, &format);
   const bool shadowed = can;
-  can = all(can);
 
-  std::unique_ptr<SharedDataset> out;
-  if (can) {
-    Told told{};
-    std::string why;
-    if (rank == 0) {
-      int format = NC_FORMAT_CLASSIC;
-      lib.ncmpi_inq_format(shadow, &format);
-      std::string name;
-      auto made = session->create_shared({path, static_cast<FileFormat>(format), (mode & NC_NOCLOBBER) != 0},
-                                         static_cast<std::uint32_t>(ranks), name);
-      if (made && name.size() < sizeof told.name) {
-        out = std::move(made).value();
-        told.created = 1;
-        std::memcpy(told.name, name.c_str(), name.size());
-      }
-    }
-    mpi.MPI_Bcast(&told, sizeof told, mpi.byte, 0, comm);
-    if (told.created != 0 && rank != 0) {
-      auto joined = session->join(told.name, static_cast<std::uint32_t>(rank));
-      if (joined)
-        out = std::move(joined).value();
-      else
-        why = joined.error().message;
-    }
-    if (told.created != 0) {
-      can = all(out != nullptr);
-      if (!can && !why.empty())
-        session->say_once(std::string(path) + " goes through the PnetCDF library as usual: " + why);
-    } else {
-      can = false;
-    }
-  }
-  if (!can) {
-    if (out != nullptr) {
-      (void)out->abort();
-      (void)out->hand_over();  // until the server has let go of the path
-    }
-    // Nobody may create the file before all of that is over.
-    (void)all(true);
+  const CreateRequest request{can ? path : "", static_cast<FileFormat>(format), (mode & NC_NOCLOBBER) != 0};
+  auto out = create_together(ranks, can, session, request, "PnetCDF");
+  if (out == nullptr) {
     if (shadowed) {
       lib.ncmpi_abort(shadow);
       unlink(at.c_str());
     }
     return false;
   }
-  add_file(std::make_unique<ParallelFile>(lib, shadow, path, at, rank, ranks, std::move(out)));
+  add_file(std::make_unique<ParallelFile>(lib, shadow, path, at, ranks.rank(), ranks.count(), std::move(out)));
   *ncid = shadow;
   return true;
 }
@@ -192,7 +147,17 @@ int wait_for(const char* path, bool writing) {
   auto* session = Session::current();
   if (session == nullptr) return NC_NOERR;
   const auto waited = session->wait_for_file(path, writing);
-  return waited.ok() ? NC_NOERR : code_of(waited.error());
+  if (waited.ok()) return NC_NOERR;
+  session->say_once(waited.error().message);
+  return code_of(waited.error());
+}
+
+/// Collective. All ranks go into the library or none: it waits for all of them.
+int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, bool writing) {
+  const int code = wait_for(path, writing);
+  const MpiRanks ranks(lib.mpi, comm, info);
+  if (beyond_this_node() || !ranks.usable() || ranks.all(code == NC_NOERR)) return code;
+  return code != NC_NOERR ? code : NC_EFILE;
 }
 
 }  // namespace
@@ -202,13 +167,14 @@ using advectio::Collective;
 using advectio::remove_file;
 using advectio::Stall;
 using advectio::wait_for;
+using advectio::wait_together;
 
 ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
   if (!entry.nested() && entry.lib.ncmpi_create != nullptr) {
     if (advectio::capture(entry.lib, comm, path, mode, info, ncid)) return NC_NOERR;
     if ((mode & NC_NOCLOBBER) == 0) {
-      if (const int code = wait_for(path, true); code != NC_NOERR) return code;
+      if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
     }
   }
   return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
@@ -217,7 +183,8 @@ ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_
 ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
   if (!entry.nested()) {
-    if (const int code = wait_for(path, (mode & NC_WRITE) != 0); code != NC_NOERR) return code;
+    const int code = wait_together(entry.lib, comm, info, path, (mode & NC_WRITE) != 0);
+    if (code != NC_NOERR) return code;
   }
   return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
 }
@@ -256,7 +223,7 @@ ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_redef, ncid);
-  const Collective turn(*file);
+  const Collective turn(file->turns());
   const Stall stall(*file);
   const int code = ADVECTIO_REAL(ncmpi_redef, ncid);
   if (code == NC_NOERR) file->defines(true);
@@ -267,7 +234,7 @@ ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
-  const Collective turn(*file);
+  const Collective turn(file->turns());
   const Stall stall(*file);
   if (file->defining()) file->keep_shadow_empty();
   const int code = ADVECTIO_REAL(ncmpi_enddef, ncid);
@@ -280,7 +247,7 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
-  const Collective turn(*file);
+  const Collective turn(file->turns());
   const Stall stall(*file);
   if (file->defining()) file->keep_shadow_empty();
   const int code = ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
@@ -296,7 +263,7 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
     ADVECTIO_ENTER;                                     \
     auto* file = entry.find(ncid);                      \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid); \
-    const Collective turn(*file);                       \
+    const Collective turn(file->turns());               \
     const int code = ADVECTIO_REAL(F, ncid);            \
     if (code == NC_NOERR) DONE;                         \
     return code;                                        \

@@ -101,7 +101,7 @@ ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_GETS)
     ADVECTIO_ENTER;                                                                                              \
     auto* file = entry.find(ncid);                                                                               \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, filetype, data, bufcount, buftype);                \
-    const advectio::Collective turn(*file, MODE == Mode::collective);                                            \
+    const advectio::Collective turn(file->turns(MODE == Mode::collective));                                      \
     if (auto* session = advectio::Session::current(); session != nullptr)                                        \
       session->say_once(file->path + ": " #F " is not carried; exclude the file by a rule with capture: false"); \
     return NC_ENOTSUPPORT;                                                                                       \

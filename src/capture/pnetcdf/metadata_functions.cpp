@@ -12,7 +12,7 @@ using advectio::Collective;
     ADVECTIO_ENTER;                                                                                \
     const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                                \
     if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) { \
-      const Collective turn(*file);                                                                \
+      const Collective turn(file->turns());                                                        \
       file->touch();                                                                               \
     }                                                                                              \
     return code;                                                                                   \
@@ -48,7 +48,7 @@ ADVECTIO_EXPORT int ncmpi_copy_att(int from, int from_variable, const char* name
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_copy_att, from, from_variable, name, ncid, varid);
   if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) {
-    const Collective turn(*file);
+    const Collective turn(file->turns());
     file->touch();
   }
   return code;
@@ -92,7 +92,7 @@ ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_fill_var_rec, ncid, varid, record);
-  const Collective turn(*file);
+  const Collective turn(file->turns());
   return file->fill_record(varid, record);
 }
 

@@ -282,7 +282,7 @@ ParallelFile::Reading ParallelFile::read(Mode mode, int variable) {
 // --- frames and the end --------------------------------------------------------------------------------------------
 
 int ParallelFile::sync() {
-  const Collective collective(*this);
+  const Collective collective(turns());
   const Stall stall(*this);
   if (const int code = lib.ncmpi_sync(ncid); code != NC_NOERR) return code;
   close_reader();

@@ -64,6 +64,8 @@ class ParallelFile {
   const std::string path;  ///< as the program gave it
 
   [[nodiscard]] SharedDataset& out() noexcept { return *out_; }
+  /// The same for a collective call, whose turn ends with it.
+  [[nodiscard]] SharedDataset* turns(bool collective = true) noexcept { return collective ? out_.get() : nullptr; }
 
   // --- modes and metadata ----------------------------------------------------------------------------------------
   /// The shadow has entered or left one of its modes.
@@ -120,8 +122,6 @@ class ParallelFile {
   std::uint64_t bytes_put = 0;
 
  private:
-  friend class Collective;
-
   struct Known {
     nc_type type = NC_NAT;
     std::size_t element = 0;
@@ -192,20 +192,6 @@ class ParallelFile {
   Converter converter_;
   int reader_ = -1;
   bool reader_independent_ = false;
-};
-
-/// A collective call of the program: the turn ends with it, whatever becomes of it.
-class Collective {
- public:
-  explicit Collective(ParallelFile& file, bool is = true) noexcept : file_(is ? &file : nullptr) {}
-  ~Collective() {
-    if (file_ != nullptr) file_->out().end_turn();
-  }
-  Collective(const Collective&) = delete;
-  Collective& operator=(const Collective&) = delete;
-
- private:
-  ParallelFile* file_;
 };
 
 /// Reports the time spent in our code as stall of the frame.

@@ -2,8 +2,9 @@
 // functions. Nothing of PnetCDF or MPI is linked: the headers give types and numbers only.
 #pragma once
 
+#include "capture/mpi_library.h"
+
 #pragma GCC visibility push(default)
-#include <mpi.h>
 #include <pnetcdf.h>
 #pragma GCC visibility pop
 
@@ -50,34 +51,4 @@
   X(ncmpi_iput_##FORM##T) X(ncmpi_bput_##FORM##T) X(ncmpi_iget_##FORM##T)
 #define ADVECTIO_MANY(X, FORM, T)                                                                                    \
   X(ncmpi_mput_##FORM##T) X(ncmpi_mput_##FORM##T##_all) X(ncmpi_mget_##FORM##T) X(ncmpi_mget_##FORM##T##_all)
-
-/// X(function): what is called of MPI.
-#define ADVECTIO_MPI_FUNCTIONS(X)                                                                                    \
-  X(MPI_Comm_rank) X(MPI_Comm_size) X(MPI_Bcast) X(MPI_Allreduce) X(MPI_Type_size) X(MPI_Type_get_envelope)          \
-  X(MPI_Type_get_contents) X(MPI_Type_free) X(MPI_Type_dup) X(MPI_Pack)
-
-/// X(member, MPI's name, Open MPI's symbol, nc_type): its datatypes and what they hold.
-#define ADVECTIO_MPI_TYPES(X)                                                                                        \
-  X(character, MPI_CHAR, char, NC_CHAR)                                                                              \
-  X(signed_char, MPI_SIGNED_CHAR, signed_char, NC_BYTE)                                                              \
-  X(unsigned_char, MPI_UNSIGNED_CHAR, unsigned_char, NC_UBYTE)                                                       \
-  X(short_int, MPI_SHORT, short, NC_SHORT)                                                                           \
-  X(unsigned_short, MPI_UNSIGNED_SHORT, unsigned_short, NC_USHORT)                                                   \
-  X(integer, MPI_INT, int, NC_INT)                                                                                   \
-  X(unsigned_int, MPI_UNSIGNED, unsigned, NC_UINT)                                                                   \
-  X(long_int, MPI_LONG, long, (sizeof(long) == 8 ? NC_INT64 : NC_INT))                                               \
-  X(real, MPI_FLOAT, float, NC_FLOAT)                                                                                \
-  X(double_real, MPI_DOUBLE, double, NC_DOUBLE)                                                                      \
-  X(long_long, MPI_LONG_LONG_INT, long_long_int, NC_INT64)                                                           \
-  X(unsigned_long_long, MPI_UNSIGNED_LONG_LONG, unsigned_long_long, NC_UINT64)                                       \
-  X(fortran_character, MPI_CHARACTER, character, NC_CHAR)                                                            \
-  X(fortran_integer, MPI_INTEGER, integer, NC_INT)                                                                   \
-  X(fortran_integer1, MPI_INTEGER1, integer1, NC_BYTE)                                                               \
-  X(fortran_integer2, MPI_INTEGER2, integer2, NC_SHORT)                                                              \
-  X(fortran_integer4, MPI_INTEGER4, integer4, NC_INT)                                                                \
-  X(fortran_integer8, MPI_INTEGER8, integer8, NC_INT64)                                                              \
-  X(fortran_real, MPI_REAL, real, NC_FLOAT)                                                                          \
-  X(fortran_real4, MPI_REAL4, real4, NC_FLOAT)                                                                       \
-  X(fortran_real8, MPI_REAL8, real8, NC_DOUBLE)                                                                      \
-  X(fortran_double, MPI_DOUBLE_PRECISION, dblprec, NC_DOUBLE)
 // clang-format on

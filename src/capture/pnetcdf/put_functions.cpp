@@ -40,14 +40,14 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
 
 // One exported function: a call on a dataset of ours is described and put; where it cannot be right the shadow is asked
 // for the code, with the same call, and its answer counts unless it finds nothing wrong.
-#define ADVECTIO_PUT(F, MODE, DONE, ...)                     \
-  ADVECTIO_ENTER;                                            \
-  auto* file = entry.find(ncid);                             \
-  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
-  const Collective turn(*file, MODE == Mode::collective);    \
-  const Answer answer = file->DONE;                          \
-  if (!answer.ask_shadow) return answer.code;                \
-  const int code = ADVECTIO_REAL(F, __VA_ARGS__);            \
+#define ADVECTIO_PUT(F, MODE, DONE, ...)                        \
+  ADVECTIO_ENTER;                                               \
+  auto* file = entry.find(ncid);                                \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);    \
+  const Collective turn(file->turns(MODE == Mode::collective)); \
+  const Answer answer = file->DONE;                             \
+  if (!answer.ask_shadow) return answer.code;                   \
+  const int code = ADVECTIO_REAL(F, __VA_ARGS__);               \
   return code != NC_NOERR ? code : answer.code
 
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \

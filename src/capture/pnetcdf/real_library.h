@@ -13,22 +13,6 @@ namespace advectio {
 
 class ParallelFile;
 
-/// MPI as the real library sees it.
-struct Mpi {
-#define ADVECTIO_MEMBER(F) decltype(&::F) F = nullptr;
-  ADVECTIO_MPI_FUNCTIONS(ADVECTIO_MEMBER)
-#undef ADVECTIO_MEMBER
-  MPI_Comm self{};
-  MPI_Op min{};
-  MPI_Info no_info{};
-  MPI_Datatype byte{}, null_type{};
-#define ADVECTIO_MEMBER(NAME, MPI_NAME, SYMBOL, TYPE) MPI_Datatype NAME{};
-  ADVECTIO_MPI_TYPES(ADVECTIO_MEMBER)
-#undef ADVECTIO_MEMBER
-  /// All of it was found, and it is of the kind that this was built for.
-  bool usable = false;
-};
-
 /// The functions of one loaded PnetCDF library; null where that version lacks one.
 struct RealLibrary {
 #define ADVECTIO_MEMBER(F) decltype(&::F) F = nullptr;
@@ -41,7 +25,7 @@ struct RealLibrary {
 #undef ADVECTIO_ATTRIBUTE_MEMBER
 #undef ADVECTIO_TYPED_MEMBERS
 #undef ADVECTIO_MEMBER
-  Mpi mpi;
+  Mpi mpi;  ///< as the real library sees it
 
   static constexpr interposed::Wanted wanted{"ncmpi_inq_libvers", "pnetcdf"};
   static std::unique_ptr<RealLibrary> load(const link_map& map);

@@ -88,7 +88,7 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
   // The library's own word on the mode.
   const int refused =
       collective ? lib.ncmpi_wait_all(ncid, 0, nullptr, nullptr) : lib.ncmpi_wait(ncid, 0, nullptr, nullptr);
-  const Collective turn(*this, collective && refused != NC_NOERR);
+  const Collective turn(turns(collective && refused != NC_NOERR));
   if (refused != NC_NOERR) return refused;
   const Stall stall(*this);
   int code = flush_schema();

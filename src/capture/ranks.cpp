@@ -1,0 +1,69 @@
+#include "capture/ranks.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace advectio {
+namespace {
+
+/// What rank 0 tells the others.
+struct Told {
+  char created;
+  char name[63];
+};
+
+/// Rank 0 registers the dataset, the others join it.
+std::unique_ptr<SharedDataset> begin(const Ranks& ranks, Session& session, const CreateRequest& request,
+                                     std::string& why) {
+  std::unique_ptr<SharedDataset> out;
+  Told told{};
+  if (ranks.rank() == 0) {
+    std::string name;
+    auto made = session.create_shared(request, static_cast<std::uint32_t>(ranks.count()), name);
+    if (made && name.size() < sizeof told.name) {
+      out = std::move(made).value();
+      told.created = 1;
+      std::memcpy(told.name, name.c_str(), name.size());
+    }
+  }
+  ranks.tell({reinterpret_cast<std::byte*>(&told), sizeof told});
+  if (told.created == 0 || ranks.rank() == 0) return out;
+  auto joined = session.join(told.name, static_cast<std::uint32_t>(ranks.rank()));
+  if (joined) return std::move(joined).value();
+  why = joined.error().message;
+  return nullptr;
+}
+
+}  // namespace
+
+bool beyond_this_node() noexcept {
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return here != nullptr && all != nullptr && std::strcmp(here, all) != 0;
+}
+
+void say_beyond_this_node(const std::string& path, const char* library) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank == nullptr || std::strcmp(rank, "0") != 0 || std::getenv("ADVECTIO_RUN") == nullptr) return;
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(path + " goes through the " + library + " library as usual: there are ranks on other nodes");
+}
+
+std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,
+                                               const CreateRequest& request, const char* library) {
+  if (!ranks.all(can)) return nullptr;
+  std::string why;
+  auto out = begin(ranks, *session, request, why);
+  if (ranks.all(out != nullptr)) return out;
+  if (!why.empty()) session->say_once(request.path + " goes through the " + library + " library as usual: " + why);
+  if (out != nullptr) {
+    (void)out->abort();
+    (void)out->hand_over();  // until the server has let go of the path
+  }
+  // Nobody may create the file before all of that is over.
+  (void)ranks.all(true);
+  return nullptr;
+}
+
+}  // namespace advectio

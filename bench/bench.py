@@ -58,10 +58,17 @@ class Method:
     def carried(self) -> bool:
         return self.rule is not None
 
+    @property
+    def program(self) -> Path:
+        """The same program, linked to the one netCDF or the other."""
+        name = "replay_netcdf_mpi" if "netcdf4-parallel" in self.replay else "replay"
+        return ROOT / "build/release/examples/replay" / name
+
 
 NO_OUTPUT = Method("no output", ("--io", "none"))
 RAW = Method("write() by each rank", ("--io", "raw"))
 REFERENCE = Method("serial netCDF-4, shuffle + deflate")
+PARALLEL = ("--io", "netcdf4-parallel")
 PNETCDF, NONBLOCKING = ("--io", "pnetcdf"), ("--io", "pnetcdf-nonblocking")
 # Open MPI has two implementations of MPI-IO.
 ROMIO, OMPIO = ("--mca", "io", "romio321"), ("--mca", "io", "ompio")
@@ -83,6 +90,9 @@ METHODS = [
     Method("Advectio, uncompressed", (), "codec: none"),
     Method("Advectio, split, deflate (ISA-L)", ("--io", "split"), ""),
     Method("Advectio, split, uncompressed", ("--io", "split"), "codec: none"),
+    Method("parallel netCDF-4, shuffle + deflate", PARALLEL),
+    Method("parallel netCDF-4", (*PARALLEL, "--deflate", "none")),
+    Method("Advectio, parallel netCDF-4, deflate (ISA-L)", PARALLEL, ""),
     Method("PnetCDF, collective (romio)", PNETCDF, mpi=ROMIO),
     Method("PnetCDF, collective (ompio)", PNETCDF, mpi=OMPIO),
     Method("PnetCDF, non-blocking (romio)", NONBLOCKING, mpi=ROMIO),
@@ -143,14 +153,13 @@ class Bench:
     options: argparse.Namespace
     inputs: list[Path]
     output: Path
-    replay: Path
     advectio: Path
     warm: WarmMemory
     checked: dict[str, str] = field(default_factory=dict)
 
     def command(self, method: Method, layout: Layout, frames: int, compute: list[str], directory: Path) -> list[str]:
         words = ["taskset", "-c", layout.cores, "mpirun", "--oversubscribe", "--bind-to", "none"]
-        words += [*method.mpi, "-n", str(layout.ranks), str(self.replay), "--target-mb", str(self.options.target_mb)]
+        words += [*method.mpi, "-n", str(layout.ranks), str(method.program), "--target-mb", str(self.options.target_mb)]
         words += ["--frames", str(frames), "--frames-per-file", "1", "--report", "report.json", *compute, *method.replay]
         words += [str(path) for path in self.inputs]
         if method.rule is None:
@@ -331,6 +340,7 @@ def goals(table: list[Row], memcpy: float) -> list[tuple[str, float, str, bool]]
     by = {row.name: row for row in table}
     ours, plain = by.get("Advectio, deflate (ISA-L)"), by.get(REFERENCE.name)
     parallel = by.get("Advectio, PnetCDF collective, deflate (ISA-L)")
+    parallel4, carried4 = by.get("parallel netCDF-4, shuffle + deflate"), by.get("Advectio, parallel netCDF-4, deflate (ISA-L)")
     pnetcdf = [row for row in table if row.name.startswith("PnetCDF")]
     none, raw = by.get("Advectio, split, uncompressed"), by.get(RAW.name)
     found: list[tuple[str, float, str, bool]] = []
@@ -351,6 +361,9 @@ def goals(table: list[Row], memcpy: float) -> list[tuple[str, float, str, bool]]
         found.append(("stall: the best PnetCDF / Advectio", ratio, "≥ 20", ratio >= 20))
         ratio = min(row.durable for row in pnetcdf) / parallel.durable
         found.append(("to durable: the best PnetCDF, uncompressed / Advectio, compressed", ratio, "≥ 1", ratio >= 1))
+    if parallel4 and carried4:
+        ratio = parallel4.stall / carried4.stall
+        found.append(("stall: parallel netCDF-4 with deflate / Advectio", ratio, "≥ 100", ratio >= 100))
     if none and raw:
         ratio = none.net / raw.net if raw.net > 0 else float("inf")
         found.append(("net cost, uncompressed: Advectio (split) / write() by each rank", ratio, "≤ 1", none.net <= raw.net))
@@ -427,8 +440,9 @@ def machine() -> str:
 
 
 def bench(console: Console, options: argparse.Namespace) -> int:
-    replay, advectio = ROOT / "build/release/examples/replay/replay", ROOT / ".venv/bin/advectio"
-    for path in (replay, advectio):
+    advectio = ROOT / ".venv/bin/advectio"
+    chosen = [m for m in METHODS if m in (NO_OUTPUT, REFERENCE) or any(fnmatch.fnmatch(m.name, p) for p in options.methods)]
+    for path in (*{m.program for m in chosen}, advectio):
         if not path.exists():
             raise MeasureError(f"{path} is not there; `make build` makes it")
     output: Path = options.output.resolve()
@@ -436,7 +450,6 @@ def bench(console: Console, options: argparse.Namespace) -> int:
     needed = 4 * options.target_mb * 1.5 * MB * options.frames
     if shutil.disk_usage(output).free < needed:
         raise MeasureError(f"the benchmark needs up to {needed / 1e9:.0f} GB of disk in {output}; --target-mb makes it smaller")
-    chosen = [m for m in METHODS if m in (NO_OUTPUT, REFERENCE) or any(fnmatch.fnmatch(m.name, p) for p in options.methods)]
     cores = sorted(os.sched_getaffinity(0))
     usable = {"none": cores, "one": cores[:-1]}
     layouts = [
@@ -450,7 +463,7 @@ def bench(console: Console, options: argparse.Namespace) -> int:
         f"Input: {described}, tiled to at least {options.target_mb:.0f} MB a frame; {options.frames} frames, one in a file, from "
         f"{' / '.join(map(str, options.ranks))} ranks, about {options.compute:.1f} s of computing before each; {options.repeat} times, methods interleaved. {machine()}."
     )
-    suite = Bench(options, inputs, output, replay, advectio, WarmMemory(output))
+    suite = Bench(options, inputs, output, advectio, WarmMemory(output))
     results = {layout.name: [Result(m) for m in chosen] for layout in layouts}
     with console.status("warming memory") as status:
         said = lambda n: status.update(f"warming memory: {n / GIB:.1f} GiB")  # noqa: E731

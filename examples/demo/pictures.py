@@ -68,7 +68,7 @@ def _map(axis: Any, path: Path) -> Any:
 
 
 def maps(files: Sequence[Path], to: Path) -> None:
-    figure, axes = plt.subplots(1, len(files), figsize=(4.4 * len(files) + 1, 4.7), sharey=True, constrained_layout=True)
+    figure, axes = plt.subplots(1, len(files), figsize=(4.4 * len(files) + 1, 5.3), sharey=True, constrained_layout=True)
     for axis, path in zip(np.atleast_1d(axes), files, strict=True):
         drawn = _map(axis, path)
     np.atleast_1d(axes)[0].set_ylabel("km")

@@ -40,6 +40,7 @@ def config():
         "stage.directory": "/dev/shm",
         "stage.bytes_max": "auto",
         "stage.segment_bytes": "32MiB",
+        "stage.warm_bytes": "512MiB",
         "server.restarts_max": "5",
         "log.level": "warning",
     }
@@ -65,7 +66,7 @@ def config():
     if "--example" in sys.argv:
         print("stage:\n  directory: /dev/shm")
         return 0
-    numbers = {"stage.segment_bytes": 32 << 20}
+    numbers = {"stage.segment_bytes": 32 << 20, "stage.warm_bytes": 512 << 20}
     print(
         json.dumps(
             {

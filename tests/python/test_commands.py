@@ -105,6 +105,23 @@ def test_check_finds_more_ranks_than_segments(fake):
     assert findings(done, "error")[0].startswith("64 writing ranks on this node each hold a segment of 33.6 MB")
 
 
+def test_check_counts_the_ranks_of_a_node_and_says_what_several_nodes_mean(fake):
+    done = fake.run("check", "--ranks", "64", "--nodes", "4", "--json")
+    assert done.returncode == 0
+    assert any(w.startswith("ranks: 16 on this node") for w in findings(done, "ok"))
+    assert findings(done, "warning")[0].startswith("4 nodes: each has a server of its own")
+    done = fake.run("check", "--ranks", "3", "--nodes", "4", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error") == ["3 ranks are fewer than 4 nodes"]
+
+
+def test_check_finds_a_frame_that_is_larger_than_what_is_warm(fake):
+    done = fake.run("check", "--frame-bytes", "600MB", "--json")
+    assert "537 MB of the stage are touched before the first frame of 600 MB comes" in findings(done, "warning")
+    done = fake.run("check", "--frame-bytes", "500MB", "--json")
+    assert not any("touched" in w for w in findings(done, "warning"))
+
+
 def test_check_finds_a_bad_config(fake):
     (fake.work / "advectio.yaml").write_text("stage:\n  byte_max: 4GiB\n")
     done = fake.run("check")

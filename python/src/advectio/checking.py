@@ -37,6 +37,12 @@ class Question:
     frame_bytes: int | None = None
     frame_interval_s: float | None = None
     ranks: int | None = None
+    nodes: int = 1
+
+    @property
+    def ranks_here(self) -> int | None:
+        """On the node that has most of them."""
+        return None if self.ranks is None else -(-self.ranks // self.nodes)
 
 
 @dataclass
@@ -69,6 +75,7 @@ class Check:
         if cap is not None:
             self._frame(raw, cap)
             self._ranks(raw, cap)
+        self._nodes()
         self._limits()
         self._output()
         return self.findings
@@ -158,12 +165,18 @@ class Check:
             )
         else:
             self.ok(f"frame: {size_text(frame)}; the stage holds {cap // frame} of them")
+        warm = min(_number(raw, "stage.warm_bytes"), cap)
+        if warm < frame <= cap:
+            self.warning(
+                f"{size_text(warm)} of the stage are touched before the first frame of {size_text(frame)} comes",
+                f"the rest costs the model time in that frame: set stage.warm_bytes to {size_text(frame)}",
+            )
 
     def _ranks(self, raw: dict[str, Any], cap: int) -> None:
-        ranks = self.question.ranks
+        ranks = self.question.ranks_here
         if ranks is None:
             return
-        segment = next(int(v["number"]) for v in raw["values"] if v["key"] == "stage.segment_bytes")
+        segment = _number(raw, "stage.segment_bytes")
         if ranks * segment > cap:
             fitting = max(cap // ranks // 4096 * 4096, 0)
             self.error(
@@ -175,9 +188,23 @@ class Check:
         else:
             self.ok(f"ranks: {ranks} on this node, {size_text(ranks * segment)} of segments when all of them write")
 
+    def _nodes(self) -> None:
+        nodes = self.question.nodes
+        if nodes == 1:
+            return
+        if self.question.ranks is not None and self.question.ranks < nodes:
+            self.error(
+                f"{self.question.ranks} ranks are fewer than {nodes} nodes", "give the ranks of the whole job, or fewer nodes"
+            )
+        self.warning(
+            f"{nodes} nodes: each has a server of its own, for files that one rank writes; a file that ranks of several nodes "
+            "write together (PnetCDF, parallel netCDF-4) is left to its library",
+            "start the ranks as `mpirun … advectio exec ./model`; what this check says of the stage holds for the node it runs on",
+        )
+
     def _limits(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = 256 + 8 * (self.question.ranks or 0)
+        wanted = 256 + 8 * (self.question.ranks_here or 0)
         if soft == resource.RLIM_INFINITY or soft >= wanted:
             self.ok(f"open files: {'no limit' if soft == resource.RLIM_INFINITY else soft}")
         else:
@@ -223,6 +250,10 @@ class Check:
             )
         else:
             self.ok(f"rate: the run makes {rate_text(needed)}, {output} takes {rate_text(measured)}")
+
+
+def _number(raw: dict[str, Any], key: str) -> int:
+    return next(int(v["number"]) for v in raw["values"] if v["key"] == key)
 
 
 def _answers(directory: str) -> bool:

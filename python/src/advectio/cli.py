@@ -143,12 +143,13 @@ def status(
 )
 def check(
     config: ConfigOption = None,
-    frame_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Bytes of one output time on this node.")] = None,
+    frame_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Bytes of one output time.")] = None,
     frame_interval: Annotated[
         str | None, typer.Option(metavar="TIME", help="Wall-clock time between two of them; the disk is measured then.")
     ] = None,
     output: Annotated[str | None, typer.Option(metavar="DIR", help="Where the files go (default: here).")] = None,
-    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks on this node that write files.")] = None,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks of the job that write files.")] = None,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes that they are spread over.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Find out before the job what would fail in it: config, stage, limits, output directory, frame size.
@@ -161,6 +162,7 @@ def check(
         _parsed(quantities.parse_size, "--frame-bytes", frame_bytes),
         _parsed(quantities.parse_duration, "--frame-interval", frame_interval),
         ranks,
+        nodes,
     )
     raise typer.Exit(checking.show(checking.Check(question).run(), as_json))
 

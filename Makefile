@@ -16,7 +16,7 @@ help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       all tests'
 	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
-	@echo 'make bench      methods of output against each other on real model output (about half an hour)'
+	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
 	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make clean      remove what was built'

@@ -33,7 +33,7 @@ $(VENV)/ready: pyproject.toml | setup
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.11'
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
-	    -C editable.mode=inplace -C wheel.cmake=false -e '.[dev]'
+	    --config-settings=editable.mode=inplace --config-settings=wheel.cmake=false -e '.[dev]'
 	@touch $@
 
 build: setup $(BUILD)/build.ninja $(VENV)/ready
@@ -70,7 +70,7 @@ format:
 install: build
 	cmake --install $(BUILD) --prefix $(PREFIX)
 	$(PYTHON) -m venv $(PREFIX)/libexec/advectio
-	$(PREFIX)/libexec/advectio/bin/python -m pip install --quiet --disable-pip-version-check -C wheel.cmake=false --force-reinstall .
+	$(PREFIX)/libexec/advectio/bin/python -m pip install --quiet --disable-pip-version-check --config-settings=wheel.cmake=false --force-reinstall .
 	ln -sfn ../../../bin/advectiod $(PREFIX)/libexec/advectio/bin/advectiod
 	ln -sfn ../../../lib/libadvectio_netcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_netcdf.so
 	if [ -e $(PREFIX)/lib/libadvectio_pnetcdf.so ]; then ln -sfn ../../../lib/libadvectio_pnetcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_pnetcdf.so; fi

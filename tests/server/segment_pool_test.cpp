@@ -62,5 +62,11 @@ TEST_F(SegmentPoolTest, DoesNotMakeAllAgainThatAFrameUses) {
   EXPECT_TRUE(becomes_free(8));
 }
 
+// It waited until the server's loop had come round, hundreds of milliseconds, when that had to ask for it.
+TEST_F(SegmentPoolTest, AWriterThatWaitsIsAnsweredWithoutTheServersLoop) {
+  stage_.control().starved_ns.store(journal::monotonic_ns());
+  EXPECT_TRUE(becomes_free(36));
+}
+
 }  // namespace
 }  // namespace advectio

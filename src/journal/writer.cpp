@@ -163,7 +163,7 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
         Segment s = std::move(ahead_.front());
         ahead_.pop_front();
         // What is left of the frame needs one less: more would be taken from other writers, or made in vain.
-        ahead_wanted_ = std::max<std::uint64_t>(1, ahead_wanted_ - 1);
+        if (ahead_wanted_ > 1) --ahead_wanted_;
         if (stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
           next = std::move(s);
       }

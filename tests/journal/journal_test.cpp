@@ -326,6 +326,42 @@ TEST_F(JournalTest, ARecordLongerThanASegmentIsRefusedAndSaysWhatToDo) {
   EXPECT_NE(s.error().message.find("stage.segment_bytes"), std::string::npos);
 }
 
+// What it took beyond its frame other writers missed, and the server made anew.
+TEST_F(JournalTest, AWriterHoldsAheadWhatItsFrameStillNeedsAndNoMore) {
+  add_segments(8);
+  auto w = writer();
+  w->keep_ahead(4);
+  const auto ahead = [&] {
+    const auto names = system_files().list(stage_.journals() + "/" + w->name()).value();
+    return std::count_if(names.begin(), names.end(), [](const auto& n) { return n.rfind("ahead-", 0) == 0; });
+  };
+  for (int i = 0; i < 1000 && ahead() != 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_EQ(ahead(), 4);
+  const auto most = w->payload_max(0);
+  for (int n = 0; n < 4; ++n)
+    ASSERT_TRUE(w->append(
+                     RecordType::put, 0, 1, {}, most, [](std::byte*) { return 0U; }, nullptr)
+                    .ok());
+  EXPECT_EQ(w->segments_used(), 4U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(ahead(), 1);
+}
+
+// Nothing wanted ahead, but one that is there already is used: no more may be wanted after that.
+TEST_F(JournalTest, AWriterThatWantsNothingAheadTakesNothing) {
+  auto w = Writer::open(stage_, {3, static_cast<std::uint32_t>(::getpid()), "node1", "model"}).value();
+  add_segments(8);
+  const auto free = [&] { return system_files().list(stage_.pool()).value().size(); };
+  for (int i = 0; i < 1000 && free() != 7; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_EQ(free(), 7U) << "one is taken from the start";
+  w->keep_ahead(0);
+  ASSERT_TRUE(w->append(
+                   RecordType::put, 0, 1, {}, 64, [](std::byte*) { return 0U; }, nullptr)
+                  .ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_EQ(free(), 7U);
+}
+
 TEST_F(JournalTest, PayloadNowAndMaxAreWhatFits) {
   add_segments(3);
   auto w = writer();

@@ -185,6 +185,12 @@ class ServerTest : public ::testing::Test {
     thread_.join();
     server_.reset();
   }
+  /// The same when a sink has said that its disk is full; after that none is any more.
+  void stop_after_a_failure() {
+    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+    stop();
+    store_.allow();
+  }
   void TearDown() override {
     if (thread_.joinable()) stop();
   }
@@ -468,9 +474,7 @@ TEST_F(ServerTest, AServerThatDiesBetweenTheLastCommitAndTheEndOfADatasetLetsNob
     Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
     start();
     a.go();
-    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
-    stop();
-    store_.allow();
+    stop_after_a_failure();
     if (said_to_be_finished) end_all_but_the_page();
     start();
     (void)a.wait();  // it comes back
@@ -489,9 +493,7 @@ TEST_F(ServerTest, FramesThatAreCommittedAgainCountOnce) {
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
   start();
   a.go();
-  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
-  stop();
-  store_.allow();
+  stop_after_a_failure();
   // As when the server had died after it had counted them and before it said so.
   for_each_page([](journal::DatasetPage& page) {
     ASSERT_EQ(page.frames_visible, 3U);
@@ -672,9 +674,7 @@ TEST_F(SharedDatasetTest, AServerThatDiesBetweenTheLastCommitAndTheEndLetsNobody
     programs([this](Session& s, std::uint32_t w) { return write(s, w, 3); });
     start();
     go();
-    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
-    stop();
-    store_.allow();
+    stop_after_a_failure();
     if (said_to_be_finished) end_all_but_the_page();
     start();
     for (auto& p : programs_) (void)p->wait();  // they come back

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,16 +9,13 @@ import pytest
 from conftest import Pair
 from running import output_files, run_plainly
 from same import assert_same
-from test_crashes import assert_beginning_is_same, kill_server, records, synced_frames
+from test_crashes import kill_server
+from test_pnetcdf import assert_that_a_killed_rank_loses_no_frame_that_all_had_synced, ranks_of
 
 Source = Callable[[str], Path]
 
 REAL = "wrf471/serial/wrfout_d01_4frames.nc"
 IO = ["--io", "netcdf4-parallel"]
-
-
-def ranks_of(count: int) -> list[str]:
-    return ["mpirun", "-n", str(count)]
 
 
 @pytest.fixture(scope="session")
@@ -146,22 +141,7 @@ def test_ranks_under_exec_are_the_same(made: Path, replay_mpi: Path, pair: Pair)
 @pytest.mark.parametrize("victim", [0, 2])
 def test_kill_of_one_rank_keeps_every_frame_that_all_had_synced(made: Path, replay_mpi: Path, pair: Pair, victim: int):
     base: list[str | Path] = [*ranks_of(3), replay_mpi, *IO, made]
-    forever = ["--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"]
-    running = pair.advectio.start([*base, *forever], pair.carried)
-    running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    os.kill(running.pids(replay_mpi.name)[victim], signal.SIGKILL)
-    result = running.finish()
-    assert result.code != 0, result.said
-    # Rank 0 says a frame when its own sync has returned; the others may not have come so far with the last.
-    said = sum(synced_frames(running.lines).values())
-    names = output_files(pair.carried)
-    held = sum(records(pair.carried / name) for name in names)
-    assert said - 1 <= held <= said + 1, f"{said} frames were synced, the files have {held}"
-    done = run_plainly([*base, "--frames", str(held + 4), "--frames-per-file", "4"], pair.plain)
-    assert done.code == 0, done.said
-    for name in names:
-        assert_beginning_is_same(pair.plain / name, pair.carried / name)
-    assert not pair.advectio.run_dirs[-1].exists()
+    assert_that_a_killed_rank_loses_no_frame_that_all_had_synced(pair, base, replay_mpi.name, victim)
 
 
 def test_kill_of_the_server_loses_nothing(made: Path, replay_mpi: Path, pair: Pair):

@@ -104,23 +104,30 @@ def test_ranks_under_exec_are_the_same(made: Path, replay: Path, pair: Pair):
     pair.assert_same()
 
 
-@pytest.mark.parametrize("io", IO)
-@pytest.mark.parametrize("victim", [0, 2])
-def test_kill_of_one_rank_keeps_every_frame_that_all_had_synced(made: Path, replay: Path, pair: Pair, io: str, victim: int):
-    base: list[str | Path] = [*ranks_of(3), replay, "--io", io, made]
+def assert_that_a_killed_rank_loses_no_frame_that_all_had_synced(
+    pair: Pair, base: list[str | Path], name: str, victim: int
+) -> None:
+    """`base`: a replay by three ranks; `name`: its program."""
     forever = ["--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"]
     running = pair.advectio.start([*base, *forever], pair.carried)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    os.kill(running.pids("replay")[victim], signal.SIGKILL)
+    os.kill(running.pids(name)[victim], signal.SIGKILL)
     result = running.finish()
     assert result.code != 0, result.said
     # Rank 0 says a frame when its own sync has returned; the others may not have come so far with the last.
     said = sum(synced_frames(running.lines).values())
     names = output_files(pair.carried)
-    held = sum(records(pair.carried / name) for name in names)
+    held = sum(records(pair.carried / file) for file in names)
     assert said - 1 <= held <= said + 1, f"{said} frames were synced, the files have {held}"
     done = run_plainly([*base, "--frames", str(held + 4), "--frames-per-file", "4"], pair.plain)
     assert done.code == 0, done.said
-    for name in names:
-        assert_beginning_is_same(pair.plain / name, pair.carried / name)
+    for file in names:
+        assert_beginning_is_same(pair.plain / file, pair.carried / file)
     assert not pair.advectio.run_dirs[-1].exists()
+
+
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_kill_of_one_rank_keeps_every_frame_that_all_had_synced(made: Path, replay: Path, pair: Pair, io: str, victim: int):
+    base: list[str | Path] = [*ranks_of(3), replay, "--io", io, made]
+    assert_that_a_killed_rank_loses_no_frame_that_all_had_synced(pair, base, "replay", victim)

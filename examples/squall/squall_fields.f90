@@ -8,7 +8,7 @@ module squall_fields
     q2, u10, v10, xtime, xlat, xlong, xlat_u, xlong_u, xlat_v, xlong_v, znu, znw, ph, phb, pb, zero, one, p_top
   implicit none
   private
-  public :: history_fields, restart_fields, file_attributes, take_patch, put_patch
+  public :: history_fields, restart_fields, file_attributes, file_dimensions, coordinates, take_patch, put_patch
 
   character(len=*), parameter, public :: start_date = '0001-01-01_00:00:00'
 
@@ -147,6 +147,36 @@ contains
       number = attribute(name, 'r', '', value)
     end function number
   end function file_attributes
+
+  !> Names and lengths of a field's dimensions in a file of this patch, x first and without Time; `axes` are 1, 2, 3 for x, y, z.
+  subroutine file_dimensions(what, patch, axes, names, lengths)
+    type(field), intent(in) :: what
+    type(box), intent(in) :: patch
+    integer, allocatable, intent(out) :: axes(:), lengths(:)
+    character(len=16), allocatable, intent(out) :: names(:)
+    character(len=*), parameter :: bases(3) = [character(len=11) :: 'west_east', 'south_north', 'bottom_top']
+    integer :: first(3), last(3), n
+
+    call patch_range(patch, what%stagger, what%order, first, last)
+    axes = pack([1, 2, 3], [(index(what%order, 'XYZ'(n:n)) > 0, n=1, 3)])
+    lengths = last(axes) - first(axes) + 1
+    allocate (names(size(axes)))
+    do n = 1, size(axes)
+      names(n) = trim(bases(axes(n)))//trim(merge('_stag', '     ', what%stagger == 'XYZ'(axes(n):axes(n))))
+    end do
+  end subroutine file_dimensions
+
+  !> WRF's `coordinates` of a field with a horizontal extent.
+  function coordinates(what) result(text)
+    type(field), intent(in) :: what
+    character(len=:), allocatable :: text, suffix
+
+    suffix = ''
+    if (what%stagger == 'X') suffix = '_U'
+    if (what%stagger == 'Y') suffix = '_V'
+    text = 'XLONG'//suffix//' XLAT'//suffix
+    if (index(what%name, 'XL') /= 1) text = text//' XTIME'
+  end function coordinates
 
   !> What a patch holds of a field, in the order of files: x fastest, then y, then z.
   subroutine take_patch(from, patch, block)

@@ -9,9 +9,9 @@ module squall_netcdf
     nf90_char, nf90_unlimited, nf90_chunked
   use netcdf_nf_interfaces, only: nf_put_att_text, nf_put_vara_text
   use squall_constants, only: wp
-  use squall_domain, only: box, patch_range
+  use squall_domain, only: box
   use squall_failure, only: fail
-  use squall_fields, only: field, attribute
+  use squall_fields, only: field, attribute, coordinates, file_dimensions
   implicit none
   private
 
@@ -73,21 +73,17 @@ contains
     type(field), intent(in) :: what
     type(box), intent(in) :: patch
     integer, intent(in) :: time_id, deflate
-    character(len=*), parameter :: names(3) = [character(len=11) :: 'west_east', 'south_north', 'bottom_top']
-    character(len=:), allocatable :: suffix
-    integer :: first(3), last(3), dimensions(4), chunks(4), axis, n
+    character(len=16), allocatable :: names(:)
+    integer, allocatable :: axes(:), lengths(:)
+    integer :: dimensions(4), chunks(4), n
 
-    call patch_range(patch, what%stagger, what%order, first, last)
-    n = 0
-    do axis = 1, 3
-      if (index(what%order, 'XYZ'(axis:axis)) == 0) cycle
-      n = n + 1
-      suffix = ''
-      if (what%stagger == 'XYZ'(axis:axis)) suffix = '_stag'
-      dimensions(n) = dimension_id(self, trim(names(axis))//suffix, last(axis) - first(axis) + 1)
-      chunks(n) = last(axis) - first(axis) + 1
-      if (axis < 3) chunks(n) = max(1, chunks(n)/2)          ! four chunks to a level
+    call file_dimensions(what, patch, axes, names, lengths)
+    do n = 1, size(axes)
+      dimensions(n) = dimension_id(self, trim(names(n)), lengths(n))
+      chunks(n) = lengths(n)
+      if (axes(n) < 3) chunks(n) = max(1, lengths(n)/2)      ! four chunks to a level
     end do
+    n = size(axes)
     dimensions(n + 1) = time_id
     chunks(n + 1) = 1
     call check(self, nf90_def_var(self%id, trim(what%name), nf90_real, dimensions(:n + 1), variable), 'define '//what%name)
@@ -100,12 +96,7 @@ contains
     call put_text(self, variable, 'description', trim(what%description))
     call put_text(self, variable, 'units', trim(what%units))
     call put_text(self, variable, 'stagger', trim(what%stagger))
-    if (n < 2) return
-    suffix = ''
-    if (what%stagger == 'X') suffix = '_U'
-    if (what%stagger == 'Y') suffix = '_V'
-    call put_text(self, variable, 'coordinates', 'XLONG'//suffix//' XLAT'//suffix//trim(merge('      ', ' XTIME', &
-      index(what%name, 'XL') == 1)))
+    if (n > 1) call put_text(self, variable, 'coordinates', coordinates(what))
   end function define
 
   !> With its trailing blanks, which nf90_put_att would cut off ('XY '), and an empty text as one NUL, as WRF does.

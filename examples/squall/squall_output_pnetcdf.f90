@@ -9,7 +9,7 @@ module squall_output_pnetcdf
   use squall_constants, only: wp
   use squall_domain, only: comm, rank, patch_box, patch_range
   use squall_failure, only: fail
-  use squall_fields, only: attribute, field, file_attributes, take_patch
+  use squall_fields, only: attribute, coordinates, field, file_attributes, file_dimensions, take_patch
   use squall_output, only: output_method
   implicit none
   private
@@ -68,19 +68,15 @@ contains
   integer function define(self, what) result(variable)
     class(pnetcdf_output), intent(in) :: self
     type(field), intent(in) :: what
-    character(len=*), parameter :: names(3) = [character(len=11) :: 'west_east', 'south_north', 'bottom_top']
-    character(len=:), allocatable :: suffix
-    integer :: first(3), last(3), dimensions(4), axis, n
+    character(len=16), allocatable :: names(:)
+    integer, allocatable :: axes(:), lengths(:)
+    integer :: dimensions(4), n
 
-    call patch_range(patch_box(-1), what%stagger, what%order, first, last)
-    n = 0
-    do axis = 1, 3
-      if (index(what%order, 'XYZ'(axis:axis)) == 0) cycle
-      n = n + 1
-      suffix = ''
-      if (what%stagger == 'XYZ'(axis:axis)) suffix = '_stag'
-      dimensions(n) = dimension_id(self, trim(names(axis))//suffix, int(last(axis) - first(axis) + 1, long))
+    call file_dimensions(what, patch_box(-1), axes, names, lengths)
+    do n = 1, size(axes)
+      dimensions(n) = dimension_id(self, trim(names(n)), int(lengths(n), long))
     end do
+    n = size(axes)
     dimensions(n + 1) = self%time_id
     call check(self, nf90mpi_def_var(self%id, trim(what%name), nf90_real, dimensions(:n + 1), variable), 'define '//what%name)
     call check(self, nf90mpi_put_att(self%id, variable, 'FieldType', real_field), 'describe '//what%name)
@@ -88,12 +84,7 @@ contains
     call put_text(self, variable, 'description', trim(what%description))
     call put_text(self, variable, 'units', trim(what%units))
     call put_text(self, variable, 'stagger', trim(what%stagger))
-    if (n < 2) return
-    suffix = ''
-    if (what%stagger == 'X') suffix = '_U'
-    if (what%stagger == 'Y') suffix = '_V'
-    call put_text(self, variable, 'coordinates', 'XLONG'//suffix//' XLAT'//suffix//trim(merge('      ', ' XTIME', &
-      index(what%name, 'XL') == 1)))
+    if (n > 1) call put_text(self, variable, 'coordinates', coordinates(what))
   end function define
 
   subroutine put_text(self, variable, name, value)

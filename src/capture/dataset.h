@@ -118,6 +118,15 @@ struct CreateRequest {
   bool no_clobber = false;  ///< fail with Code::exists when a file is there
 };
 
+/// What a rank needs to know of a dataset that another one has created, to write it too.
+struct Invitation {
+  std::string page;  ///< its name in the stage
+  std::string path, link;
+  FileFormat format = FileFormat::netcdf4;
+  std::uint64_t journal = 0;
+  std::uint32_t number = 0, writers = 0, owner = 0;
+};
+
 /// The one session of this process. Opened by the first create; a process that never creates never touches the stage.
 class Session {
  public:
@@ -136,11 +145,11 @@ class Session {
   /// answered now: Code::permission, exists, not_found with Error::sys), and journal the creation.
   virtual Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) = 0;
 
-  /// The same for a dataset of several processes, of which this is number 0. `name` is what the others need to join it.
+  /// The same for a dataset of several processes, of which this is number 0.
   virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
-                                                               std::string& name) = 0;
-  /// Errors: Code::not_found where there is no such dataset here, for instance because that rank is on another node.
-  virtual Result<std::unique_ptr<SharedDataset>> join(const std::string& name, std::uint32_t writer) = 0;
+                                                               Invitation& invitation) = 0;
+  /// Errors: Code::not_found where there is no such dataset here: that rank is on another node, which has no server.
+  virtual Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) = 0;
 
   /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.
   /// Otherwise waits until everything synced so far can be read (for_writing: until the dataset is finished).
@@ -150,6 +159,9 @@ class Session {
 
   /// Wait until all datasets of this process are visible. Called when the process ends by itself.
   virtual void finish() noexcept = 0;
+
+  /// The directory of this node's stage.
+  [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
 
   /// One line of the log, on stderr of this process, each distinct `text` at most once.
   virtual void say_once(const std::string& text) noexcept = 0;

@@ -7,29 +7,46 @@
 namespace advectio {
 namespace {
 
-/// What rank 0 tells the others.
+/// What rank 0 tells the others: an invitation as it travels.
 struct Told {
   char created;
-  char name[63];
+  std::uint32_t format, number, writers, owner;
+  std::uint64_t journal;
+  char page[64];
+  char path[4096];
+  char link[4096];
 };
+
+template <std::size_t n>
+bool copy_text(char (&to)[n], const std::string& from) {
+  if (from.size() >= n) return false;
+  std::memcpy(to, from.c_str(), from.size() + 1);
+  return true;
+}
 
 /// Rank 0 registers the dataset, the others join it.
 std::unique_ptr<SharedDataset> begin(const Ranks& ranks, Session& session, const CreateRequest& request,
                                      std::string& why) {
   std::unique_ptr<SharedDataset> out;
-  Told told{};
+  auto told = std::make_unique<Told>();
   if (ranks.rank() == 0) {
-    std::string name;
-    auto made = session.create_shared(request, static_cast<std::uint32_t>(ranks.count()), name);
-    if (made && name.size() < sizeof told.name) {
+    Invitation i;
+    auto made = session.create_shared(request, static_cast<std::uint32_t>(ranks.count()), i);
+    if (made && copy_text(told->page, i.page) && copy_text(told->path, i.path) && copy_text(told->link, i.link)) {
       out = std::move(made).value();
-      told.created = 1;
-      std::memcpy(told.name, name.c_str(), name.size());
+      told->format = static_cast<std::uint32_t>(i.format);
+      told->number = i.number;
+      told->writers = i.writers;
+      told->owner = i.owner;
+      told->journal = i.journal;
+      told->created = 1;
     }
   }
-  ranks.tell({reinterpret_cast<std::byte*>(&told), sizeof told});
-  if (told.created == 0 || ranks.rank() == 0) return out;
-  auto joined = session.join(told.name, static_cast<std::uint32_t>(ranks.rank()));
+  ranks.tell({reinterpret_cast<std::byte*>(told.get()), sizeof *told});
+  if (told->created == 0 || ranks.rank() == 0) return out;
+  const Invitation invitation{told->page,    told->path,   told->link,    static_cast<FileFormat>(told->format),
+                              told->journal, told->number, told->writers, told->owner};
+  auto joined = session.join(invitation, static_cast<std::uint32_t>(ranks.rank()));
   if (joined) return std::move(joined).value();
   why = joined.error().message;
   return nullptr;
@@ -38,6 +55,8 @@ std::unique_ptr<SharedDataset> begin(const Ranks& ranks, Session& session, const
 }  // namespace
 
 bool beyond_this_node() noexcept {
+  const char* servers = std::getenv("ADVECTIO_SERVERS");
+  if (servers != nullptr && std::atoi(servers) > 1) return false;
   const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
   return here != nullptr && all != nullptr && std::strcmp(here, all) != 0;

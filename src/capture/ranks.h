@@ -40,7 +40,8 @@ struct ProgramCommunicator {
 std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program);
 
 /// Some of the program's ranks may not have us loaded, and would not answer a collective call of ours: they are on
-/// other nodes, where Open MPI's launcher does not take the environment. The same answer on all of them.
+/// other nodes, where Open MPI's launcher does not take the environment, and there is no server on each node
+/// (ADVECTIO_SERVERS; who sets it has seen to the environment). The same answer on all of them.
 bool beyond_this_node() noexcept;
 /// That this is why the library shall create the file. `library` is its name in what is said.
 void say_beyond_this_node(const std::string& path, const char* library);

@@ -19,12 +19,14 @@
 #include <utility>
 
 #include "capture/dataset.h"
+#include "journal/nodes.h"
 #include "journal/writer.h"
 
 namespace advectio {
 
 namespace {
 
+using journal::DatasetFiles;
 using journal::DatasetPage;
 using journal::DatasetState;
 using journal::monotonic_ns;
@@ -178,8 +180,9 @@ class SessionImpl final : public Session {
   bool wants(const std::string& path) override;
   Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
   Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
-                                                       std::string& name) override;
-  Result<std::unique_ptr<SharedDataset>> join(const std::string& name, std::uint32_t writer) override;
+                                                       Invitation& invitation) override;
+  Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
+  [[nodiscard]] const std::string& directory() const noexcept override { return stage_.directory(); }
   Result<void> wait_for_file(const std::string& path, bool for_writing) override;
   void finish() noexcept override;
   void say_once(const std::string& text) noexcept override;
@@ -207,6 +210,8 @@ class SessionImpl final : public Session {
 
  private:
   [[nodiscard]] Rule rule_for(const std::string& path) const;
+  void take_slot(WriterSlot& slot, std::uint32_t number) noexcept;
+  [[nodiscard]] std::uint32_t owner_of_next(bool shared) const;
   Result<std::unique_ptr<Dataset>> make(const CreateRequest& request, std::uint32_t writers);
   Result<std::unique_ptr<Dataset>> begin(RecordType type, std::uint32_t number, const Bytes& meta,
                                          Page<DatasetPage> page, const std::string& page_name);
@@ -721,38 +726,28 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     return system_error("create " + path, ENAMETOOLONG);
 
   const std::string page_name = Stage::page_name(st.st_dev, st.st_ino);
-  Page<WriterSlot> slots;
-  if (writers > 0) {
-    auto made = stage_.make_slots(page_name, writers);
-    if (!made) return std::move(made).error().with("register " + path);
-    slots = std::move(made).value();
-    slots[0].number = number;
-    slots[0].pid = static_cast<std::uint32_t>(::getpid());
-    slots[0].journal.store((*w)->journal(), std::memory_order_release);
-  }
-  auto page = stage_.make_page("." + page_name);
-  if (!page) return std::move(page).error().with("register " + path);
-  DatasetPage& p = **page;
-  p.magic = journal::dataset_magic;
-  p.version = journal::format_version;
-  p.format = request.format;
-  p.journal = (*w)->journal();
-  p.number = number;
-  p.writer_pid = static_cast<std::uint32_t>(::getpid());
-  p.writers = writers;
-  std::memcpy(p.path, path.c_str(), path.size() + 1);
-  std::memcpy(p.link, link.c_str(), link.size() + 1);
-  ADVECTIO_TRY(stage_.files().rename(stage_.datasets() + "/." + page_name, stage_.datasets() + "/" + page_name));
+  auto made = stage_.make_dataset(page_name, [&](DatasetPage& p) {
+    p.format = request.format;
+    p.journal = (*w)->journal();
+    p.number = number;
+    p.writer_pid = static_cast<std::uint32_t>(::getpid());
+    p.writers = writers;
+    p.owner = owner_of_next(writers > 0);
+    std::memcpy(p.path, path.c_str(), path.size() + 1);
+    std::memcpy(p.link, link.c_str(), link.size() + 1);
+  });
+  if (!made) return std::move(made).error().with("register " + path);
+  if (writers > 0) take_slot(made->slots[0], number);
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});
-  auto dataset = begin(RecordType::create, number, meta, std::move(page).value(), page_name);
+  auto dataset = begin(RecordType::create, number, meta, std::move(made->page), page_name);
   if (!dataset) {
     (void)stage_.files().remove(stage_.datasets() + "/" + page_name);
     (void)stage_.files().remove(stage_.datasets() + "/" + page_name + journal::slots_suffix);
     if (link != real) ::unlink(link.c_str());
     return std::move(dataset).error().with("create " + path);
   }
-  if (writers > 0) (*dataset)->share(std::move(slots), 0, writers);
+  if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
   (*dataset)->add_stall(monotonic_ns() - begun);
   return dataset;
 }
@@ -764,38 +759,70 @@ Result<std::unique_ptr<CapturedDataset>> SessionImpl::create(const CreateRequest
 }
 
 Result<std::unique_ptr<SharedDataset>> SessionImpl::create_shared(const CreateRequest& request, std::uint32_t writers,
-                                                                  std::string& name) {
+                                                                  Invitation& invitation) {
   auto made = make(request, writers);
   if (!made) return std::move(made).error();
   struct stat st {};
   if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
-  name = Stage::page_name(st.st_dev, st.st_ino);
+  const auto& p = (*made)->page();
+  invitation = {Stage::page_name(st.st_dev, st.st_ino), p.path, p.link, p.format, p.journal, p.number, p.writers,
+                p.owner};
   return std::unique_ptr<SharedDataset>(std::move(made).value());
 }
 
-Result<std::unique_ptr<SharedDataset>> SessionImpl::join(const std::string& name, std::uint32_t writer_number) {
+Result<std::unique_ptr<SharedDataset>> SessionImpl::join(const Invitation& invitation, std::uint32_t writer_number) {
   const auto begun = monotonic_ns();
-  auto page = stage_.open_page(name);
-  if (!page) return std::move(page).error().with("join");
-  const auto writers = (*page)->writers;
-  if (writer_number >= writers)
+  if (writer_number >= invitation.writers)
     return Error{Code::bug, "there is no place for writer " + std::to_string(writer_number), 0};
-  auto slots = stage_.open_slots(name, writers);
-  if (!slots) return std::move(slots).error().with("join");
+  DatasetFiles files;
+  if (invitation.owner == 0) {
+    // The rank that has created it is on this node, or there is no way to it.
+    auto page = stage_.open_page(invitation.page);
+    if (!page) return std::move(page).error().with("join");
+    auto slots = stage_.open_slots(invitation.page, invitation.writers);
+    if (!slots) return std::move(slots).error().with("join");
+    files = {std::move(page).value(), std::move(slots).value()};
+  } else {
+    auto made = stage_.make_dataset(invitation.page, [&invitation](DatasetPage& p) {
+      p.format = invitation.format;
+      p.journal = invitation.journal;
+      p.number = invitation.number;
+      p.writers = invitation.writers;
+      p.owner = invitation.owner;
+      std::memcpy(p.path, invitation.path.c_str(), invitation.path.size() + 1);
+      std::memcpy(p.link, invitation.link.c_str(), invitation.link.size() + 1);
+    });
+    if (!made) return std::move(made).error().with("join");
+    files = std::move(made).value();
+  }
   const std::lock_guard guard(mutex_);
   auto w = writer();
   if (!w) return std::move(w).error();
   const auto number = datasets_made_ + 1;
-  auto& slot = (*slots)[writer_number];
-  slot.number = number;
-  slot.pid = static_cast<std::uint32_t>(::getpid());
-  slot.journal.store((*w)->journal(), std::memory_order_release);
-  const auto meta = journal::encode(journal::Join{name, writer_number});
-  auto dataset = begin(RecordType::join, number, meta, std::move(page).value(), name);
+  take_slot(files.slots[writer_number], number);
+  const auto meta = journal::encode(journal::Join{invitation.page, writer_number});
+  auto dataset = begin(RecordType::join, number, meta, std::move(files.page), invitation.page);
   if (!dataset) return std::move(dataset).error().with("join");
-  (*dataset)->share(std::move(slots).value(), writer_number, writers);
+  (*dataset)->share(std::move(files.slots), writer_number, invitation.writers);
   (*dataset)->add_stall(monotonic_ns() - begun);
   return std::unique_ptr<SharedDataset>(std::move(dataset).value());
+}
+
+/// This process writes the dataset, as that number of its journal.
+void SessionImpl::take_slot(WriterSlot& slot, std::uint32_t number) noexcept {
+  slot.number = number;
+  slot.pid = static_cast<std::uint32_t>(::getpid());
+  slot.journal.store(writer_->journal(), std::memory_order_release);
+}
+
+/// Which node's server is to write the next dataset: those that are there for output in turn, else what one process
+/// writes alone is written where it is, and what several write by each node in turn. 0: nobody else is concerned.
+std::uint32_t SessionImpl::owner_of_next(bool shared) const {
+  const auto& c = stage_.control();
+  if (c.nodes < 2 || (!shared && c.io_nodes == 0)) return 0;
+  const auto turn = datasets_made_ + static_cast<std::uint32_t>(std::max<std::int64_t>(0, rank_from_environment()));
+  if (c.io_nodes > 0) return c.nodes - c.io_nodes + turn % c.io_nodes + 1;
+  return (c.node + turn) % c.nodes + 1;
 }
 
 void SessionImpl::forget(Dataset* dataset) noexcept {
@@ -923,7 +950,14 @@ Session* Session::current() {
     say("no server (ADVECTIO_RUN is not set): output goes through the netCDF library as usual");
     return nullptr;
   }
-  auto stage = Stage::open(system_files(), run);
+  auto simulated = journal::simulated_nodes(std::getenv("ADVECTIO_NODES"));
+  if (!simulated) {
+    say("no server: output goes through the netCDF library as usual (" + simulated.error().message + ")");
+    return nullptr;
+  }
+  const auto node = journal::node_of_rank(*simulated, rank_from_environment());
+  const std::string directory = journal::stage_directory(run, *simulated, node);
+  auto stage = Stage::open(system_files(), directory);
   if (!stage) {
     say("no server: output goes through the netCDF library as usual (" + stage.error().message + ")");
     return nullptr;
@@ -932,12 +966,12 @@ Session* Session::current() {
   const auto until = monotonic_ns() + 10'000'000'000U;
   while (!stage->server_alive()) {
     if (monotonic_ns() > until) {
-      say(std::string("no server (nobody serves ") + run + "): output goes through the netCDF library as usual");
+      say("no server (nobody serves " + directory + "): output goes through the netCDF library as usual");
       return nullptr;
     }
     ::usleep(20'000);
   }
-  g.session = new SessionImpl(std::move(stage).value(), read_rules(std::string(run) + "/capture.conf"));
+  g.session = new SessionImpl(std::move(stage).value(), read_rules(directory + "/capture.conf"));
   return g.session;
 }
 

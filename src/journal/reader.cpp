@@ -128,7 +128,7 @@ Result<std::optional<Record>> Reader::next() {
       if (!opened) return std::move(opened).error();
       if (!*opened) return std::optional<Record>();
       const auto& opened_header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
-      if (trust_ == Trust::published && opened_header.first_sequence != sequence_ + 1)
+      if (trust_ == Trust::published && !follows(opened_header.first_sequence))
         return Error{Code::corrupt, directory_ + "/" + held_.back().file + ": records are missing before it", 0};
     }
     Held& h = held_.back();
@@ -154,7 +154,7 @@ Result<std::optional<Record>> Reader::next() {
     if (whole) {
       std::memcpy(&r, h.mapping.data() + at_, sizeof r);
       whole = r.magic == record_magic && r.crc == crc32c(&r, offsetof(RecordHeader, crc)) &&
-              r.journal == page_->journal && r.sequence == sequence_ + 1;
+              r.journal == page_->journal && follows(r.sequence);
     }
     if (!whole) {
       if (trust_ == Trust::published && at_ < limit) return broken("the record header is damaged");
@@ -181,8 +181,9 @@ Result<std::optional<Record>> Reader::next() {
     record.meta = {meta, r.meta_bytes};
     record.payload = {meta + padded(r.meta_bytes), r.payload_bytes};
     record.payload_crc = r.payload_crc;
+    record.whole = {h.mapping.data() + at_, record_bytes(r.meta_bytes, r.payload_bytes)};
     if (trust_ == Trust::scan && !verify_payload(record)) return std::optional<Record>();
-    at_ += record_bytes(r.meta_bytes, r.payload_bytes);
+    at_ += record.whole.size();
     sequence_ = r.sequence;
     h.last_sequence = sequence_;
     return std::optional<Record>(record);

@@ -24,6 +24,7 @@ struct Record {
   std::span<const std::byte> meta;
   std::span<const std::byte> payload;
   std::uint32_t payload_crc = 0;
+  std::span<const std::byte> whole;  ///< all of the above as it is in the segment
 };
 
 /// Code::corrupt when the payload is not what was written.
@@ -73,6 +74,10 @@ class Reader {
   Reader(Files& files, std::string directory, Trust trust, Page<WriterPage> page)
       : files_(files), directory_(std::move(directory)), trust_(trust), page_(std::move(page)) {}
   Result<bool> open_segment(std::uint64_t index);
+  /// A mirror leaves out what is not for this node.
+  [[nodiscard]] bool follows(std::uint64_t sequence) const noexcept {
+    return page_->mirror != 0 ? sequence > sequence_ : sequence == sequence_ + 1;
+  }
 
   Files& files_;
   std::string directory_;

@@ -108,16 +108,52 @@ Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
   return page;
 }
 
-Result<Page<DatasetPage>> Stage::make_page(const std::string& name) const {
-  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, true);
-}
-
 Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_t writers) const {
   return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
 }
 
-Result<Page<WriterSlot>> Stage::make_slots(const std::string& page, std::uint32_t writers) const {
-  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), true);
+Result<DatasetFiles> Stage::make_dataset(const std::string& name,
+                                         const std::function<void(DatasetPage&)>& fill) const {
+  // Ranks of a node come here at the same time.
+  ProcessLock lock;
+  for (unsigned tries = 0;; ++tries) {
+    auto taken = ProcessLock::take(directory_ + "/datasets.lock");
+    if (taken) {
+      lock = std::move(taken).value();
+      break;
+    }
+    if (taken.error().code != Code::exists || tries > 100'000) return std::move(taken).error();
+    ::usleep(100);
+  }
+  const std::string hidden = "." + name;
+  ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
+  DatasetFiles made;
+  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + hidden, dataset_page_bytes, true);
+  if (!page) return std::move(page).error();
+  made.page = std::move(page).value();
+  fill(*made.page);
+  made.page->magic = dataset_magic;
+  made.page->version = format_version;
+  const auto writers = made.page->writers;
+  if (auto there = open_page(name);
+      there && (*there)->journal == made.page->journal && (*there)->number == made.page->number) {
+    ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
+    made.page = std::move(there).value();
+    if (writers == 0) return made;
+    auto slots = open_slots(name, writers);
+    if (!slots) return std::move(slots).error();
+    made.slots = std::move(slots).value();
+    return made;
+  }
+  if (writers > 0) {
+    const auto at = datasets() + "/" + name + slots_suffix;
+    ADVECTIO_TRY(files_->remove(at));
+    auto slots = map_page<WriterSlot>(*files_, at, writers * sizeof(WriterSlot), true);
+    if (!slots) return std::move(slots).error();
+    made.slots = std::move(slots).value();
+  }
+  ADVECTIO_TRY(files_->rename(datasets() + "/" + hidden, datasets() + "/" + name));
+  return made;
 }
 
 bool Stage::server_alive() const noexcept {

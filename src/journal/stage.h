@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ struct StageControl {
   std::atomic<std::uint64_t> wait_ns;                 ///< and how long in all
   std::atomic<std::int64_t> bursts;                   ///< datasets in the midst of a frame: a block put, not synced yet
   std::atomic<std::uint64_t> activity;  ///< counts any step of the server that brings bytes nearer to their file
+  /// Where the run has a server on each of several nodes: this node's number, how many there are (0 and 1: this one
+  /// alone), and how many of them, the last ones, are there for output only.
+  std::uint32_t node, nodes, io_nodes;
 };
 
 struct WriterPage {
@@ -56,6 +60,7 @@ struct WriterPage {
   std::uint64_t started_ns;
   char host[64];
   char command[256];
+  std::uint32_t mirror;  ///< 1: a mirror (mirror.h), which has only some of the journal's records
 };
 
 enum class DatasetState : std::uint32_t {
@@ -91,6 +96,9 @@ struct DatasetPage {
   /// Since version 2. Processes that write the dataset together, each with a slot; `synced` and `visible` then count
   /// rounds (syncs of all of them), not records, and `journal` and `number` are those of writer 0. 0: one process.
   std::uint32_t writers;
+  /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the file;
+  /// each of the others has a page like this one, which the owner keeps true through that node's server.
+  std::uint32_t owner;
 };
 
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
@@ -98,7 +106,7 @@ struct WriterSlot {
   // written by that writer
   std::atomic<std::uint64_t> journal;  ///< 0: has not joined yet
   std::uint32_t number;                ///< of the dataset in that journal
-  std::uint32_t pid;
+  std::uint32_t pid;                   ///< 0: on another node
   alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
   std::atomic<std::uint64_t> owed;              ///< not 0: it has yet to tell the schema as it was changed in that turn
   /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
@@ -139,6 +147,11 @@ class Page {
   Mapping mapping_;
 };
 
+struct DatasetFiles {
+  Page<DatasetPage> page;
+  Page<WriterSlot> slots;  ///< one for each writer of a shared dataset
+};
+
 /// The names of the directory, and its shared pages.
 class Stage {
  public:
@@ -158,10 +171,13 @@ class Stage {
   /// Name of the page of the dataset whose file is this inode.
   static std::string page_name(std::uint64_t device, std::uint64_t inode);
   [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
-  Result<Page<DatasetPage>> make_page(const std::string& name) const;  ///< Code::exists when it is there
   /// The slots beside that page, one for each writer of a shared dataset.
   [[nodiscard]] Result<Page<WriterSlot>> open_slots(const std::string& page, std::uint32_t writers) const;
-  Result<Page<WriterSlot>> make_slots(const std::string& page, std::uint32_t writers) const;
+  /// The page, and the slots where there are several writers: made, or those that another process of this node has made
+  /// for the same dataset meanwhile. What an earlier dataset has left under the name goes. `fill` writes all that is
+  /// known from the beginning, but for magic and version.
+  [[nodiscard]] Result<DatasetFiles> make_dataset(const std::string& name,
+                                                  const std::function<void(DatasetPage&)>& fill) const;
 
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;

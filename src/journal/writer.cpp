@@ -16,12 +16,6 @@ namespace {
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
 
-std::string chain_name(std::uint64_t index, const std::string& segment) {
-  char digits[24];
-  std::snprintf(digits, sizeof digits, "%08llu-", static_cast<unsigned long long>(index));
-  return digits + segment;
-}
-
 void copy_text(char* to, std::size_t size, const std::string& from) {
   const auto n = std::min(size - 1, from.size());
   std::memcpy(to, from.data(), n);
@@ -30,16 +24,14 @@ void copy_text(char* to, std::size_t size, const std::string& from) {
 
 }  // namespace
 
-Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIdentity& identity) {
-  std::random_device random;
-  const std::uint64_t uid = (static_cast<std::uint64_t>(random()) << 32U) ^ random() ^ monotonic_ns();
-  const std::string who =
-      (identity.rank >= 0 ? std::to_string(identity.rank) : std::string("x")) + "-" + std::to_string(identity.pid);
-  char suffix[24];
-  std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(uid));
-  const std::string name = who + suffix;
-  const std::string directory = stage.journals() + "/" + name;
+std::string chain_name(std::uint64_t index, const std::string& segment) {
+  char digits[24];
+  std::snprintf(digits, sizeof digits, "%08llu-", static_cast<unsigned long long>(index));
+  return digits + segment;
+}
 
+Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
+                                 const std::function<void(WriterPage&)>& fill) {
   // The server looks at names without a dot only: it sees the directory when the page is complete and locked.
   const std::string hidden = stage.journals() + "/." + name;
   ADVECTIO_TRY(stage.files().make_directory(hidden, 0700));
@@ -51,16 +43,48 @@ Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIde
   auto mapping = stage.files().map(**file, writer_bytes, true);
   if (!mapping) return std::move(mapping).error();
   Page<WriterPage> page(std::move(mapping).value());
+  fill(*page);
   page->magic = writer_magic;
   page->version = format_version;
-  page->pid = identity.pid;
-  page->rank = identity.rank;
-  page->journal = uid;
-  page->started_ns = realtime_ns();
-  copy_text(page->host, sizeof page->host, identity.host);
-  copy_text(page->command, sizeof page->command, identity.command);
-  ADVECTIO_TRY(stage.files().rename(hidden, directory));
-  return std::unique_ptr<Writer>(new Writer(stage, directory, name, uid, std::move(page), std::move(lock).value()));
+  ADVECTIO_TRY(stage.files().rename(hidden, stage.journals() + "/" + name));
+  return MadeJournal{std::move(page), std::move(lock).value()};
+}
+
+void begin_segment(std::byte* segment, std::uint64_t bytes, std::uint64_t journal, std::uint64_t index,
+                   std::uint64_t first_sequence) noexcept {
+  auto* header = reinterpret_cast<SegmentHeader*>(segment);
+  header->committed.store(0, std::memory_order_release);
+  header->sealed.store(0, std::memory_order_relaxed);
+  header->magic = segment_magic;
+  header->version = format_version;
+  header->reserved0 = 0;
+  header->segment_bytes = bytes;
+  header->journal = journal;
+  header->index = index;
+  header->first_sequence = first_sequence;
+  header->crc = crc32c(header, offsetof(SegmentHeader, crc));
+  header->committed.store(segment_header_bytes, std::memory_order_release);
+}
+
+Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIdentity& identity) {
+  std::random_device random;
+  const std::uint64_t uid = (static_cast<std::uint64_t>(random()) << 32U) ^ random() ^ monotonic_ns();
+  const std::string who =
+      (identity.rank >= 0 ? std::to_string(identity.rank) : std::string("x")) + "-" + std::to_string(identity.pid);
+  char suffix[24];
+  std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(uid));
+  const std::string name = who + suffix;
+  auto made = make_journal(stage, name, [&](WriterPage& page) {
+    page.pid = identity.pid;
+    page.rank = identity.rank;
+    page.journal = uid;
+    page.started_ns = realtime_ns();
+    copy_text(page.host, sizeof page.host, identity.host);
+    copy_text(page.command, sizeof page.command, identity.command);
+  });
+  if (!made) return std::move(made).error();
+  return std::unique_ptr<Writer>(
+      new Writer(stage, stage.journals() + "/" + name, name, uid, std::move(made->page), std::move(made->lock)));
 }
 
 Writer::Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
@@ -185,18 +209,7 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
   if (waiting_since != 0) stage_.control().wait_ns.fetch_add(monotonic_ns() - waiting_since, std::memory_order_relaxed);
   wake_.notify_one();
 
-  auto* header = reinterpret_cast<SegmentHeader*>(next.data);
-  header->committed.store(0, std::memory_order_release);
-  header->sealed.store(0, std::memory_order_relaxed);
-  header->magic = segment_magic;
-  header->version = format_version;
-  header->reserved0 = 0;
-  header->segment_bytes = segment_bytes_;
-  header->journal = uid_;
-  header->index = next_index_;
-  header->first_sequence = next_sequence_;
-  header->crc = crc32c(header, offsetof(SegmentHeader, crc));
-  header->committed.store(segment_header_bytes, std::memory_order_release);
+  begin_segment(next.data, segment_bytes_, uid_, next_index_, next_sequence_);
 
   // Only now the old one is sealed: a reader that sees the seal finds the next one ready.
   if (current_.data != nullptr) {

@@ -25,6 +25,20 @@ struct WriterIdentity {
   std::string command;
 };
 
+/// A journal's directory, complete and locked.
+struct MadeJournal {
+  Page<WriterPage> page;
+  ProcessLock lock;
+};
+/// `fill` writes the page; magic and version are there already.
+Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
+                                 const std::function<void(WriterPage&)>& fill);
+/// The file name of a segment as that number of a chain.
+std::string chain_name(std::uint64_t index, const std::string& segment);
+/// Write the header of a segment that has been taken; nothing is published in it yet.
+void begin_segment(std::byte* segment, std::uint64_t bytes, std::uint64_t journal, std::uint64_t index,
+                   std::uint64_t first_sequence) noexcept;
+
 /// Appends records. One caller at a time. A record is published (seen by the server) when `append` returns.
 class Writer {
  public:

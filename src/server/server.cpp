@@ -14,11 +14,14 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
+#include "journal/mirror.h"
 #include "journal/reader.h"
 #include "platform/machine.h"
 #include "server/control_socket.h"
+#include "server/relay.h"
 #include "server/segment_pool.h"
 #include "server/storage.h"
 #include "server/weave.h"
@@ -129,6 +132,13 @@ struct Dataset {
   }
 
   [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
+
+  // Where a server of another node may have to do with it.
+  DatasetId id;
+  bool spread = false;
+  std::optional<unsigned> owner;  ///< the other node that writes it; what is here of it is only sent there
+  bool announced = false;
+  std::set<std::uint64_t> introduced;  ///< of several writers those whose slot has been told, by journal
 
   // Where several processes write it together; `seen` and `visible` above are not used then.
   struct Share {
@@ -263,7 +273,17 @@ class ServerImpl final : public Server {
   void make_picture();
   json status_json(bool final);
   std::uint64_t backlog() const;
+  [[nodiscard]] bool all_done() const;
   Outcome conclude();
+  // With servers on other nodes.
+  void place(Dataset& d) const;
+  void pass_on(Journal& j, const Record& r, Dataset& d);
+  void tell_of(Journal& j);
+  void look_at_owners();
+  bool others_idle();
+  bool agreed_on_end();
+  void settle_spread();
+  json with_others(json own) const;
 
   Files& files_;
   ServerOptions options_;
@@ -273,6 +293,10 @@ class ServerImpl final : public Server {
   journal::ProcessLock lock_;
   Stage stage_;
   std::uint64_t started_ns_;
+
+  std::unique_ptr<Relay> relay_;  ///< null: this node is the only one
+  std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
+  std::uint64_t pictured_ns_ = 0;
 
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ControlSocket> socket_;
@@ -317,6 +341,7 @@ ServerImpl::~ServerImpl() {
   }
   durable_wake_.notify_all();
   if (durable_thread_.joinable()) durable_thread_.join();
+  relay_.reset();
   pool_.reset();
 }
 
@@ -335,6 +360,11 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
     // The segments that exist keep their size; the cap in bytes holds.
     segments_max = std::max<std::uint64_t>(2, segments_max * segment_bytes / there->control().segment_bytes);
     segment_bytes = there->control().segment_bytes;
+    if (there->control().nodes > 1 && options.neighbours == nullptr)
+      return Error{Code::invalid,
+                   options.run_dir + " is the stage of one of " + std::to_string(there->control().nodes) +
+                       " nodes; their servers must be started together (`advectio recover`, in a job with those nodes)",
+                   0};
   } else if (there.error().code != Code::not_found) {
     return std::move(there).error();
   } else if (options.recover) {
@@ -342,6 +372,12 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
   }
   auto stage = Stage::make(files, options.run_dir, segment_bytes, segments_max, options.wait_max_ns);
   if (!stage) return std::move(stage).error();
+  if (const auto* all = options.neighbours; all != nullptr) {
+    auto& control = stage->control();
+    control.node = all->node();
+    control.nodes = all->nodes();
+    control.io_nodes = all->io_nodes();
+  }
   auto server = std::make_unique<ServerImpl>(files, options, config, std::move(sinks), log, std::move(lock).value(),
                                              std::move(stage).value());
   ADVECTIO_TRY(server->begin());
@@ -350,7 +386,10 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
 
 Result<void> ServerImpl::begin() {
   last_writer_ns_ = monotonic_ns();
+  ADVECTIO_TRY(journal::remove_mirrors(stage_));
   take_up_datasets();
+  if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1)
+    relay_ = std::make_unique<Relay>(stage_, *options_.neighbours, log_);
   durable_thread_ = std::thread([this] { make_durable_jobs(); });
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
@@ -399,14 +438,19 @@ void ServerImpl::take_up_datasets() {
     if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
       if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
     }
-    // Died on its last steps with it.
+    place(*d);
+    // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
-    if (state == DatasetState::finished || state == DatasetState::dropped) {
+    if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
+    if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
       continue;
     }
-    d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+    if (d->owner)
+      elsewhere_.push_back(d);
+    else
+      d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
     taken_up_[{d->page->journal, d->number}] = d;
     if (d->page->writers > 0) {
       if (auto r = share(*d); !r) {
@@ -414,8 +458,11 @@ void ServerImpl::take_up_datasets() {
         errors_.push_back(r.error().message);
         continue;
       }
-      for (std::size_t w = 0; w < d->shares.size(); ++w)
+      for (std::size_t w = 0; w < d->shares.size(); ++w) {
+        // What was heard from writers on other nodes holds once it has been heard again.
+        if (d->spread && !d->owner && d->slots[w].pid == 0) d->slots[w].turn.store(0);
         if (d->shares[w].journal != 0) taken_up_[{d->shares[w].journal, d->slots[w].number}] = d;
+      }
     }
     datasets_.push_back(d);
     log_.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
@@ -454,12 +501,17 @@ void ServerImpl::look_for_writers() {
 }
 
 Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
-  if (r.type == RecordType::create) return on_create(j, r);
-  if (r.type == RecordType::join) return on_join(j, r);
+  if (r.type == RecordType::create) ADVECTIO_TRY(on_create(j, r));
+  if (r.type == RecordType::join) ADVECTIO_TRY(on_join(j, r));
   const auto it = j.datasets.find(r.dataset);
   if (it == j.datasets.end()) return {};  // finished before this server began
   const auto d = it->second;
   if (d->over() || d->state == State::failed) return {};
+  if (d->owner) {
+    pass_on(j, r, *d);
+    return {};
+  }
+  if (r.type == RecordType::create || r.type == RecordType::join) return {};
   const Busy busy(d->busy_ns);
   if (d->shared()) {
     const auto writer = d->share_of(j.reader->journal());
@@ -505,8 +557,11 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
     const auto d = shared_dataset(create->page);
     if (!d) return {};
     d->writer = j.name;
-    d->shares[0].visible = r.sequence;
-    d->weave->resume(0, r.sequence, 0);
+    d->shares[0].journal = j.reader->journal();
+    if (!d->owner) {
+      d->shares[0].visible = r.sequence;
+      d->weave->resume(0, r.sequence, 0);
+    }
     attach(j, r.dataset, d);
     log_.debug("create " + d->path + " by " + std::to_string(create->writers) + " writers");
     return {};
@@ -520,8 +575,11 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
   d->format = create->format;
   d->page = std::move(page).value();
   d->policy = resolve(config_, d->path);
-  d->seen = r.sequence;
-  d->visible = r.sequence;
+  place(*d);
+  if (d->owner)
+    elsewhere_.push_back(d);
+  else
+    d->seen = d->visible = r.sequence;
   j.datasets[r.dataset] = d;
   datasets_.push_back(d);
   log_.debug("create " + d->path);
@@ -539,8 +597,10 @@ Result<void> ServerImpl::on_join(Journal& j, const Record& r) {
   if (slot.journal.load(std::memory_order_acquire) != j.reader->journal() || slot.number != r.dataset) return {};
   auto& s = d->shares[join->writer];
   s.journal = j.reader->journal();
-  s.visible = r.sequence;
-  d->weave->resume(join->writer, r.sequence, 0);
+  if (!d->owner) {
+    s.visible = r.sequence;
+    d->weave->resume(join->writer, r.sequence, 0);
+  }
   attach(j, r.dataset, d);
   return {};
 }
@@ -560,6 +620,8 @@ std::shared_ptr<Dataset> ServerImpl::shared_dataset(const std::string& page_name
   d->format = d->page->format;
   d->policy = resolve(config_, d->path);
   if (!share(*d)) return nullptr;
+  place(*d);
+  if (d->owner) elsewhere_.push_back(d);
   datasets_.push_back(d);
   return d;
 }
@@ -807,6 +869,16 @@ void ServerImpl::fail(Dataset& d, Error error) {
 /// The file is as it will be; nothing of the dataset is needed in the stage any more.
 void ServerImpl::end_dataset(Dataset& d, State state) {
   d.state = state;
+  if (d.owner) {
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
+    if (d.shared()) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+    relay_->farewell(d.id, *d.owner);
+    d.page = Page<DatasetPage>();
+    d.slots = Page<WriterSlot>();
+    d.weave.reset();
+    forward(true);
+    return;
+  }
   d.settle_stall();
   d.sink.reset();
   d.schema.reset();
@@ -821,9 +893,12 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
       std::memory_order_release);
   const auto name = d.link.substr(d.link.find_last_of('/') + 1);
   if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
-  (void)files_.remove(stage_.datasets() + "/" + d.page_name);
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
-  if (shared) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+  if (d.spread && relay_)
+    relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
+  else
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
+  if (shared && !(d.spread && relay_)) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
   d.weave.reset();
@@ -843,9 +918,11 @@ void ServerImpl::writer_gone(Journal& j) {
   j.alive = false;
   for (auto& [number, d] : j.datasets)
     if (!d->over() && d->state != State::failed) writer_gone(j, *d);
+  if (relay_ && !journal::is_mirror(j.name)) relay_->writer_gone(j.reader->journal());
 }
 
 void ServerImpl::writer_gone(Journal& j, Dataset& d) {
+  if (d.owner) return;
   const auto own =
       std::find_if(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
   if (own == j.datasets.end()) return;
@@ -856,7 +933,9 @@ void ServerImpl::writer_gone(Journal& j, Dataset& d) {
 /// Of a shared dataset: the others may still have to say what belongs to a frame that one which has gone has synced.
 bool ServerImpl::all_writers_over(const Dataset& d) const {
   for (std::size_t w = 0; w < d.shares.size(); ++w)
-    if (!d.shares[w].over && d.slots[w].journal.load(std::memory_order_acquire) != 0) return false;
+    if (!d.shares[w].over &&
+        (d.slots[w].journal.load(std::memory_order_acquire) != 0 || (d.spread && relay_ && !relay_->all_quiet())))
+      return false;  // on another node it may only not have been heard of
   return true;
 }
 
@@ -914,13 +993,8 @@ bool ServerImpl::follow(Journal& j) {
   j.read_to_end = false;
   // What a writer has passed before its journal was read to the end, it has passed for us too.
   std::erase_if(j.shared, [](const auto& d) { return d->over(); });
-  std::vector<std::uint64_t> turns;
-  for (const auto& d : j.shared) {
-    const auto& slot = d->slots[d->share_of(j.reader->journal())];
-    const auto turn = slot.turn.load(std::memory_order_acquire);
-    const auto owed = slot.owed.load(std::memory_order_acquire);
-    turns.push_back(owed != 0 ? std::min(turn, owed) : turn);
-  }
+  std::vector<SlotState> slots;
+  for (const auto& d : j.shared) slots.push_back(state_of(d->slots[d->share_of(j.reader->journal())]));
   const auto shared = j.shared;
   while (bytes < turn_bytes) {
     auto next = j.reader->next();
@@ -961,9 +1035,17 @@ bool ServerImpl::follow(Journal& j) {
   for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
     const auto& d = shared[i];
     if (d->over() || d->state == State::failed) continue;
-    if (!d->weave->passed(d->share_of(j.reader->journal()), turns[i])) continue;
+    const auto writer = d->share_of(j.reader->journal());
+    if (d->owner) {
+      if (d->introduced.count(j.reader->journal()) > 0)
+        relay_->tell(d->id, *d->page, static_cast<std::uint32_t>(writer), slots[i]);
+      continue;
+    }
+    const auto owed = slots[i].owed;
+    if (!d->weave->passed(writer, owed != 0 ? std::min(slots[i].turn, owed) : slots[i].turn)) continue;
     if (auto done = weave(d, options_.recover); !done) fail(*d, std::move(done).error());
   }
+  if (any && relay_) tell_of(j);
   if (any) forward(false);
   return any;
 }
@@ -976,8 +1058,8 @@ void ServerImpl::forward(bool rang) {
 
 /// A writer has found the pool empty: take back what others have only mapped ahead, and commit in the midst of frames.
 void ServerImpl::make_room() {
-  // It may have got one since.
-  if (const auto free = files_.list(stage_.pool()); free && !free->empty()) return;
+  // It may have got one since, unless it is on another node.
+  if (const auto free = files_.list(stage_.pool()); free && !free->empty() && !(relay_ && relay_->pleaded())) return;
   bool reclaimed = false;
   for (auto& [name, j] : journals_) {
     const std::string directory = stage_.journals() + "/" + name;
@@ -993,7 +1075,7 @@ void ServerImpl::make_room() {
   }
   bool any = false;
   for (const auto& d : datasets_) {
-    if (d->over() || d->state == State::failed || !d->uncommitted) continue;
+    if (d->over() || d->state == State::failed || d->owner || !d->uncommitted) continue;
     any = true;
     log_.info(d->path + ": committing in the midst of a frame to make room in the stage");
     d->partial = true;
@@ -1001,7 +1083,8 @@ void ServerImpl::make_room() {
   }
   const auto datasets = datasets_;  // reading on may find new ones
   for (const auto& d : datasets)
-    if (!any && d->shared() && !d->over() && d->state != State::failed) any = make_room_at_any_price(d);
+    if (!any && d->shared() && !d->owner && !d->over() && d->state != State::failed) any = make_room_at_any_price(d);
+  if (!any && relay_ && !elsewhere_.empty()) relay_->plead();
   for (auto& [name, j] : journals_) release(*j);
 }
 
@@ -1187,7 +1270,7 @@ json ServerImpl::status_json(bool final) {
 
   json writers = json::array();
   for (const auto& [name, j] : journals_) {
-    if (!j->reader) continue;
+    if (!j->reader || journal::is_mirror(name)) continue;
     const auto& w = j->reader->writer();
     writers.push_back(
         {{"rank", w.rank}, {"pid", w.pid}, {"host", w.host}, {"alive", j->alive}, {"command", w.command}});
@@ -1195,6 +1278,7 @@ json ServerImpl::status_json(bool final) {
   std::uint64_t encode_ns = 0;
   json datasets = json::array();
   for (const auto& d : datasets_) {
+    if (d->owner) continue;  // its owner knows it all
     encode_ns += d->encode_ns;
     datasets.push_back(
         {{"path", d->path},
@@ -1215,7 +1299,7 @@ json ServerImpl::status_json(bool final) {
          {"drain_bytes_per_s", d->busy_ns > 0 ? json(static_cast<double>(d->bytes_put) / seconds(d->busy_ns)) : json()},
          {"error", d->state == State::failed ? json(d->error.message) : json()}});
   }
-  return {{"version", ADVECTIO_VERSION},
+  json all = {{"version", ADVECTIO_VERSION},
           {"run_dir", options_.run_dir},
           {"pid", ::getpid()},
           {"uptime_s", seconds(monotonic_ns() - started_ns_)},
@@ -1238,6 +1322,7 @@ json ServerImpl::status_json(bool final) {
           {"writers", writers},
           {"datasets", datasets},
           {"errors", errors_}};
+  return relay_ ? with_others(std::move(all)) : all;
 }
 
 std::string ServerImpl::status() {
@@ -1284,6 +1369,123 @@ bool ServerImpl::give_way(std::uint32_t work, std::uint64_t now) {
   return free && free->size() >= 2;
 }
 
+// ---- with servers on other nodes ----
+
+/// Whose dataset it is.
+void ServerImpl::place(Dataset& d) const {
+  d.id = {d.page_name, d.page->journal, d.page->number};
+  d.spread = d.page->owner != 0;
+  if (options_.neighbours != nullptr && d.spread && d.page->owner - 1 != options_.neighbours->node())
+    d.owner = d.page->owner - 1;
+}
+
+/// A record of a dataset that another node writes.
+void ServerImpl::pass_on(Journal& j, const Record& r, Dataset& d) {
+  const auto uid = j.reader->journal();
+  // What the owner has committed was sent before. The end is said again: the owner may have died between the two.
+  if (r.type != RecordType::close && r.sequence <= d.visible_of(uid)) return;
+  if (!d.announced) relay_->announce(d.id, *d.page);
+  d.announced = true;
+  if (d.shared() && d.introduced.insert(uid).second) {
+    const auto writer = d.share_of(uid);
+    SlotState slot;  // without a turn: what is before it has not been sent yet
+    slot.journal = uid;
+    slot.number = d.slots[writer].number;
+    relay_->tell(d.id, *d.page, static_cast<std::uint32_t>(writer), slot);
+  }
+  relay_->send(d.id, *d.owner, j.name, j.reader->writer(), r);
+  d.bytes_put += r.payload.size();
+}
+
+/// What is known of the datasets of one process that another node writes.
+void ServerImpl::tell_of(Journal& j) {
+  for (const auto& [number, d] : j.datasets)
+    if (d->owner && !d->shared() && !d->over() && d->announced) relay_->tell(d->id, *d->page, 0, {});
+}
+
+/// How far the owners of what other nodes write have come.
+void ServerImpl::look_at_owners() {
+  for (const auto& d : elsewhere_) {
+    const auto state = static_cast<DatasetState>(d->page->state.load(std::memory_order_acquire));
+    d->visible = d->page->visible.load(std::memory_order_acquire);
+    for (std::size_t w = 0; w < d->shares.size(); ++w)
+      d->shares[w].visible = d->slots[w].visible.load(std::memory_order_acquire);
+    // Not before the last of its records has left: they lie in segments that would be given back.
+    if ((state == DatasetState::finished || state == DatasetState::dropped) && relay_->idle(d->id))
+      end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
+  }
+  std::erase_if(elsewhere_, [](const auto& d) { return d->over(); });
+  if (relay_->drain_wanted()) draining_ = true;
+  if (draining_) relay_->drain();
+  if (const auto now = monotonic_ns(); relay_->node() != 0 && now - pictured_ns_ > 500'000'000) {
+    pictured_ns_ = now;
+    relay_->picture(status_json(false).dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+}
+
+/// No process writes on the other nodes, as far as node 0 has heard. Only it ends a run by itself.
+bool ServerImpl::others_idle() {
+  if (!relay_) return true;
+  if (relay_->node() != 0) return false;
+  const auto pictures = relay_->pictures();
+  return std::all_of(pictures.begin() + 1, pictures.end(), [](const std::string& text) {
+    const auto status = json::parse(text, nullptr, false);
+    if (!status.is_object()) return false;
+    const auto& writers = status["writers"];
+    return std::none_of(writers.begin(), writers.end(), [](const json& w) { return w.value("alive", false); });
+  });
+}
+
+/// Nobody writes any more, and everything has been heard: a writer that has not been heard of never was.
+void ServerImpl::settle_spread() {
+  const auto datasets = datasets_;
+  for (const auto& d : datasets) {
+    if (!d->spread || d->owner || d->over() || d->state == State::failed || !d->shared()) continue;
+    if (auto done = end_if_all_over(d); !done) fail(*d, std::move(done).error());
+  }
+}
+
+/// This node can do no more. True when that holds for all of them; what they own and could not finish stays here too.
+bool ServerImpl::agreed_on_end() {
+  const bool own = std::all_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->over() || d->owner; });
+  relay_->final(own && !not_durable_, status_json(true).dump(-1, ' ', false, json::error_handler_t::replace));
+  if (!relay_->all_final()) return false;
+  look_at_owners();  // what they have told before that
+  return true;
+}
+
+/// The status of all nodes, for node 0 to tell: sums of the stages, everybody's datasets.
+json ServerImpl::with_others(json own) const {
+  const auto describe = [this](unsigned node, const json& status) -> json {
+    return {{"node", node},
+            {"name", relay_->name(node)},
+            {"pid", status["pid"]},
+            {"backlog_bytes", status["stage"]["backlog_bytes"]},
+            {"bytes_max", status["stage"]["bytes_max"]},
+            {"memory_peak_bytes", status["server"]["memory_peak_bytes"]}};
+  };
+  for (auto& d : own["datasets"]) d["node"] = relay_->name(relay_->node());
+  if (relay_->node() != 0) return own;
+  own["nodes"] = json::array({describe(0, own)});
+  const auto pictures = relay_->pictures();
+  for (unsigned n = 1; n < pictures.size(); ++n) {
+    const auto other = json::parse(pictures[n], nullptr, false);
+    if (!other.is_object()) continue;
+    own["nodes"].push_back(describe(n, other));
+    for (const char* list : {"writers", "datasets", "errors"})
+      for (const auto& x : other[list]) own[list].push_back(x);
+    for (const char* group : {"server", "stage"})
+      for (auto& [key, value] : own[group].items())
+        if (value.is_number() && other[group].contains(key)) {
+          if (value.is_number_float())
+            value = value.get<double>() + other[group][key].get<double>();
+          else
+            value = value.get<std::uint64_t>() + other[group][key].get<std::uint64_t>();
+        }
+  }
+  return own;
+}
+
 Outcome ServerImpl::run() {
   for (;;) {
     const auto seen = stage_.control().work.load(std::memory_order_acquire);
@@ -1322,10 +1524,15 @@ Outcome ServerImpl::run() {
     collect_durable();
     const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > now;
     if (pool_ && starved && pool_->exhausted() && !moved) make_room();
+    if (relay_) {
+      if (!moved && !starved && relay_->pleaded()) make_room();
+      look_at_owners();
+    }
     make_picture();
     if (stopping_ && !moved) {
       for (auto& d : datasets_)
         if (!d->over() && d->sink) d->sink->abandon();
+      if (relay_) relay_->cut_short();
       break;
     }
     if (!moved && finished()) break;
@@ -1349,17 +1556,7 @@ void ServerImpl::forget_journals() {
       ++it;
       continue;
     }
-    const std::string directory = stage_.journals() + "/" + j.name;
-    if (auto names = files_.list(directory)) {
-      for (const auto& file : *names) {
-        if (file.rfind("ahead-", 0) == 0)
-          (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6));
-        else if (const auto parsed = journal::parse_chain_name(file))
-          (void)files_.rename(directory + "/" + file, stage_.pool() + "/" + parsed->second);
-      }
-    }
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
+    journal::free_journal(stage_, j.name);
     forward(true);
     it = journals_.erase(it);
   }
@@ -1369,12 +1566,21 @@ void ServerImpl::forget_journals() {
 bool ServerImpl::finished() {
   const auto now = monotonic_ns();
   const bool idle_end = options_.exit_when_idle_s >= 0 && seconds(now - last_writer_ns_) > options_.exit_when_idle_s &&
-                        (any_writer_ || seconds(now - started_ns_) > 60);
+                        (any_writer_ || seconds(now - started_ns_) > 60) && others_idle();
   if (!draining_ && !options_.recover && !idle_end) return false;
   // Whoever came in since the last look has to be seen.
   look_for_writers();
   for (const auto& [name, j] : journals_)
+    if (!journal::is_mirror(name) && (j->alive || !j->read_to_end)) return false;
+  if (relay_) {
+    relay_->drain();
+    relay_->quiet();
+    if (!relay_->all_quiet()) return false;
+    look_for_writers();
+  }
+  for (const auto& [name, j] : journals_)
     if (j->alive || !j->read_to_end) return false;
+  if (relay_) settle_spread();
   {
     const std::lock_guard guard(durable_mutex_);
     if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
@@ -1383,8 +1589,11 @@ bool ServerImpl::finished() {
   // Whatever failed gets a last chance.
   retry_failed(true);
   forget_journals();
-  const std::lock_guard guard(durable_mutex_);
-  return durable_jobs_.empty() && durable_busy_ == 0 && durable_done_.empty();
+  {
+    const std::lock_guard guard(durable_mutex_);
+    if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
+  }
+  return !relay_ || agreed_on_end();
 }
 
 /// Pages without a journal: their writer died between registering the dataset and its first record, or an earlier
@@ -1396,6 +1605,8 @@ void ServerImpl::settle_orphans() {
     if (name.find_first_of('.') != std::string::npos) continue;
     auto page = stage_.open_page(name);
     if (!page) continue;
+    const auto state = static_cast<DatasetState>((*page)->state.load());
+    if ((*page)->owner != 0 && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
     const auto uid = (*page)->journal;
     std::vector<std::uint64_t> writers{uid};
     if (auto slots = stage_.open_slots(name, (*page)->writers); slots && (*page)->writers > 0)
@@ -1413,20 +1624,28 @@ void ServerImpl::settle_orphans() {
       d->page_name = name;
       d->number = (*page)->number;
       d->page = std::move(page).value();
+      place(*d);
       datasets_.push_back(d);
     }
-    if (d->over()) continue;
+    if (d->over() || d->owner) continue;
     const bool any = d->page->visible.load() > 0;
     if (!any) remove_placeholder(*d);
     end_dataset(*d, any ? State::finished : State::dropped);
   }
 }
 
-Outcome ServerImpl::conclude() {
+/// Everything that is for this node to write is in its file.
+bool ServerImpl::all_done() const {
   bool clean = !not_durable_;
   for (const auto& [name, j] : journals_) clean = clean && !j->broken;
   for (const auto& d : datasets_) clean = clean && d->over();
+  return clean;
+}
+
+Outcome ServerImpl::conclude() {
+  const bool clean = all_done() && (!relay_ || (relay_->all_final() && relay_->all_clean()));
   const auto final = status_json(true).dump(-1, ' ', false, json::error_handler_t::replace);
+  relay_.reset();
   pool_.reset();
   if (clean) {
     std::error_code ignored;

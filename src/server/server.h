@@ -16,6 +16,7 @@
 #include "core/result.h"
 #include "platform/files.h"
 #include "server/log.h"
+#include "server/neighbours.h"
 #include "sinks/sink.h"
 
 namespace advectio {
@@ -38,6 +39,7 @@ struct ServerOptions {
   double exit_when_idle_s = -1;  ///< < 0: only when told to drain
   bool recover = false;          ///< finish what is there, then end; nobody new is expected
   unsigned threads = 0;          ///< for the status only
+  Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
 };
 
 enum class Outcome : std::uint8_t {

@@ -519,16 +519,19 @@ class Meeting {
   std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
     char name[64] = "";
     if (writer == 0) {
-      std::string page;
-      auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, page);
+      Invitation invitation;
+      auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, invitation);
       if (!d) return nullptr;
-      std::memcpy(name, page.c_str(), page.size() + 1);
+      std::memcpy(name, invitation.page.c_str(), invitation.page.size() + 1);
       for (std::uint32_t i = 1; i < writers_; ++i) (void)!::write(pipe_[1], name, sizeof name);
       for (std::uint32_t i = 1; i < writers_; ++i) (void)!::read(joined_[0], name, 1);
       return std::move(d).value();
     }
     (void)!::read(pipe_[0], name, sizeof name);
-    auto d = session.join(name, writer);
+    Invitation invitation;
+    invitation.page = name;
+    invitation.writers = writers_;
+    auto d = session.join(invitation, writer);
     (void)!::write(joined_[1], name, 1);
     return d ? std::move(d).value() : nullptr;
   }

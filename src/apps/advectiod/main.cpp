@@ -13,6 +13,7 @@
 #include "apps/advectiod/config_command.h"
 #include "apps/advectiod/join_command.h"
 #include "apps/advectiod/leftover.h"
+#include "apps/advectiod/neighbours_here.h"
 #include "apps/advectiod/open_sink.h"
 #include "config/config.h"
 #include "platform/machine.h"
@@ -28,6 +29,8 @@ constexpr const char* usage =
     "\n"
     "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS]\n"
     "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
+    "  mpirun … advectiod_mpi serve --run-dir DIR [--io-nodes N] …\n"
+    "      the same on several nodes, a process on each; the last N of them are there for output only\n"
     "  advectiod recover DIR [--config FILE] [--json] [--dry-run]\n"
     "      finish what a leftover run directory holds\n"
     "  advectiod join --output FILE [--config FILE] [--rule KEYS] [--force] [--take-first] TILE... (or - for stdin)\n"
@@ -44,7 +47,9 @@ int complain(const std::string& text) {
 }
 
 Server* serving = nullptr;
+volatile std::sig_atomic_t stopped = 0;
 void on_signal(int) {
+  stopped = 1;
   if (serving != nullptr) serving->stop();
 }
 
@@ -55,6 +60,7 @@ void on_hangup(int) {
 struct Arguments {
   std::string command, run_dir, config_file, directory;
   double exit_when_idle_s = -1;
+  unsigned io_nodes = 0;
   bool json = false, dry_run = false;
 };
 
@@ -71,7 +77,8 @@ Result<Arguments> parse(int argc, char** argv) {
       a.json = true;
     else if (arg == "--dry-run")
       a.dry_run = true;
-    else if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle") {
+    else if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
+             arg == "--io-nodes") {
       auto v = value();
       if (!v) return std::move(v).error();
       if (arg == "--run-dir")
@@ -80,7 +87,13 @@ Result<Arguments> parse(int argc, char** argv) {
         a.config_file = *v;
       else if (arg == "--directory")
         a.directory = *v;
-      else {
+      else if (arg == "--io-nodes") {
+        char* end = nullptr;
+        const auto n = std::strtol(v->c_str(), &end, 10);
+        if (end == v->c_str() || *end != '\0' || n < 0 || n > 1'000'000)
+          return Error{Code::invalid, "--io-nodes needs a number, not '" + *v + "'", 0};
+        a.io_nodes = static_cast<unsigned>(n);
+      } else {
         char* end = nullptr;
         a.exit_when_idle_s = std::strtod(v->c_str(), &end);
         if (end == v->c_str() || *end != '\0' || a.exit_when_idle_s < 0)
@@ -95,7 +108,14 @@ Result<Arguments> parse(int argc, char** argv) {
   return a;
 }
 
-int serve(const Arguments& a, const Config& config, bool recover) {
+int serve(Arguments a, const Config& config, bool recover) {
+  auto found = find_neighbours(a.io_nodes);
+  if (!found) return complain(found.error().message);
+  Neighbours* const neighbours = found->all.get();
+  if (!found->simulated.empty()) {
+    if (auto made = system_files().make_directory(a.run_dir, 0700); !made) return complain(made.error().message);
+    a.run_dir = journal::stage_directory(a.run_dir, found->simulated, neighbours->node());
+  }
   Log log(config.log.level);
   const unsigned threads = config.server.threads.value_or(usable_cores());
   Executor executor(threads);
@@ -104,6 +124,7 @@ int serve(const Arguments& a, const Config& config, bool recover) {
   options.recover = recover;
   options.exit_when_idle_s = a.exit_when_idle_s;
   options.threads = threads;
+  options.neighbours = neighbours;
   options.segment_bytes = config.stage.segment_bytes;
   options.wait_max_ns = static_cast<std::uint64_t>(config.stage.wait_max.count()) * 1'000'000U;
   if (recover) {
@@ -125,7 +146,8 @@ int serve(const Arguments& a, const Config& config, bool recover) {
     if (!free) return complain(free.error().message);
     auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);
     if (!cap) return complain(cap.error().message);
-    options.segments_max = *cap / options.segment_bytes;
+    // Simulated nodes have one machine's memory between them.
+    options.segments_max = *cap / std::max<std::size_t>(1, found->simulated.size()) / options.segment_bytes;
     options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
@@ -147,7 +169,9 @@ int serve(const Arguments& a, const Config& config, bool recover) {
   ::sigaction(SIGHUP, &action, nullptr);
   const auto outcome = (*server)->run();
   serving = nullptr;
-  if (recover) std::printf("%s\n", (*server)->status().c_str());
+  if (recover && (neighbours == nullptr || neighbours->node() == 0))
+    std::printf("%s\n", (*server)->status().c_str());
+  if (neighbours != nullptr) neighbours->leave(stopped == 0);
   return static_cast<int>(outcome);
 }
 

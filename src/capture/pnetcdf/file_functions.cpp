@@ -98,10 +98,9 @@ bool can_capture(const RealLibrary& lib, const char* path, int mode) {
 }
 
 /// A file of this rank's own in memory, beside the journals: what a killed process leaves goes with the run directory.
-std::string shadow_path() {
+std::string shadow_path(const Session& session) {
   static std::atomic<unsigned> count{0};
-  const char* run = std::getenv("ADVECTIO_RUN");
-  const std::string directory = std::string(run != nullptr ? run : "/dev/shm") + "/shadows";
+  const std::string directory = session.directory() + "/shadows";
   (void)mkdir(directory.c_str(), 0700);
   return directory + "/" + std::to_string(getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
@@ -122,7 +121,7 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, 
     can = session != nullptr && session->wants(path);
   }
   int shadow = -1, format = NC_FORMAT_CLASSIC;
-  const std::string at = can ? shadow_path() : "";
+  const std::string at = can ? shadow_path(*session) : "";
   if (can) can = lib.ncmpi_create(lib.mpi.self, at.c_str(), mode & ~NC_NOCLOBBER, info, &shadow) == NC_NOERR;
   if (can) lib.ncmpi_inq_format(shadow, &format);
   const bool shadowed = can;

@@ -213,10 +213,10 @@ class ReplayingSession final : public Session {
         std::make_unique<ReplayedDataset>(*Entry::current(), path.string(), link.string(), request.format));
   }
 
-  Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest&, std::uint32_t, std::string&) override {
+  Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest&, std::uint32_t, Invitation&) override {
     return Error{Code::unsupported, "this session is of one process", 0};
   }
-  Result<std::unique_ptr<SharedDataset>> join(const std::string&, std::uint32_t) override {
+  Result<std::unique_ptr<SharedDataset>> join(const Invitation&, std::uint32_t) override {
     return Error{Code::unsupported, "this session is of one process", 0};
   }
 
@@ -224,6 +224,8 @@ class ReplayingSession final : public Session {
     log("waited for " + path + (for_writing ? " to write" : " to read"));
     return {};
   }
+
+  [[nodiscard]] const std::string& directory() const noexcept override { return nowhere_; }
 
   void finish() noexcept override { log("finished"); }
 
@@ -235,6 +237,7 @@ class ReplayingSession final : public Session {
  private:
   std::mutex mutex_;
   std::set<std::string> said_;
+  std::string nowhere_;
 };
 
 }  // namespace

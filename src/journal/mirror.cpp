@@ -1,0 +1,103 @@
+#include "journal/mirror.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "journal/reader.h"
+#include "journal/writer.h"
+
+namespace advectio::journal {
+
+std::byte* SegmentMappings::of(const Stage& stage, const std::string& segment, const std::string& path) {
+  if (const auto it = mappings_.find(segment); it != mappings_.end()) return it->second.data();
+  auto file = stage.files().open(path, OpenMode::read_write, 0600);
+  if (!file) return nullptr;
+  auto mapping = stage.files().map(**file, stage.control().segment_bytes, true);
+  if (!mapping) return nullptr;
+  return mappings_.emplace(segment, std::move(mapping).value()).first->second.data();
+}
+
+Result<std::unique_ptr<Mirror>> Mirror::open(const Stage& stage, const std::string& node, const std::string& name,
+                                             const WriterPage& of) {
+  const std::string here = node + "@" + name;
+  // What an earlier one of this name has left belongs to a reader that has not let go of it yet.
+  auto made = make_journal(stage, here, [&of](WriterPage& page) {
+    page = of;
+    page.mirror = 1;
+  });
+  if (!made) return std::move(made).error();
+  return std::unique_ptr<Mirror>(new Mirror(stage, stage.journals() + "/" + here, of.journal, std::move(made->lock)));
+}
+
+Mirror::~Mirror() {
+  seal();
+}
+
+std::byte* Mirror::room(std::uint64_t bytes, SegmentMappings& mappings) {
+  const auto segment_bytes = stage_.control().segment_bytes;
+  if (segment_ != nullptr && at_ + bytes <= segment_bytes) return segment_ + at_;
+  auto free = stage_.files().list(stage_.pool());
+  if (!free) return nullptr;
+  for (const auto& name : *free) {
+    if (name[0] == '.') continue;
+    const auto path = directory_ + "/" + chain_name(next_index_, name);
+    if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
+    auto* data = mappings.of(stage_, name, path);
+    if (data == nullptr) {
+      (void)stage_.files().rename(path, stage_.pool() + "/" + name);
+      return nullptr;
+    }
+    // Its header is written with the first record.
+    reinterpret_cast<SegmentHeader*>(data)->committed.store(0, std::memory_order_release);
+    ++next_index_;
+    full_ = std::exchange(segment_, data);
+    at_ = segment_header_bytes;
+    return segment_ + at_;
+  }
+  return nullptr;
+}
+
+void Mirror::publish(std::uint64_t bytes, std::uint64_t sequence) noexcept {
+  if (at_ == segment_header_bytes)
+    begin_segment(segment_, stage_.control().segment_bytes, uid_, next_index_ - 1, sequence);
+  at_ += bytes;
+  reinterpret_cast<SegmentHeader*>(segment_)->committed.store(at_, std::memory_order_release);
+  // A reader that sees the seal finds the next one ready.
+  if (auto* full = std::exchange(full_, nullptr); full != nullptr)
+    reinterpret_cast<SegmentHeader*>(full)->sealed.store(1, std::memory_order_release);
+}
+
+void Mirror::seal() noexcept {
+  // One with nothing in it has no header yet: it stays for the next record.
+  if (segment_ == nullptr || at_ == segment_header_bytes) return;
+  reinterpret_cast<SegmentHeader*>(segment_)->sealed.store(1, std::memory_order_release);
+  segment_ = nullptr;
+}
+
+bool is_mirror(const std::string& journal) {
+  return journal.find('@') != std::string::npos;
+}
+
+Result<void> remove_mirrors(const Stage& stage) {
+  auto names = stage.files().list(stage.journals());
+  if (!names) return std::move(names).error();
+  for (const auto& name : *names)
+    if (is_mirror(name)) free_journal(stage, name);
+  return {};
+}
+
+void free_journal(const Stage& stage, const std::string& journal) {
+  const std::string directory = stage.journals() + "/" + journal;
+  auto names = stage.files().list(directory);
+  if (!names) return;
+  for (const auto& file : *names) {
+    if (file.rfind("ahead-", 0) == 0)
+      (void)stage.files().rename(directory + "/" + file, stage.pool() + "/" + file.substr(6));
+    else if (const auto parsed = parse_chain_name(file))
+      (void)stage.files().rename(directory + "/" + file, stage.pool() + "/" + parsed->second);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(directory, ignored);
+}
+
+}  // namespace advectio::journal

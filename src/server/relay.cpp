@@ -1,0 +1,635 @@
+#include "server/relay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace advectio {
+
+using journal::DatasetPage;
+using journal::DatasetState;
+using journal::monotonic_ns;
+using journal::WriterSlot;
+using Lane = Neighbours::Lane;
+
+namespace {
+
+// What is said on the lane of journals, in the order of the records. Kinds from `first_writer` on are records themselves,
+// as they are in the segment, of the writer of that number.
+enum JournalKind : int { announce_kind = 1, tell_kind, writer_kind, gone_kind, quiet_kind, first_writer = 16 };
+enum WordKind : int { progress_kind = 1, farewell_kind, plead_kind, drain_kind, final_kind, picture_kind };
+
+constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words);
+constexpr std::uint64_t under_way_max = 64ULL << 20;  // bytes to one node that are neither here nor there
+constexpr std::uint64_t tell_every_ns = 2'000'000;
+constexpr std::uint64_t plead_every_ns = 50'000'000;
+constexpr std::uint64_t pleaded_recently_ns = 200'000'000;
+
+void put(Encoder& out, const DatasetId& id) {
+  out.text(id.page);
+  out.number(id.journal);
+  out.number(id.number);
+}
+
+DatasetId take_id(Decoder& in) {
+  DatasetId id;
+  id.page = in.text();
+  id.journal = in.number<std::uint64_t>();
+  id.number = in.number<std::uint32_t>();
+  return id;
+}
+
+void put(Encoder& out, const SlotState& s) {
+  out.raw(&s, sizeof s);
+}
+
+SlotState take_slot(Decoder& in) {
+  SlotState s;
+  s.journal = in.number<std::uint64_t>();
+  s.turn = in.number<std::uint64_t>();
+  s.owed = in.number<std::uint64_t>();
+  s.steps = in.number<std::uint64_t>();
+  s.number = in.number<std::uint32_t>();
+  (void)in.number<std::uint32_t>();  // padding
+  for (auto& t : s.step_turn) t = in.number<std::uint64_t>();
+  for (auto& r : s.step_records) r = in.number<std::uint64_t>();
+  return s;
+}
+static_assert(sizeof(SlotState) == 40 + 16 * WriterSlot::steps_kept);
+
+/// Into the slot of a writer on another node. Its turn last: who sees that sees the rest.
+void store(WriterSlot& slot, const SlotState& s) noexcept {
+  slot.number = s.number;
+  slot.journal.store(s.journal, std::memory_order_release);
+  slot.owed.store(s.owed, std::memory_order_release);
+  for (std::size_t i = 0; i < WriterSlot::steps_kept; ++i) {
+    slot.step[i].turn.store(s.step_turn[i], std::memory_order_relaxed);
+    slot.step[i].records.store(s.step_records[i], std::memory_order_relaxed);
+  }
+  slot.steps.store(s.steps, std::memory_order_release);
+  slot.turn.store(s.turn, std::memory_order_release);
+}
+
+template <typename T>
+void raise(std::atomic<T>& number, T value) noexcept {
+  auto old = number.load(std::memory_order_relaxed);
+  while (old < value && !number.compare_exchange_weak(old, value, std::memory_order_release)) {
+  }
+}
+
+bool is_of(const DatasetPage& page, const DatasetId& id) noexcept {
+  return page.journal == id.journal && page.number == id.number;
+}
+
+bool over(const DatasetPage& page) noexcept {
+  const auto state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
+  return state == DatasetState::finished || state == DatasetState::dropped;
+}
+
+}  // namespace
+
+SlotState state_of(const WriterSlot& slot) noexcept {
+  SlotState s;
+  // The turn first: what is older than it is known with it.
+  s.turn = slot.turn.load(std::memory_order_acquire);
+  s.owed = slot.owed.load(std::memory_order_acquire);
+  s.journal = slot.journal.load(std::memory_order_acquire);
+  s.number = slot.number;
+  s.steps = slot.steps.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < WriterSlot::steps_kept; ++i) {
+    s.step_turn[i] = slot.step[i].turn.load(std::memory_order_relaxed);
+    s.step_records[i] = slot.step[i].records.load(std::memory_order_relaxed);
+  }
+  return s;
+}
+
+Relay::Relay(const journal::Stage& stage, Neighbours& neighbours, Log& log)
+    : stage_(stage), neighbours_(neighbours), log_(log) {
+  quiet_.resize(nodes());
+  final_.resize(nodes());
+  clean_.resize(nodes());
+  pictures_.resize(nodes());
+  thread_ = std::thread([this] { work(); });
+}
+
+Relay::~Relay() {
+  {
+    const std::lock_guard guard(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Relay::ring() const noexcept {
+  journal::ring(stage_.control().work);
+}
+
+void Relay::push(Outgoing message) {
+  {
+    const std::lock_guard guard(mutex_);
+    if (!message.dataset.page.empty()) ++unsent_[message.dataset];
+    waiting_[static_cast<std::size_t>(message.lane)].push_back(std::move(message));
+  }
+  wake_.notify_one();
+}
+
+void Relay::to_all(Lane lane, int kind, const Bytes& bytes) {
+  for (unsigned n = 0; n < nodes(); ++n)
+    if (n != node()) push({n, lane, kind, bytes, {}, {}});
+}
+
+// ---- of datasets that another node owns ----
+
+void Relay::announce(const DatasetId& id, const DatasetPage& page) {
+  Bytes bytes;
+  Encoder out(bytes);
+  put(out, id);
+  out.number(static_cast<std::uint32_t>(page.format));
+  out.number(page.writers);
+  out.number(page.owner);
+  out.text(page.path);
+  out.text(page.link);
+  push({page.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}, {}});
+}
+
+void Relay::tell(const DatasetId& id, const DatasetPage& page, std::uint32_t writer, const SlotState& slot) {
+  Bytes bytes;
+  Encoder out(bytes);
+  put(out, id);
+  out.number(page.synced.load(std::memory_order_acquire));
+  out.number(page.frames_synced.load(std::memory_order_acquire));
+  out.number(page.closed.load(std::memory_order_acquire));
+  out.number(writer);
+  put(out, slot);
+  auto& said = said_[{id, writer}];
+  if (said == bytes) return;
+  said = bytes;
+  push({page.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}, {}});
+}
+
+void Relay::send(const DatasetId& id, unsigned owner, const std::string& journal_name,
+                 const journal::WriterPage& writer, const journal::Record& record) {
+  auto [at, fresh] = numbers_.try_emplace({owner, writer.journal}, 0);
+  if (fresh) {
+    auto& free = free_numbers_[owner];
+    if (free.empty()) {
+      at->second = first_writer + next_number_[owner]++;
+    } else {
+      at->second = free.back();
+      free.pop_back();
+    }
+    Bytes bytes;
+    Encoder out(bytes);
+    out.number(at->second);
+    out.text(journal_name);
+    out.raw(&writer, sizeof writer);
+    push({owner, Lane::journals, writer_kind, std::move(bytes), {}, {}});
+  }
+  push({owner, Lane::journals, at->second, {}, record.whole, id});
+}
+
+bool Relay::idle(const DatasetId& id) const {
+  const std::lock_guard guard(mutex_);
+  const auto it = unsent_.find(id);
+  return it == unsent_.end() || it->second == 0;
+}
+
+void Relay::farewell(const DatasetId& id, unsigned owner) {
+  for (auto it = said_.lower_bound({id, 0}); it != said_.end() && it->first.first == id;) it = said_.erase(it);
+  {
+    const std::lock_guard guard(mutex_);
+    unsent_.erase(id);
+  }
+  Bytes bytes;
+  Encoder out(bytes);
+  put(out, id);
+  push({owner, Lane::words, farewell_kind, std::move(bytes), {}, {}});
+}
+
+void Relay::writer_gone(std::uint64_t journal) {
+  for (auto it = numbers_.begin(); it != numbers_.end();) {
+    if (it->first.second != journal) {
+      ++it;
+      continue;
+    }
+    Bytes bytes;
+    Encoder out(bytes);
+    out.number(it->second);
+    push({it->first.first, Lane::journals, gone_kind, std::move(bytes), {}, {}});
+    free_numbers_[it->first.first].push_back(it->second);
+    it = numbers_.erase(it);
+  }
+}
+
+void Relay::plead() {
+  const auto now = monotonic_ns();
+  if (now - plead_ns_ < plead_every_ns) return;
+  plead_ns_ = now;
+  to_all(Lane::words, plead_kind, {});
+}
+
+// ---- of datasets that this node owns ----
+
+void Relay::ended(const DatasetId& id, DatasetState state) {
+  const std::lock_guard guard(mutex_);
+  ended_[id] = state;
+  if (const auto it = owned_.find(id); it == owned_.end() || it->second.nodes.empty()) forget(id);
+}
+
+/// Called with the mutex held.
+void Relay::forget(const DatasetId& id) {
+  owned_.erase(id);
+  if (auto page = stage_.open_page(id.page); page && is_of(**page, id)) {
+    (void)stage_.files().remove(stage_.datasets() + "/" + id.page);
+    (void)stage_.files().remove(stage_.datasets() + "/" + id.page + journal::slots_suffix);
+  }
+  journal::ring(stage_.control().progress);
+}
+
+bool Relay::pleaded() const noexcept {
+  return pleaded_ns_.load() + pleaded_recently_ns > monotonic_ns();
+}
+
+// ---- the end ----
+
+void Relay::drain() {
+  if (!drain_wanted_.exchange(true)) to_all(Lane::words, drain_kind, {});
+}
+
+void Relay::quiet() {
+  {
+    const std::lock_guard guard(mutex_);
+    if (quiet_[node()]) return;
+    quiet_[node()] = true;
+  }
+  to_all(Lane::journals, quiet_kind, {});
+}
+
+bool Relay::all_quiet() const {
+  const std::lock_guard guard(mutex_);
+  return std::find(quiet_.begin(), quiet_.end(), false) == quiet_.end();
+}
+
+void Relay::final(bool clean, const std::string& status) {
+  {
+    const std::lock_guard guard(mutex_);
+    if (final_[node()]) return;
+    final_[node()] = true;
+    clean_[node()] = clean;
+    (void)tell_what_is_new();
+  }
+  Bytes bytes;
+  Encoder out(bytes);
+  out.number(static_cast<std::uint8_t>(clean));
+  out.text(status);
+  to_all(Lane::words, final_kind, bytes);
+}
+
+bool Relay::all_final() const {
+  const std::lock_guard guard(mutex_);
+  return std::find(final_.begin(), final_.end(), false) == final_.end();
+}
+
+bool Relay::all_clean() const {
+  const std::lock_guard guard(mutex_);
+  return std::find(clean_.begin(), clean_.end(), false) == clean_.end();
+}
+
+// ---- status ----
+
+void Relay::picture(const std::string& status) {
+  Bytes bytes;
+  Encoder(bytes).text(status);
+  push({0, Lane::words, picture_kind, std::move(bytes), {}, {}});
+}
+
+std::vector<std::string> Relay::pictures() const {
+  const std::lock_guard guard(mutex_);
+  return pictures_;
+}
+
+// ---- the thread ----
+
+void Relay::work() {
+  unsigned idle_turns = 0;
+  for (;;) {
+    bool moved = send_some();
+    moved = take_arrivals() || moved;
+    moved = tell_progress() || moved;
+    idle_turns = moved ? 0 : idle_turns + 1;
+    std::unique_lock guard(mutex_);
+    if (ending_ && (cut_short_ || (waiting_[journals].empty() && waiting_[words].empty() && under_way_.empty()))) return;
+    if (moved) continue;
+    // Messages from others ring no bell: look for them, less and less often.
+    wake_.wait_for(guard, std::chrono::microseconds(idle_turns < 50 ? 50 : 1000));
+  }
+}
+
+bool Relay::send_some() {
+  bool moved = false;
+  std::vector<std::uint64_t> tickets;
+  neighbours_.sent(tickets);
+  for (const auto ticket : tickets) {
+    const auto it = under_way_.find(ticket);
+    moved = true;
+    under_way_bytes_[it->second.to] -= it->second.bytes.size();
+    if (!it->second.dataset.page.empty()) {
+      const std::lock_guard guard(mutex_);
+      if (const auto unsent = unsent_.find(it->second.dataset); unsent != unsent_.end() && unsent->second > 0)
+        --unsent->second;
+    }
+    under_way_.erase(it);
+  }
+  std::unique_lock guard(mutex_);
+  for (; !waiting_[words].empty(); moved = true) {
+    auto word = std::move(waiting_[words].front());
+    waiting_[words].pop_front();
+    send_now(guard, std::move(word));
+  }
+  // A node that takes nothing holds back only what is for it.
+  auto& records = waiting_[journals];
+  for (std::size_t i = 0; i < records.size();) {
+    if (under_way_bytes_[records[i].to] >= under_way_max) {
+      ++i;
+      continue;
+    }
+    auto record = std::move(records[i]);
+    records.erase(records.begin() + static_cast<std::ptrdiff_t>(i));
+    send_now(guard, std::move(record));
+    moved = true;
+  }
+  return moved;
+}
+
+void Relay::send_now(std::unique_lock<std::mutex>& guard, Outgoing message) {
+  const auto ticket = next_ticket_++;
+  auto& m = under_way_.emplace(ticket, std::move(message)).first->second;
+  if (m.bytes.empty()) m.bytes = m.own;
+  under_way_bytes_[m.to] += m.bytes.size();
+  guard.unlock();
+  neighbours_.send(m.to, m.lane, m.kind, m.bytes, ticket);
+  guard.lock();
+}
+
+bool Relay::take_arrivals() {
+  bool moved = false;
+  while (const auto word = neighbours_.arrived(Lane::words)) {
+    Bytes bytes(word->bytes);
+    neighbours_.receive(*word, bytes.data());
+    take_word(*word, bytes);
+    moved = true;
+  }
+  for (auto& [from, held] : held_back_)
+    while (!held.empty() && take_from_journals(held.front())) {
+      held.pop_front();
+      moved = true;
+    }
+  for (int n = 0; n < 256; ++n) {
+    const auto arrival = neighbours_.arrived(Lane::journals);
+    if (!arrival) break;
+    auto& held = held_back_[arrival->from];
+    if (held.empty() && take_from_journals(*arrival)) {
+      moved = true;
+      continue;
+    }
+    held.push_back(*arrival);
+  }
+  return moved;
+}
+
+/// False: there is no room for it yet.
+bool Relay::take_from_journals(const Neighbours::Arrival& arrival) {
+  if (arrival.kind >= first_writer) {
+    const auto& mirror = mirrors_[{arrival.from, arrival.kind}];
+    if (!mirror) {
+      // Its journal could not be made, which has been said. The records stay where they come from.
+      Bytes thrown_away(arrival.bytes);
+      neighbours_.receive(arrival, thrown_away.data());
+      return true;
+    }
+    auto* const to = mirror->room(arrival.bytes, mappings_);
+    if (to == nullptr) {
+      // What others hold half used can be given back sooner.
+      for (auto& [key, other] : mirrors_)
+        if (other) other->seal();
+      stage_.control().starved_ns.store(monotonic_ns(), std::memory_order_relaxed);
+      ring();
+      return false;
+    }
+    neighbours_.receive(arrival, to);
+    journal::RecordHeader header;
+    std::memcpy(&header, to, sizeof header);
+    mirror->publish(arrival.bytes, header.sequence);
+    const auto type = static_cast<journal::RecordType>(header.type);
+    if (type == journal::RecordType::sync || type == journal::RecordType::close) mirror->seal();
+    if (type != journal::RecordType::put || arrival.bytes >= (1U << 20U)) ring();
+    return true;
+  }
+  Bytes bytes(arrival.bytes);
+  neighbours_.receive(arrival, bytes.data());
+  Decoder in(bytes);
+  switch (arrival.kind) {
+    case announce_kind: on_announce(arrival.from, in); break;
+    case tell_kind: on_tell(in); break;
+    case writer_kind: {
+      const auto number = in.number<int>();
+      const auto name = in.text();
+      journal::WriterPage page;
+      if (bytes.size() - in.position() != sizeof page) break;
+      std::memcpy(&page, bytes.data() + in.position(), sizeof page);
+      auto mirror = journal::Mirror::open(stage_, neighbours_.name(arrival.from), name, page);
+      if (!mirror)
+        log_.error("a mirror of " + name + " on " + neighbours_.name(arrival.from) + ": " + mirror.error().message);
+      else
+        mirrors_[{arrival.from, number}] = std::move(mirror).value();
+      break;
+    }
+    case gone_kind: mirrors_.erase({arrival.from, in.number<int>()}); break;
+    case quiet_kind: {
+      const std::lock_guard guard(mutex_);
+      quiet_[arrival.from] = true;
+      break;
+    }
+    default: log_.error("a message of unknown kind from " + neighbours_.name(arrival.from));
+  }
+  ring();
+  return true;
+}
+
+void Relay::take_word(const Neighbours::Arrival& word, const Bytes& bytes) {
+  Decoder in(bytes);
+  switch (word.kind) {
+    case progress_kind: on_progress(in); break;
+    case farewell_kind: on_farewell(word.from, take_id(in)); break;
+    case plead_kind: pleaded_ns_ = monotonic_ns(); break;
+    case drain_kind: drain_wanted_ = true; break;
+    case final_kind: {
+      const bool clean = in.number<std::uint8_t>() != 0;
+      auto status = in.text();
+      const std::lock_guard guard(mutex_);
+      final_[word.from] = true;
+      clean_[word.from] = clean;
+      pictures_[word.from] = std::move(status);
+      break;
+    }
+    case picture_kind: {
+      auto status = in.text();
+      const std::lock_guard guard(mutex_);
+      pictures_[word.from] = std::move(status);
+      return;  // nobody waits for it
+    }
+    default: log_.error("a word of unknown kind from " + neighbours_.name(word.from));
+  }
+  ring();
+}
+
+/// Another node has part in a dataset that is to be written here.
+void Relay::on_announce(unsigned from, Decoder& in) {
+  const auto id = take_id(in);
+  const auto format = static_cast<FileFormat>(in.number<std::uint32_t>());
+  const auto writers = in.number<std::uint32_t>();
+  const auto owner = in.number<std::uint32_t>();
+  const auto path = in.text();
+  const auto link = in.text();
+  const std::lock_guard guard(mutex_);
+  if (const auto it = ended_.find(id); it != ended_.end()) {
+    // It was over before that node came: an abort.
+    Bytes answer;
+    Encoder out(answer);
+    put(out, id);
+    out.number(static_cast<std::uint32_t>(it->second));
+    waiting_[words].push_back({from, Lane::words, progress_kind, std::move(answer), {}, {}});
+    return;
+  }
+  Owned& o = owned_[id];
+  o.nodes.insert(from);
+  o.told.clear();
+  o.writers = writers;
+  auto made = stage_.make_dataset(id.page, [&](DatasetPage& p) {
+    p.format = format;
+    p.journal = id.journal;
+    p.number = id.number;
+    p.writers = writers;
+    p.owner = owner;
+    std::memcpy(p.path, path.c_str(), std::min(path.size() + 1, sizeof p.path));
+    std::memcpy(p.link, link.c_str(), std::min(link.size() + 1, sizeof p.link));
+  });
+  if (!made) {
+    log_.error(path + ": a page for it: " + made.error().message);
+    return;
+  }
+  o.page = std::move(made->page);
+  o.slots = std::move(made->slots);
+}
+
+void Relay::on_tell(Decoder& in) {
+  const auto id = take_id(in);
+  const auto synced = in.number<std::uint64_t>();
+  const auto frames = in.number<std::uint64_t>();
+  const auto closed = in.number<std::uint32_t>();
+  const auto writer = in.number<std::uint32_t>();
+  const auto slot = take_slot(in);
+  const std::lock_guard guard(mutex_);
+  const auto it = owned_.find(id);
+  if (it == owned_.end() || !it->second.page) return;
+  auto& page = *it->second.page;
+  raise(page.synced, synced);
+  raise(page.frames_synced, frames);
+  // Of several writers each says it for itself.
+  if (it->second.writers == 0) raise(page.closed, closed);
+  if (writer < it->second.writers) store(it->second.slots[writer], slot);
+}
+
+bool Relay::tell_progress() {
+  const auto now = monotonic_ns();
+  if (now - told_ns_ < tell_every_ns) return false;
+  told_ns_ = now;
+  const std::lock_guard guard(mutex_);
+  return tell_what_is_new();
+}
+
+/// Called with the mutex held.
+bool Relay::tell_what_is_new() {
+  bool moved = false;
+  for (auto& [id, o] : owned_) {
+    if (!o.page) continue;
+    Bytes bytes;
+    Encoder out(bytes);
+    put(out, id);
+    const auto& p = *o.page;
+    // The state first: what was true before it is told with it or before it.
+    out.number(p.state.load(std::memory_order_acquire));
+    out.number(p.synced.load(std::memory_order_acquire));
+    out.number(p.frames_synced.load(std::memory_order_acquire));
+    out.number(p.closed.load(std::memory_order_acquire));
+    out.number(p.visible.load(std::memory_order_acquire));
+    out.number(p.frames_visible.load(std::memory_order_acquire));
+    out.number(p.errors.load(std::memory_order_acquire));
+    out.number(p.error_sys.load(std::memory_order_acquire));
+    out.text({p.error_text, ::strnlen(p.error_text, sizeof p.error_text)});
+    for (std::uint32_t w = 0; w < o.writers; ++w) {
+      put(out, state_of(o.slots[w]));
+      out.number(o.slots[w].visible.load(std::memory_order_acquire));
+      out.number(o.slots[w].round.load(std::memory_order_acquire));
+      out.number(o.slots[w].read.load(std::memory_order_acquire));
+    }
+    if (bytes == o.told) continue;
+    o.told = bytes;
+    for (const auto n : o.nodes) waiting_[words].push_back({n, Lane::words, progress_kind, bytes, {}, {}});
+    moved = true;
+  }
+  return moved;
+}
+
+/// The owner's news of a dataset that this node has part in: into its page here, for the ranks and for the server.
+void Relay::on_progress(Decoder& in) {
+  const auto id = take_id(in);
+  auto page = stage_.open_page(id.page);
+  if (!page || !is_of(**page, id) || over(**page)) return;
+  DatasetPage& p = **page;
+  const auto state = in.number<std::uint32_t>();
+  if (!in.at_end()) {
+    raise(p.synced, in.number<std::uint64_t>());
+    raise(p.frames_synced, in.number<std::uint64_t>());
+    const auto closed = in.number<std::uint32_t>();
+    if (p.writers == 0) raise(p.closed, closed);
+    const auto visible = in.number<std::uint64_t>();
+    p.frames_visible.store(in.number<std::uint64_t>(), std::memory_order_relaxed);
+    const auto errors = in.number<std::uint32_t>();
+    const auto error_sys = in.number<std::int32_t>();
+    const auto text = in.text();
+    if (errors != p.errors.load()) {
+      std::memcpy(p.error_text, text.c_str(), std::min(text.size() + 1, sizeof p.error_text));
+      p.error_sys.store(error_sys, std::memory_order_release);
+      p.errors.store(errors, std::memory_order_release);
+    }
+    auto slots = stage_.open_slots(id.page, p.writers);
+    for (std::uint32_t w = 0; slots && w < p.writers && in.ok(); ++w) {
+      auto& slot = (*slots)[w];
+      const auto told = take_slot(in);
+      const auto visible_w = in.number<std::uint64_t>();
+      const auto round = in.number<std::uint64_t>();
+      const auto read = in.number<std::uint64_t>();
+      if (!in.ok()) return;
+      if (slot.pid == 0 && told.journal != 0) store(slot, told);
+      slot.round.store(round, std::memory_order_relaxed);
+      slot.read.store(read, std::memory_order_release);
+      slot.visible.store(visible_w, std::memory_order_release);
+    }
+    p.visible.store(visible, std::memory_order_release);
+  }
+  p.state.store(state, std::memory_order_release);
+  stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
+  journal::ring(stage_.control().progress);
+}
+
+void Relay::on_farewell(unsigned from, const DatasetId& id) {
+  const std::lock_guard guard(mutex_);
+  const auto it = owned_.find(id);
+  if (it == owned_.end()) return;
+  it->second.nodes.erase(from);
+  if (it->second.nodes.empty()) forget(id);
+}
+
+}  // namespace advectio

@@ -1,0 +1,176 @@
+// Between the servers of a run on several nodes. Each dataset has one owner, the server that writes its file. The others
+// send it what the journals of their node say of the dataset, record by record, and the owner's server follows those as
+// mirrors (journal/mirror.h), like any journal. Back come the dataset's progress, and what the writers on the other
+// nodes have told of themselves in their slots.
+//
+// A node keeps its records until the owner has committed them: the death of any server loses nothing, for all of them
+// begin again together and say again what is not visible.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/bytes.h"
+#include "journal/mirror.h"
+#include "journal/reader.h"
+#include "server/log.h"
+#include "server/neighbours.h"
+
+namespace advectio {
+
+/// A dataset as all nodes know it. Pages of the same name may follow each other.
+struct DatasetId {
+  std::string page;
+  std::uint64_t journal = 0;
+  std::uint32_t number = 0;
+  auto operator<=>(const DatasetId&) const = default;
+};
+
+/// What a writer has told of itself in its slot.
+struct SlotState {
+  std::uint64_t journal = 0, turn = 0, owed = 0, steps = 0;
+  std::uint32_t number = 0;
+  std::uint64_t step_turn[journal::WriterSlot::steps_kept] = {};
+  std::uint64_t step_records[journal::WriterSlot::steps_kept] = {};
+  bool operator==(const SlotState&) const = default;
+};
+SlotState state_of(const journal::WriterSlot& slot) noexcept;
+
+class Relay {
+ public:
+  Relay(const journal::Stage& stage, Neighbours& neighbours, Log& log);
+  /// Messages under way are waited for, unless `cut_short`.
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  [[nodiscard]] unsigned node() const noexcept { return neighbours_.node(); }
+  [[nodiscard]] unsigned nodes() const noexcept { return neighbours_.nodes(); }
+  [[nodiscard]] const std::string& name(unsigned node) const noexcept { return neighbours_.name(node); }
+
+  // ---- of datasets that another node owns ----
+
+  /// The owner is told that this node has part in it.
+  void announce(const DatasetId& id, const journal::DatasetPage& page);
+  /// The owner is told, with all records before: how far the dataset has been synced here, and what one of several
+  /// writers (of this node) has in its slot.
+  void tell(const DatasetId& id, const journal::DatasetPage& page, std::uint32_t writer, const SlotState& slot);
+  /// The record's bytes must stay until `idle` says so.
+  void send(const DatasetId& id, unsigned owner, const std::string& journal_name, const journal::WriterPage& writer,
+            const journal::Record& record);
+  /// Everything of that dataset has left.
+  [[nodiscard]] bool idle(const DatasetId& id) const;
+  /// The owner has finished with it, and this node has forgotten it.
+  void farewell(const DatasetId& id, unsigned owner);
+  /// A process of this node has gone, after all its records were sent.
+  void writer_gone(std::uint64_t journal);
+  /// This node's stage is full, and what is in it waits for owners.
+  void plead();
+
+  // ---- of datasets that this node owns ----
+
+  /// It is over. Removes its page once the other nodes know.
+  void ended(const DatasetId& id, journal::DatasetState state);
+  /// Another node has no room: commit in the midst of a frame.
+  [[nodiscard]] bool pleaded() const noexcept;
+
+  // ---- the end ----
+
+  void drain();  ///< told to all
+  [[nodiscard]] bool drain_wanted() const noexcept { return drain_wanted_.load(); }
+  /// No process of this node writes any more, and all records have been sent.
+  void quiet();
+  [[nodiscard]] bool all_quiet() const;
+  /// This node can do no more for what it owns. `clean`: all of it is in its file.
+  void final(bool clean, const std::string& status);
+  [[nodiscard]] bool all_final() const;
+  [[nodiscard]] bool all_clean() const;
+  /// The process ends without the others having agreed.
+  void cut_short() noexcept { cut_short_ = true; }
+
+  // ---- status ----
+
+  void picture(const std::string& status);  ///< for node 0
+  /// By node; empty: none has come yet.
+  [[nodiscard]] std::vector<std::string> pictures() const;
+
+ private:
+  struct Outgoing {
+    unsigned to = 0;
+    Neighbours::Lane lane = Neighbours::Lane::words;
+    int kind = 0;
+    Bytes own;
+    std::span<const std::byte> bytes;  ///< where not `own`
+    DatasetId dataset;                 ///< whose records are counted
+  };
+  /// A dataset that this node owns and others have part in.
+  struct Owned {
+    journal::Page<journal::DatasetPage> page;
+    journal::Page<journal::WriterSlot> slots;
+    std::uint32_t writers = 0;
+    std::set<unsigned> nodes;
+    Bytes told;
+  };
+
+  void work();
+  bool send_some();
+  void send_now(std::unique_lock<std::mutex>& guard, Outgoing message);
+  bool take_arrivals();
+  bool take_from_journals(const Neighbours::Arrival& arrival);
+  void take_word(const Neighbours::Arrival& arrival, const Bytes& bytes);
+  bool tell_progress();
+  bool tell_what_is_new();
+  void on_announce(unsigned from, Decoder& in);
+  void on_tell(Decoder& in);
+  void on_progress(Decoder& in);
+  void on_farewell(unsigned from, const DatasetId& id);
+  void forget(const DatasetId& id);
+  void push(Outgoing message);
+  void to_all(Neighbours::Lane lane, int kind, const Bytes& bytes);
+  void ring() const noexcept;
+
+  const journal::Stage& stage_;
+  Neighbours& neighbours_;
+  Log& log_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::deque<Outgoing> waiting_[2];  ///< by lane
+  std::map<DatasetId, std::uint64_t> unsent_;
+  std::map<DatasetId, Owned> owned_;
+  std::map<DatasetId, journal::DatasetState> ended_;
+  std::vector<bool> quiet_, final_, clean_;
+  std::vector<std::string> pictures_;
+  bool ending_ = false;
+
+  // The server's loop only.
+  std::map<std::pair<unsigned, std::uint64_t>, int> numbers_;  ///< of writers, by owner and journal
+  std::map<unsigned, std::vector<int>> free_numbers_;
+  std::map<unsigned, int> next_number_;
+  std::map<std::pair<DatasetId, std::uint32_t>, Bytes> said_;  ///< the last `tell`, by writer
+
+  // The thread only.
+  std::map<std::uint64_t, Outgoing> under_way_;
+  std::map<unsigned, std::uint64_t> under_way_bytes_;
+  std::uint64_t next_ticket_ = 1;
+  std::map<unsigned, std::deque<Neighbours::Arrival>> held_back_;
+  std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
+  journal::SegmentMappings mappings_;
+  std::uint64_t told_ns_ = 0;
+
+  std::atomic<bool> drain_wanted_{false};
+  std::atomic<bool> cut_short_{false};
+  std::atomic<std::uint64_t> pleaded_ns_{0};
+  std::uint64_t plead_ns_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace advectio

@@ -395,6 +395,7 @@ bool Relay::take_arrivals() {
     }
     held.push_back(*arrival);
   }
+  held_up_ = std::any_of(held_back_.begin(), held_back_.end(), [](const auto& held) { return !held.second.empty(); });
   return moved;
 }
 
@@ -421,8 +422,9 @@ bool Relay::take_from_journals(const Neighbours::Arrival& arrival) {
     journal::RecordHeader header;
     std::memcpy(&header, to, sizeof header);
     mirror->publish(arrival.bytes, header.sequence);
+    // Its process may have nothing more to say for long.
     const auto type = static_cast<journal::RecordType>(header.type);
-    if (type == journal::RecordType::sync || type == journal::RecordType::close) mirror->seal();
+    if (type == journal::RecordType::close) mirror->seal();
     if (type != journal::RecordType::put || arrival.bytes >= (1U << 20U)) ring();
     return true;
   }

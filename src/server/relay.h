@@ -81,6 +81,8 @@ class Relay {
   void ended(const DatasetId& id, journal::DatasetState state);
   /// Another node has no room: commit in the midst of a frame.
   [[nodiscard]] bool pleaded() const noexcept;
+  /// There is no room here for what another node has sent.
+  [[nodiscard]] bool held_up() const noexcept { return held_up_.load(); }
 
   // ---- the end ----
 
@@ -168,6 +170,7 @@ class Relay {
 
   std::atomic<bool> drain_wanted_{false};
   std::atomic<bool> cut_short_{false};
+  std::atomic<bool> held_up_{false};
   std::atomic<std::uint64_t> pleaded_ns_{0};
   std::uint64_t plead_ns_ = 0;
   std::thread thread_;

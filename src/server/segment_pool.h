@@ -23,6 +23,8 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
   /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
   void rest(bool resting) noexcept { resting_.store(resting); }
+  /// One segment more than the cap, where the run could not go on otherwise.
+  void grow_beyond_cap() noexcept { limit_.fetch_add(1); }
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
 

@@ -49,6 +49,7 @@ constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t retry_after_ns = 5'000'000'000;
 constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
+constexpr std::uint64_t stuck_max_ns = 100'000'000;  // for room that others need and nothing makes
 constexpr std::uint64_t turn_bytes = 64ULL << 20;  // of one journal before the next has its turn
 
 double seconds(std::uint64_t ns) {
@@ -296,7 +297,7 @@ class ServerImpl final : public Server {
 
   std::unique_ptr<Relay> relay_;  ///< null: this node is the only one
   std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
-  std::uint64_t pictured_ns_ = 0;
+  std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
 
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ControlSocket> socket_;
@@ -1085,6 +1086,14 @@ void ServerImpl::make_room() {
   for (const auto& d : datasets)
     if (!any && d->shared() && !d->owner && !d->over() && d->state != State::failed) any = make_room_at_any_price(d);
   if (!any && relay_ && !elsewhere_.empty()) relay_->plead();
+  // What would let something go may be behind what there is no room for.
+  const bool stuck = !any && relay_ && relay_->held_up() && pool_->exhausted();
+  if (!stuck || stuck_since_ns_ == 0) stuck_since_ns_ = stuck ? monotonic_ns() : 0;
+  if (stuck && monotonic_ns() - stuck_since_ns_ > stuck_max_ns) {
+    log_.warning("the stage grows beyond its cap by a segment, as there is no room for what other nodes send");
+    pool_->grow_beyond_cap();
+    stuck_since_ns_ = 0;
+  }
   for (auto& [name, j] : journals_) release(*j);
 }
 
@@ -1394,6 +1403,14 @@ void ServerImpl::pass_on(Journal& j, const Record& r, Dataset& d) {
     relay_->tell(d.id, *d.page, static_cast<std::uint32_t>(writer), slot);
   }
   relay_->send(d.id, *d.owner, j.name, j.reader->writer(), r);
+  if (d.shared() && r.type == RecordType::schema) {
+    // Nothing is owed any more. To be known before all that this node has still to send.
+    const auto writer = d.share_of(uid);
+    auto slot = state_of(d.slots[writer]);
+    slot.turn = r.turn;
+    slot.owed = 0;
+    relay_->tell(d.id, *d.page, static_cast<std::uint32_t>(writer), slot);
+  }
   d.bytes_put += r.payload.size();
 }
 

@@ -74,6 +74,7 @@ install: build
 	ln -sfn ../../../bin/advectiod $(PREFIX)/libexec/advectio/bin/advectiod
 	ln -sfn ../../../lib/libadvectio_netcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_netcdf.so
 	if [ -e $(PREFIX)/lib/libadvectio_pnetcdf.so ]; then ln -sfn ../../../lib/libadvectio_pnetcdf.so $(PREFIX)/libexec/advectio/lib/libadvectio_pnetcdf.so; fi
+	if [ -e $(PREFIX)/bin/advectiod_mpi ]; then ln -sfn ../../../bin/advectiod_mpi $(PREFIX)/libexec/advectio/bin/advectiod_mpi; fi
 	ln -sfn ../libexec/advectio/bin/advectio $(PREFIX)/bin/advectio
 
 clean:

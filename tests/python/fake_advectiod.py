@@ -8,6 +8,8 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   exit       exit code after the drain
   recover    what `recover --json` prints; recover_exit its exit code
 What it meets is appended to events.log beside that file.
+
+As advectiod_mpi it is one process of a job: the first one does all of the above, the others only tell what they have got.
 """
 
 import contextlib
@@ -19,6 +21,8 @@ import socket
 import sys
 import threading
 import time
+
+MPI = "advectiod_mpi" in os.environ.get("FAKE_NAME", "")
 
 
 def told():
@@ -95,6 +99,41 @@ def config():
     return 0
 
 
+def node():
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+
+def node_names():
+    simulated = os.environ.get("ADVECTIO_NODES")
+    if simulated:
+        return [part.partition(":")[0] for part in simulated.split(",")]
+    return [f"host{i}" for i in range(int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")))]
+
+
+def node_directory(run_dir):
+    return os.path.join(run_dir, node_names()[node()]) if "ADVECTIO_NODES" in os.environ else run_dir
+
+
+def note_path(name):
+    """What the processes of this job, and of no other, tell each other."""
+    return f"{os.environ['FAKE_ADVECTIOD']}.{os.environ.get('PMIX_NAMESPACE', '')}.{name}"
+
+
+def another_node():
+    """Alive until the first one has gone: cleanly, or mpirun ends this one."""
+    os.makedirs(node_directory(option("--run-dir")), exist_ok=True)
+    nodes = os.environ.get("ADVECTIO_NODES", "-")
+    event(
+        f"node {node()} of {os.environ['OMPI_COMM_WORLD_SIZE']}: ADVECTIO_NODES={nodes} HDF5_X={os.environ.get('HDF5_X', '-')}"
+    )
+    open(note_path(f"ready{node()}"), "w").close()
+    while not os.path.exists(note_path("ended")):
+        time.sleep(0.02)
+    if "ADVECTIO_NODES" in os.environ:
+        shutil.rmtree(node_directory(option("--run-dir")))
+    return 0
+
+
 class Serve:
     def __init__(self, run_dir):
         self.run_dir = run_dir
@@ -126,6 +165,16 @@ class Serve:
             "writers": [],
             "datasets": self.told.get("datasets", []),
             "errors": [],
+        } | self.nodes()
+
+    def nodes(self):
+        if not MPI:
+            return {}
+        return {
+            "nodes": [
+                {"node": i, "name": name, "pid": 1000 + i, "backlog_bytes": 5_000_000, "bytes_max": 1 << 30}
+                for i, name in enumerate(node_names())
+            ]
         }
 
     def answer(self, link):
@@ -156,6 +205,8 @@ class Serve:
                     os.unlink(os.path.join(self.run_dir, name))
             if not os.listdir(self.run_dir):
                 os.rmdir(self.run_dir)
+        if MPI:
+            open(note_path("ended"), "w").close()
         os._exit(code)
 
     def serve(self):
@@ -164,10 +215,14 @@ class Serve:
             return 2
         event("serve " + " ".join(sys.argv[2:]))
         event(f"pid {os.getpid()}")
+        os.makedirs(self.run_dir, exist_ok=True)
+        for other in range(1, int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))):
+            while not os.path.exists(note_path(f"ready{other}")):
+                time.sleep(0.02)
         path = os.path.join(self.run_dir, "socket")
         if os.path.exists(path):
             os.unlink(path)
-        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(s, lambda number, _: event(f"signal {number}"))
         listener = socket.socket(socket.AF_UNIX)
         fd = os.open(self.run_dir, os.O_PATH)
@@ -187,8 +242,13 @@ class Serve:
 def main():
     if sys.argv[1] == "config":
         return config()
+    if MPI and node() > 0:
+        if sys.argv[1] == "serve":
+            return another_node()
+        event(f"node {node()}: recover {sys.argv[2]}")
+        return 0
     if sys.argv[1] == "serve":
-        return Serve(option("--run-dir")).serve()
+        return Serve(node_directory(option("--run-dir"))).serve()
     if sys.argv[1] == "recover":
         event(" ".join(sys.argv[1:]))
         what = told()

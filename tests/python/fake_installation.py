@@ -31,15 +31,15 @@ class Fake:
         (self.prefix / "bin").mkdir(parents=True)
         (self.prefix / "lib").mkdir()
         (self.prefix / "lib" / library.name).symlink_to(library)
-        server = self.prefix / "bin" / "advectiod"
-        server.write_text(f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_advectiod.py"} "$@"\n')
-        server.chmod(0o755)
+        self.add_program("advectiod")
         self.stage = directory / "stage"
         self.stage.mkdir()
         self.work = directory / "work"
         self.work.mkdir()
         (self.work / "advectio.yaml").write_text(f"stage:\n  directory: {self.stage}\n")
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("ADVECTIO_", "SLURM_", "PMI", "OMPI_"))}
+        self.env = {
+            k: v for k, v in os.environ.items() if not k.startswith(("ADVECTIO_", "SLURM_", "PMI", "OMPI_", "PBS_", "LSB_"))
+        }
         self.env |= {
             "ADVECTIO_PREFIX": str(self.prefix),
             "FAKE_ADVECTIOD": str(directory / "told.json"),
@@ -47,6 +47,16 @@ class Fake:
             "ADVECTIO_KEEPER_IDLE_S": "0.3",
         }
         self.tell()
+
+    def add_program(self, name: str) -> None:
+        self.add_script(
+            self.prefix / "bin" / name, f'FAKE_NAME={name} exec {sys.executable} -S {HERE / "fake_advectiod.py"} "$@"'
+        )
+
+    def add_script(self, path: Path, text: str) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
 
     def tell(self, **what) -> None:
         (self.directory / "told.json").write_text(json.dumps(what))

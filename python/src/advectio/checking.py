@@ -1,6 +1,5 @@
 """``advectio check``: a config held against the machine and the run, before the job is queued."""
 
-import contextlib
 import json
 import os
 import resource
@@ -13,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from advectio import installation, places
+from advectio import installation, launching, places
 from advectio.errors import UserError
 from advectio.quantities import rate_text, size_text
 from advectio.server import read_config, settings
@@ -38,11 +37,12 @@ class Question:
     frame_interval_s: float | None = None
     ranks: int | None = None
     nodes: int = 1
+    io_nodes: int = 0
 
     @property
     def ranks_here(self) -> int | None:
         """On the node that has most of them."""
-        return None if self.ranks is None else -(-self.ranks // self.nodes)
+        return None if self.ranks is None else -(-self.ranks // max(self.nodes - self.io_nodes, 1))
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Check:
         if cap is not None:
             self._frame(raw, cap)
             self._ranks(raw, cap)
-        self._nodes()
+        self._nodes(installed, stage)
         self._limits()
         self._output()
         return self.findings
@@ -130,7 +130,7 @@ class Check:
                 f"stage.bytes_max is {size_text(cap)}, but only {size_text(free)} are free in {stage}",
                 "make it smaller, free space there, or set stage.directory to a disk",
             )
-        if _filesystem(stage) == "tmpfs" and cap > here["memory_bytes"] // 2:
+        if places.filesystem(stage) == "tmpfs" and cap > here["memory_bytes"] // 2:
             self.warning(
                 f"the stage may take {size_text(cap)} of {size_text(here['memory_bytes'])} memory on this node",
                 "leave the model enough, or set stage.directory to a disk",
@@ -188,19 +188,41 @@ class Check:
         else:
             self.ok(f"ranks: {ranks} on this node, {size_text(ranks * segment)} of segments when all of them write")
 
-    def _nodes(self) -> None:
-        nodes = self.question.nodes
+    def _nodes(self, installed: installation.Installation, stage: str) -> None:
+        nodes, io_nodes = self.question.nodes, self.question.io_nodes
+        model = nodes - io_nodes
+        if model < 1:
+            self.error(f"{io_nodes} I/O nodes of {nodes} nodes leave none for the model", "give the nodes of the whole job")
+            return
         if nodes == 1:
             return
-        if self.question.ranks is not None and self.question.ranks < nodes:
+        if self.question.ranks is not None and self.question.ranks < model:
             self.error(
-                f"{self.question.ranks} ranks are fewer than {nodes} nodes", "give the ranks of the whole job, or fewer nodes"
+                f"{self.question.ranks} ranks are fewer than {model} nodes", "give the ranks of the whole job, or fewer nodes"
             )
-        self.warning(
-            f"{nodes} nodes: each has a server of its own, for files that one rank writes; a file that ranks of several nodes "
-            "write together (PnetCDF, parallel netCDF-4) is left to its library",
-            "start the ranks as `mpirun … advectio exec ./model`; what this check says of the stage holds for the node it runs on",
-        )
+        alone = "a file that ranks of several nodes write together (PnetCDF, parallel netCDF-4) is left to its library"
+        if installed.mpi_server is None:
+            self.warning(
+                f"{installation.NO_MPI_SERVER}; {alone}",
+                "files that one rank writes are carried with `mpirun … advectio exec ./model`",
+            )
+            return
+        try:
+            mpirun = launching.launcher()
+        except UserError as error:
+            self.warning(f"{error}; {alone}", "files that one rank writes are carried with `mpirun … advectio exec ./model`")
+            return
+        dedicated = f", {io_nodes} of them without ranks of the model" if io_nodes else ""
+        self.ok(f"{nodes} nodes: a server on each{dedicated}, {installed.mpi_server}, started by {mpirun}")
+        kind = places.shared_filesystem(stage)
+        if kind:
+            self.error(
+                f"stage.directory {stage} is {kind}, the same on all nodes", "set it to a place that each node has for itself"
+            )
+        frame = self.question.frame_bytes
+        if frame:
+            away = frame * (nodes - 1) // nodes if io_nodes == 0 else frame
+            self.ok(f"network: up to {size_text(away)} of a frame go to the server that writes its file")
 
     def _limits(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -284,17 +306,6 @@ def _links(directory: str) -> bool:
             return False
         os.unlink(second)
         return True
-
-
-def _filesystem(path: str) -> str:
-    best, kind = "", ""
-    real = os.path.realpath(path)
-    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
-        for line in mounts:
-            _, where, what, *_ = line.split()
-            if (real == where or real.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
-                best, kind = where, what
-    return kind
 
 
 def _write_rate(directory: str) -> float | None:

@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 import advectio
-from advectio import checking, installation, joining, places, quantities, summary, watching
+from advectio import checking, installation, joining, launching, places, quantities, recovering, watching
 from advectio import run as running
 from advectio.errors import AlreadySaid, UserError
-from advectio.protocol import Status
 from advectio.server import read_config, say
 
 app = typer.Typer(
@@ -39,6 +38,23 @@ ConfigOption = Annotated[
         "-c",
         metavar="FILE",
         help="The config (default: $ADVECTIO_CONFIG, else ./advectio.yaml where there is one).",
+    ),
+]
+NodesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--nodes",
+        metavar="HOST,HOST…",
+        help="The nodes of the run (default: what the command's mpirun or the batch system says). Each gets a server.",
+    ),
+]
+IoNodesOption = Annotated[
+    int, typer.Option("--io-nodes", metavar="K", min=0, help="The last K of the nodes have no ranks of the model.")
+]
+SimulateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--simulate-nodes", metavar="N,N…", help="To try it on one machine: the ranks of each made-up node, 0 for an I/O node."
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
@@ -79,6 +95,8 @@ def _main(
         ("advectio run -- mpirun -n 4 ./wrf.exe", "a model"),
         ("advectio run --json summary.json -- ./run_wps.sh", "a script; the summary to a file"),
         ("advectio run -c fast.yaml -- ncks -O in.nc out.nc", "any netCDF program"),
+        ("advectio run --nodes a,b,c --io-nodes 1 -- mpirun -H a:32,b:32 ./wrf.exe", "three nodes, one for output only"),
+        ("advectio run --simulate-nodes 2,2,0 -- mpirun -n 4 ./wrf.exe", "the same on one machine, to try it"),
     ),
 )
 def run(
@@ -94,16 +112,20 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary; only what goes wrong.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is started, and list every dataset.")] = False,
+    nodes: NodesOption = None,
+    io_nodes: IoNodesOption = 0,
+    simulate_nodes: SimulateOption = None,
 ) -> None:
     """Run a command with its netCDF output carried by Advectio.
 
-    A server is started on this node, the command runs with the library preloaded, and when it has ended the rest of its
-    output is written and a summary is printed on stderr. stdout is the command's alone.
+    A server is started on this node, or on each node of the run, the command runs with the library preloaded, and when it
+    has ended the rest of its output is written and a summary is printed on stderr. stdout is the command's alone.
 
     Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
     finished; 2 when the config or the stage is not right; 127 when there is no such command.
     """
-    raise typer.Exit(running.run(running.Options(command, config, run_dir, json_file, quiet, verbose)))
+    options = running.Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes)
+    raise typer.Exit(running.run(options))
 
 
 @app.command(
@@ -149,7 +171,8 @@ def check(
     ] = None,
     output: Annotated[str | None, typer.Option(metavar="DIR", help="Where the files go (default: here).")] = None,
     ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks of the job that write files.")] = None,
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes that they are spread over.")] = 1,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes of the run.")] = 1,
+    io_nodes: IoNodesOption = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Find out before the job what would fail in it: config, stage, limits, output directory, frame size.
@@ -163,6 +186,7 @@ def check(
         _parsed(quantities.parse_duration, "--frame-interval", frame_interval),
         ranks,
         nodes,
+        io_nodes,
     )
     raise typer.Exit(checking.show(checking.Check(question).run(), as_json))
 
@@ -212,29 +236,7 @@ def recover(
     Everything that was synced is written from what is staged in the run directory; it is removed when all is done.
     Exit code 1 when something could not be finished (it is said what; the directory stays).
     """
-    if not os.path.isdir(directory):
-        raise UserError(f"{directory} is not a directory")
-    command = [installation.find().server, "recover", directory]
-    kept = os.path.join(directory, places.CONFIG_FILE)
-    if os.path.isfile(kept):
-        command += ["--config", kept]
-    if dry_run:
-        command += ["--dry-run"] + (["--json"] if as_json else [])
-        raise typer.Exit(subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode)
-    command += ["--json"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-    try:
-        result: Status = json.loads(done.stdout)
-    except ValueError:
-        if done.returncode == 0:
-            say("error", f"the answer of {command[0]} is not understood")
-        raise AlreadySaid(done.returncode or 1) from None
-    places.remove(directory)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        summary.show(result, everything=True)
-    raise typer.Exit(done.returncode)
+    raise typer.Exit(recovering.recover(directory, dry_run, as_json))
 
 
 @app.command(
@@ -283,24 +285,58 @@ def join(
     raise typer.Exit(joining.join(joining.Options(tiles, output, config, rule, force, take_first, as_json)))
 
 
-@app.command(epilog=_examples(('eval "$(advectio env --run-dir DIR)"', "in a script whose launcher drops the environment")))
+@app.command(
+    epilog=_examples(
+        ('eval "$(advectio env --run-dir DIR)"', "in a script whose launcher drops the environment"),
+        ("advectio env --run-dir DIR --nodes a,b", "also: how servers are started on both by hand"),
+    )
+)
 def env(
     run_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Also name a run that is under way.")] = None,
+    nodes: NodesOption = None,
+    io_nodes: IoNodesOption = 0,
+    simulate_nodes: SimulateOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the lines that a batch script needs to preload the library by itself.
 
-    Without a run (ADVECTIO_RUN) the library passes every call on to netCDF, and says so once.
+    Without a run (ADVECTIO_RUN) the library passes every call on to netCDF, and says so once. With several nodes the lines
+    also tell Open MPI to pass the variables on, and a comment has the command that starts the servers by hand.
     """
-    variables = {"LD_PRELOAD": installation.preload(installation.find(), os.environ.get("LD_PRELOAD"))}
+    installed = installation.find()
+    variables = {"LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD"))}
     run_directory = os.path.abspath(run_dir) if run_dir else os.environ.get("ADVECTIO_RUN")
     if run_directory:
         variables["ADVECTIO_RUN"] = run_directory
+    job = running.servers_of(running.Options([], nodes=nodes, io_nodes=io_nodes, simulate_nodes=simulate_nodes), installed)
+    comments = _servers_by_hand(job, installed, run_directory, variables) if job else []
     if as_json:
         print(json.dumps(variables, indent=2))
         return
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
+    for line in comments:
+        print(f"# {line}")
+
+
+def _servers_by_hand(
+    job: launching.Job, installed: installation.Installation, run_directory: str | None, variables: dict[str, str]
+) -> list[str]:
+    """Comments; and what several nodes add to the variables."""
+    names = list(variables)
+    if job.nodes.variable:
+        variables["ADVECTIO_NODES"] = job.nodes.variable
+    else:
+        launching.into_list(variables, names, os.environ)
+    serve = [installed.mpi_server or "", "serve", "--run-dir", run_directory or "DIR", "--io-nodes", str(job.nodes.io_nodes)]
+    config = places.config_file(None)
+    serve += ["--exit-when-idle", "60", *(["--config", os.path.abspath(config)] if config else [])]
+    return [
+        "Before the model, one server on each node (DIR: the same path on all, each node's own, e.g. in /dev/shm):",
+        "  " + launching.shell_line(job.prefix(os.environ), job.additions(os.environ), serve) + " &",
+        "Behind the model, until all is written (the servers end when nobody has written for 60 s):",
+        "  wait",
+    ]
 
 
 def main() -> None:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from advectio.errors import UserError
 
 SERVER = "advectiod"
+MPI_SERVER = "advectiod_mpi"  # where MPI was there when it was built: one server per node, for runs on several
 NETCDF = "libadvectio_netcdf.so"
 PNETCDF = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
+_MPI_SERVER_AT = ("bin/" + MPI_SERVER, "src/apps/advectiod/" + MPI_SERVER)
 _NETCDF_AT = ("lib/" + NETCDF, "lib64/" + NETCDF, "src/capture/netcdf/" + NETCDF, "src/capture/" + NETCDF)
 _PNETCDF_AT = ("lib/" + PNETCDF, "lib64/" + PNETCDF, "src/capture/pnetcdf/" + PNETCDF)
+
+NO_MPI_SERVER = (
+    f"{MPI_SERVER}, which serves several nodes, is not there: build Advectio where MPI is found (Debian: libopenmpi-dev)"
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,7 @@ class Installation:
     server: str
     netcdf: str
     pnetcdf: str | None = None
+    mpi_server: str | None = None
 
 
 def places() -> list[str]:
@@ -50,7 +57,7 @@ def find() -> Installation:
         server = _first(place, _SERVER_AT)
         netcdf = _first(place, _NETCDF_AT)
         if server and netcdf:
-            return Installation(server, netcdf, _first(place, _PNETCDF_AT))
+            return Installation(server, netcdf, _first(place, _PNETCDF_AT), _first(place, _MPI_SERVER_AT))
     raise UserError(
         f"{SERVER} and {NETCDF} are not there; looked in: "
         + ", ".join(places())

@@ -1,12 +1,15 @@
 """Run directories: where they are made, and which of this user are there. Light: also used in front of every rank."""
 
 import contextlib
+import json
 import os
 import stat
+from typing import Any
 
 from advectio.errors import UserError
 
 CONFIG_FILE = "advectio.yaml"
+SERVERS_FILE = "servers.json"  # of a run with several servers: where they are
 
 
 def config_file(option: str | None) -> str | None:
@@ -74,14 +77,62 @@ def drop_dangling_links() -> None:
                 os.unlink(entry.path)
 
 
+def servers_of(run_directory: str) -> dict[str, Any] | None:
+    """What nodes.py has written down about the servers of a run; None: there is one."""
+    try:
+        with open(os.path.join(run_directory, SERVERS_FILE), encoding="utf-8") as file:
+            said: dict[str, Any] = json.load(file)
+            return said
+    except (OSError, ValueError):
+        return None
+
+
+def node_directories(run_directory: str) -> list[str]:
+    """Those of them that are on this machine: the first has the socket. Of simulated nodes each has one of its own."""
+    said = servers_of(run_directory)
+    if said is None or said["simulated"] is None:
+        return [run_directory]
+    return [os.path.join(run_directory, name) for name in said["hosts"]]
+
+
+def control_directory(run_directory: str) -> str:
+    return node_directories(run_directory)[0]
+
+
 def remove(run_directory: str) -> None:
     """An empty run directory, and the link to it. The user's directory above stays: another run may be about to use it."""
+    with contextlib.suppress(OSError):
+        left = set(os.listdir(run_directory))
+        if SERVERS_FILE in left and left <= {SERVERS_FILE, CONFIG_FILE}:
+            for name in left:
+                os.unlink(os.path.join(run_directory, name))
     with contextlib.suppress(OSError):
         os.rmdir(run_directory)
     link = os.path.join(user_directory(), os.path.basename(run_directory))
     if os.path.islink(link) and not os.path.exists(link):
         with contextlib.suppress(OSError):
             os.unlink(link)
+
+
+def filesystem(path: str) -> str:
+    """Its kind, as the kernel calls it."""
+    best, kind = "", ""
+    real = os.path.realpath(path)
+    with contextlib.suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            _, where, what, *_ = line.split()
+            if (real == where or real.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
+                best, kind = where, what
+    return kind
+
+
+# Every node sees the same files there.
+_SHARED = {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "panfs", "pvfs2", "afs", "fuse.glusterfs", "fuse.sshfs"}
+
+
+def shared_filesystem(path: str) -> str | None:
+    kind = filesystem(path)
+    return kind if kind in _SHARED else None
 
 
 def runs() -> list[str]:

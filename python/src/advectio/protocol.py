@@ -5,6 +5,8 @@ import os
 import socket
 from typing import Any, Literal, NotRequired, TypedDict
 
+from advectio import places
+
 
 class Spread(TypedDict):
     """Over frames. None in place of it: there is no frame yet."""
@@ -32,6 +34,14 @@ class StageStatus(TypedDict):
     wait_s: float
 
 
+class NodeStatus(TypedDict):
+    node: int
+    name: str
+    pid: int
+    backlog_bytes: int
+    bytes_max: int
+
+
 class WriterStatus(TypedDict):
     rank: int
     pid: int
@@ -56,6 +66,7 @@ class DatasetStatus(TypedDict):
     to_durable_s: Spread | None
     drain_bytes_per_s: float | None
     error: str | None
+    node: NotRequired[str]  # the owner's name, where there are several servers
 
 
 class Status(TypedDict):
@@ -69,9 +80,11 @@ class Status(TypedDict):
     writers: list[WriterStatus]
     datasets: list[DatasetStatus]
     errors: list[str]
+    nodes: NotRequired[list[NodeStatus]]  # of several servers, which the rest speaks of as one
     # Added by the command line, about the whole run.
     command: NotRequired[list[str]]
     exit_code: NotRequired[int | None]
+    io_nodes: NotRequired[int]
     run_s: NotRequired[float]
     drain_wait_s: NotRequired[float]
 
@@ -102,7 +115,7 @@ class Connection:
 
     def __init__(self, run_directory: str, timeout: float | None = 10.0) -> None:
         try:
-            self._link = connect_in(run_directory, "socket", timeout)
+            self._link = connect_in(places.control_directory(run_directory), "socket", timeout)
         except OSError as error:
             raise NoServer(f"no server answers in {run_directory}: {error.strerror or error}") from error
         self._rest = b""

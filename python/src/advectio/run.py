@@ -11,7 +11,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advectio import installation, places, summary
+from advectio import installation, launching, places, summary
+from advectio import nodes as on_nodes
 from advectio.errors import UserError
 from advectio.protocol import Status, incomplete
 from advectio.server import Server, read_config, say, settings
@@ -28,6 +29,9 @@ class Options:
     json_file: str | None = None
     quiet: bool = False
     verbose: bool = False
+    nodes: str | None = None
+    io_nodes: int = 0
+    simulate_nodes: str | None = None
 
 
 def run(options: Options) -> int:
@@ -39,6 +43,9 @@ def run(options: Options) -> int:
     config = places.config_file(options.config)
     wanted = settings(read_config(installed.server, config), directory)
     writable_target(options.json_file)
+    job = servers_of(options, installed)
+    if job and job.nodes.simulated is None:
+        node_local(os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory)
 
     if options.run_directory:
         run_directory = os.path.abspath(options.run_directory)
@@ -49,24 +56,25 @@ def run(options: Options) -> int:
         run_directory = places.make_run_directory(wanted.stage_directory, name)
 
     with Signals() as signals:
-        server = Server(installed.server, run_directory, config, directory, wanted.restarts_max)
+        served_by = installed.mpi_server if job and installed.mpi_server else installed.server
+        server = Server(served_by, run_directory, config, directory, wanted.restarts_max, job)
         try:
             server.start(signals.interrupted)
         except UserError:
+            server.forget()
             forget(run_directory)
             raise
         if options.verbose:
-            say("", f"run directory {run_directory}, server {server.pid}, config {config or 'none: all defaults'}")
+            where = f" on {', '.join(job.nodes.hosts)}" if job else ""
+            say("", f"run directory {run_directory}, server {server.pid}{where}, config {config or 'none: all defaults'}")
 
         began = time.monotonic()
-        environment = os.environ | {
-            "ADVECTIO_RUN": run_directory,
-            "LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD")),
-        }
+        environment, command = for_the_ranks(installed, run_directory, job, command)
         try:
             child = subprocess.Popen(command, executable=executable, env=environment, preexec_fn=Signals.released)
         except OSError as error:
             server.stop()
+            server.forget()
             forget(run_directory)
             raise UserError(f"cannot start {command[0]}: {error.strerror}", 126) from error
         code = wait_for(child, server, signals)
@@ -80,6 +88,68 @@ def run(options: Options) -> int:
         interrupted = final is None and not server.given_up
 
     return finish(options, server, run_directory, final, code, run_s, drain_s, interrupted)
+
+
+def servers_of(options: Options, installed: installation.Installation) -> launching.Job | None:
+    """The job of servers where the run has several nodes. What was asked for must be possible; what was only found may not."""
+    asked = bool(options.nodes or options.simulate_nodes or options.io_nodes)
+    if options.nodes and options.simulate_nodes:
+        raise UserError("--nodes and --simulate-nodes exclude each other")
+    try:
+        nodes = wanted_nodes(options)
+        if nodes is None:
+            return None
+        if installed.mpi_server is None:
+            raise UserError(installation.NO_MPI_SERVER)
+        return launching.Job(launching.launcher(), nodes)
+    except UserError as error:
+        if asked:
+            raise
+        say("warning", f"{error}; only this node has a server: on others output goes through the model's own library")
+        return None
+
+
+def wanted_nodes(options: Options) -> on_nodes.Nodes | None:
+    if options.simulate_nodes:
+        nodes = on_nodes.simulated(options.simulate_nodes)
+        if options.io_nodes not in (0, nodes.io_nodes):
+            raise UserError(
+                f"--io-nodes {options.io_nodes}, but --simulate-nodes {options.simulate_nodes} has {nodes.io_nodes}"
+            )
+        return nodes
+    if options.nodes:
+        nodes = on_nodes.named(options.nodes, options.io_nodes)
+        return nodes if nodes.number > 1 else None
+    found = on_nodes.found(options.command, options.io_nodes)
+    if found is None and options.io_nodes:
+        raise UserError("--io-nodes needs several nodes, and only one was found; name them: --nodes HOST,HOST")
+    return found
+
+
+def node_local(stage: str) -> None:
+    kind = places.shared_filesystem(stage)
+    if kind:
+        raise UserError(
+            f"{stage} is {kind}, the same on all nodes; with several, each needs a stage of its own (stage.directory)"
+        )
+
+
+def for_the_ranks(
+    installed: installation.Installation, run_directory: str, job: launching.Job | None, command: list[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The environment of the command, and the command: with several nodes its mpirun may have to be told to pass it on."""
+    ours = {
+        "ADVECTIO_RUN": run_directory,
+        "LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD")),
+    }
+    if job and job.nodes.variable:
+        ours["ADVECTIO_NODES"] = job.nodes.variable
+    environment = os.environ | ours
+    if job:
+        command, warning = launching.tell_all_ranks(command, job.nodes, environment, list(ours))
+        if warning:
+            say("warning", warning)
+    return environment, command
 
 
 def find_command(name: str) -> str:
@@ -116,7 +186,11 @@ def take_directory(path: str) -> None:
 
 def forget(run_directory: str) -> None:
     """Take back what we made for a run that has not begun. Nothing is staged then."""
-    for name in (places.CONFIG_FILE, "advectiod.log"):
+    directories = places.node_directories(run_directory)
+    if directories != [run_directory]:
+        for directory in directories:
+            shutil.rmtree(directory, ignore_errors=True)
+    for name in (places.CONFIG_FILE, places.SERVERS_FILE, "advectiod.log"):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(run_directory, name))
     places.remove(run_directory)
@@ -193,14 +267,18 @@ def finish(
     final["exit_code"] = code
     final["run_s"] = round(run_s, 3)
     final["drain_wait_s"] = round(drain_s, 3)
+    if server.job:
+        final["io_nodes"] = server.job.nodes.io_nodes
 
     write_json(options.json_file, final)
     if not options.quiet:
         summary.show(final, everything=options.verbose)
     failed = incomplete(final)
     if not failed and server_code == 0:
+        server.forget()
         places.remove(run_directory)
         return code
+    server.note()
     what = "; ".join(f"{d['path']}: {d['error'] or d['state']}" for d in failed[:3]) or f"exit code {server_code}"
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     say(

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from advectio.errors import AlreadySaid, UserError
-from advectio.places import CONFIG_FILE
+from advectio.launching import Job
+from advectio.places import CONFIG_FILE, SERVERS_FILE
 from advectio.protocol import Connection, NoServer, Status, as_status
 
 START_TIMEOUT_S = 60.0
+REFUSED = 2  # advectiod's exit code when something is wrong with its arguments, config or stage
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -59,7 +61,9 @@ def settings(raw: dict[str, Any], directory: str) -> Settings:
     return Settings(os.path.join(directory, stage), int(values["server.restarts_max"]), raw)
 
 
-def ended_how(code: int) -> str:
+def ended_how(code: int, launched: bool = False) -> str:
+    if launched and code > 128:
+        code = 128 - code  # as mpirun tells it
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):
@@ -68,22 +72,54 @@ def ended_how(code: int) -> str:
 
 
 class Server:
-    """The server of one run directory. Not thread-safe: everything happens on the caller's thread, in ``watch``."""
+    """The server of one run directory; with a ``job`` the servers of all its nodes, which live and die together. Not
+    thread-safe: everything happens on the caller's thread, in ``watch``."""
 
-    def __init__(self, executable: str, run_directory: str, config: str | None, directory: str, restarts_max: int):
+    def __init__(
+        self,
+        executable: str,
+        run_directory: str,
+        config: str | None,
+        directory: str,
+        restarts_max: int,
+        job: Job | None = None,
+    ):
         self.run_directory = run_directory
+        self.job = job
         self.restarts = 0
         self.given_up = False
         self._restarts_max = restarts_max
-        # The config is kept with the run: a restarted server must not see what somebody has edited meanwhile.
-        kept = None
-        if config:
-            kept = os.path.join(run_directory, CONFIG_FILE)
-            shutil.copyfile(config, kept)
+        self._config = config
+        self._kept = self._place_for(config, directory)
         self._command = [executable, "serve", "--run-dir", run_directory, "--directory", directory]
-        if kept:
-            self._command += ["--config", kept]
+        if self._kept:
+            self._command += ["--config", self._kept]
+        self._environment: dict[str, str] | None = None
+        if job:
+            self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
+            self._environment = job.environment(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _place_for(self, config: str | None, directory: str) -> str | None:
+        """The config is kept with the run: a restarted server must not see what somebody has edited meanwhile."""
+        if not config:
+            return None
+        if self.job and self.job.nodes.simulated is None:
+            # The run directory is each node's own; where the job was started all of them can read.
+            return os.path.join(directory, f".advectio-{os.path.basename(self.run_directory)}.yaml")
+        return os.path.join(self.run_directory, CONFIG_FILE)
+
+    def note(self) -> None:
+        """For who finds the run directory without us. The servers take it away with the directory when all is done."""
+        if self.job and not os.path.exists(os.path.join(self.run_directory, SERVERS_FILE)):
+            os.makedirs(self.run_directory, mode=0o700, exist_ok=True)
+            self.job.nodes.save(self.run_directory, self._kept)
+
+    def forget(self) -> None:
+        """The copy of the config, where it is not in the run directory."""
+        if self._kept and os.path.dirname(self._kept) != self.run_directory:
+            with contextlib.suppress(OSError):
+                os.unlink(self._kept)
 
     @property
     def pid(self) -> int | None:
@@ -91,15 +127,21 @@ class Server:
 
     def start(self, interrupted: Callable[[], int | None] = lambda: None) -> None:
         """Start, and wait until it answers. ``interrupted`` gives a signal that ends the waiting."""
+        if self._config and self._kept:
+            try:
+                shutil.copyfile(self._config, self._kept)
+            except OSError as error:
+                raise UserError(f"cannot keep a copy of {self._config} as {self._kept}: {error.strerror}") from error
+        self.note()
         self._spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             assert self._process is not None
             code = self._process.poll()
             if code is not None:
-                if code > 0:
+                if code > 0 if self.job is None else code == REFUSED:
                     raise AlreadySaid(2)  # it has said why, in one line
-                raise UserError(f"the server ended while starting ({ended_how(code)})")
+                raise UserError(f"{self._subject} ended while starting ({ended_how(code, self.job is not None)}){self._hint()}")
             with contextlib.suppress(NoServer), Connection(self.run_directory, 1.0):
                 return
             caught = interrupted()
@@ -108,17 +150,30 @@ class Server:
                 raise AlreadySaid(128 + caught)
             if time.monotonic() > deadline:
                 self.stop()
-                raise UserError(f"the server does not answer after {START_TIMEOUT_S:.0f} s")
+                raise UserError(f"{self._subject} does not answer after {START_TIMEOUT_S:.0f} s{self._hint()}")
             time.sleep(0.005)
+
+    @property
+    def _subject(self) -> str:
+        return "the server" if self.job is None else "one of the servers"
+
+    def _hint(self) -> str:
+        """What mpirun knows it keeps for itself when it is to be quiet."""
+        if self.job is None:
+            return ""
+        words = [word for word in self.job.prefix({}) if word != "--quiet"]
+        return f"; if nothing above says why, see whether this works: {' '.join(words)} hostname"
 
     def _spawn(self) -> None:
         parent = os.getpid()
+        # mpirun ends its processes at SIGHUP, and passes SIGUSR1 on.
+        farewell = signal.SIGHUP if self.job is None else signal.SIGUSR1
 
         def prepare() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            # A server whose supervisor was killed drains and ends by itself (that is what SIGHUP asks of it), instead of
+            # A server whose supervisor was killed drains and ends by itself (that is what this signal asks of it), instead of
             # holding its stage for ever.
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
+            _libc.prctl(_PR_SET_PDEATHSIG, farewell)
             if os.getppid() != parent:
                 os._exit(1)
 
@@ -128,6 +183,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
             start_new_session=True,
+            env=self._environment,
             preexec_fn=prepare,
         )
 
@@ -135,17 +191,19 @@ class Server:
         """Restart the server when it has died. Cheap; call it often."""
         if self._process is None or self._process.poll() is None or self.given_up:
             return
-        how = ended_how(self._process.returncode)
+        how = ended_how(self._process.returncode, self.job is not None)
+        subject = self._subject
         if self.restarts >= self._restarts_max:
             self.given_up = True
             say(
                 "error",
-                f"the server died ({how}) after {self.restarts} restarts (server.restarts_max) and is not started again; "
+                f"{subject} died ({how}) after {self.restarts} restarts (server.restarts_max) and is not started again; "
                 f"what is staged stays in {self.run_directory}: `advectio recover {self.run_directory}` finishes it",
             )
             return
         self.restarts += 1
-        say("warning", f"the server died ({how}); restarted ({self.restarts} of at most {self._restarts_max} times)")
+        restarted = "restarted" if self.job is None else "all are restarted"
+        say("warning", f"{subject} died ({how}); {restarted} ({self.restarts} of at most {self._restarts_max} times)")
         # A server that dies at once again must not use up its restarts within one hiccup of the file system.
         time.sleep(min(0.05 * 2 ** (self.restarts - 1), 2.0))
         self._spawn()

@@ -130,6 +130,16 @@ def footer_of(status: Status) -> str:
     return " · ".join(parts)
 
 
+def servers_of(status: Status) -> str | None:
+    nodes = status.get("nodes", [])
+    dedicated = status.get("io_nodes", 0)
+    if not nodes:
+        return None
+    return f"{counted(len(nodes), 'server')}: {', '.join(n['name'] for n in nodes)}" + (
+        f" (the last {dedicated} dedicated to output)" if dedicated else ""
+    )
+
+
 def show(status: Status, everything: bool = False) -> None:
     out = console()
     if not status["datasets"]:
@@ -142,6 +152,9 @@ def show(status: Status, everything: bool = False) -> None:
     out.print(line, style="bold red" if failed else "bold")
     out.print(table_of(status, everything))
     out.print(footer_of(status), style="dim")
+    servers = servers_of(status)
+    if servers:
+        out.print(servers, style="dim", soft_wrap=True)
     for dataset in incomplete(status):
         out.print(f"{dataset['path']}: {dataset['error'] or dataset['state']}", style="red", markup=False)
     for text in status["errors"]:

@@ -98,6 +98,11 @@ class View:
         )
         if stage["waits"]:
             line.append(f" · {stage['waits']} stage waits, {time_text(stage['wait_s'])}", style="not bold yellow")
+        for node in status.get("nodes", []):
+            line.append(
+                f"\n  {node['name']}: server {node['pid']}, backlog {size_text(node['backlog_bytes'])} of {size_text(node['bytes_max'])}",
+                style="not bold",
+            )
         last = self._last.get(directory)
         if last and now > last[0]:
             seconds = now - last[0]

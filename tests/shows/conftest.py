@@ -76,10 +76,12 @@ class Pair:
     carried: Path
     advectio: Advectio
 
-    def run(self, command: list[str | Path], config: str | None = None, *, datasets: int | None = None) -> Result:
+    def run(
+        self, command: list[str | Path], config: str | None = None, *, datasets: int | None = None, nodes: str | None = None
+    ) -> Result:
         done = run_plainly(command, self.plain)
         assert done.code == 0, done.said
-        return self.advectio.run(command, self.carried, config, datasets=datasets)
+        return self.advectio.run(command, self.carried, config, datasets=datasets, nodes=nodes)
 
     def assert_same(self, *, storage: bool = True, at_least: int = 1, attribute_order: bool = True) -> None:
         """The same names in both directories, and every netCDF file the same."""

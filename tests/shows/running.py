@@ -192,7 +192,7 @@ class Running:
     def stop(self) -> None:
         """Whatever a failed test has left: the command's own processes, nobody else's."""
         if self.process.poll() is None:
-            for name in ("replay", "replay_netcdf_mpi", "advectiod"):
+            for name in ("replay", "replay_netcdf_mpi", "advectiod", "advectiod_mpi"):
                 for pid in self.pids(name):
                     os.kill(pid, signal.SIGKILL)
             self.process.kill()
@@ -224,11 +224,15 @@ class Advectio:
         config: str | None = None,
         run_dir: Path | None = None,
         extra: Mapping[str, str] | None = None,
+        nodes: str | None = None,
     ) -> Running:
+        """`nodes`: how many ranks each of several simulated nodes has."""
         number = len(self.run_dirs)
         run_dir = run_dir or self.new_run_dir()
         json_file = self.scratch / f"summary-{number}.json"
         options: list[str | Path] = ["--run-dir", run_dir, "--json", json_file]
+        if nodes is not None:
+            options += ["--simulate-nodes", nodes]
         if config is not None:
             config_file = self.scratch / f"config-{number}.yaml"
             config_file.write_text(config)
@@ -239,11 +243,17 @@ class Advectio:
         return running
 
     def run(
-        self, command: Sequence[str | Path], directory: Path, config: str | None = None, *, datasets: int | None = None
+        self,
+        command: Sequence[str | Path],
+        directory: Path,
+        config: str | None = None,
+        *,
+        datasets: int | None = None,
+        nodes: str | None = None,
     ) -> Result:
         """Runs to a good end: exit code 0, every dataset finished, at least one (or exactly `datasets`) of them carried,
         and nothing left behind."""
-        running = self.start(command, directory, config)
+        running = self.start(command, directory, config, nodes=nodes)
         result = running.finish()
         assert result.code == 0, result.said
         carried = result.summary["datasets"]

@@ -323,6 +323,7 @@ def _servers_by_hand(
     job: launching.Job, installed: installation.Installation, run_directory: str | None, variables: dict[str, str]
 ) -> list[str]:
     """Comments; and what several nodes add to the variables."""
+    variables["ADVECTIO_SERVERS"] = str(job.nodes.number)
     names = list(variables)
     if job.nodes.variable:
         variables["ADVECTIO_NODES"] = job.nodes.variable

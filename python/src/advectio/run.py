@@ -142,6 +142,9 @@ def for_the_ranks(
         "ADVECTIO_RUN": run_directory,
         "LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD")),
     }
+    if job:
+        # That ranks on other nodes have our libraries loaded, too, and a server: all of them must know it alike.
+        ours["ADVECTIO_SERVERS"] = str(job.nodes.number)
     if job and job.nodes.variable:
         ours["ADVECTIO_NODES"] = job.nodes.variable
     environment = os.environ | ours

@@ -167,6 +167,8 @@ int serve(Arguments a, const Config& config, bool recover) {
   // Whoever has started the run is gone: nobody will ask for the drain any more.
   action.sa_handler = on_hangup;
   ::sigaction(SIGHUP, &action, nullptr);
+  // mpirun passes this one on; SIGHUP it takes for itself.
+  if (neighbours != nullptr) ::sigaction(SIGUSR1, &action, nullptr);
   const auto outcome = (*server)->run();
   serving = nullptr;
   if (recover && (neighbours == nullptr || neighbours->node() == 0))

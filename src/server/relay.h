@@ -164,8 +164,8 @@ class Relay {
   std::map<unsigned, std::uint64_t> under_way_bytes_;
   std::uint64_t next_ticket_ = 1;
   std::map<unsigned, std::deque<Neighbours::Arrival>> held_back_;
-  std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
   journal::SegmentMappings mappings_;
+  std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
   std::uint64_t told_ns_ = 0;
 
   std::atomic<bool> drain_wanted_{false};

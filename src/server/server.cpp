@@ -401,8 +401,8 @@ Result<void> ServerImpl::begin() {
       rules += std::string("rule ") + capture + ' ' + close + ' ' + r.match + '\n';
     }
     ADVECTIO_TRY(replace_whole(files_, options_.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
-    pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
   }
+  if (!options_.recover || relay_) pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
   auto socket = ControlSocket::open(options_.run_dir + "/socket", {[this] { return status(); },
                                                                    [this] {
                                                                      draining_ = true;
@@ -638,6 +638,7 @@ Result<void> ServerImpl::share(Dataset& d) {
   for (std::size_t w = 0; w < writers; ++w) {
     auto& slot = d.slots[w];
     d.shares[w].journal = slot.journal.load(std::memory_order_acquire);
+    if (w == 0) d.shares[w].journal = d.page->journal;  // on another node its slot may not have been heard of yet
     d.shares[w].visible = slot.visible.load();
     d.weave->resume(w, slot.visible.load(), slot.round.load());
   }

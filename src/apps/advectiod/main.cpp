@@ -127,9 +127,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   options.neighbours = neighbours;
   options.segment_bytes = config.stage.segment_bytes;
   options.wait_max_ns = static_cast<std::uint64_t>(config.stage.wait_max.count()) * 1'000'000U;
-  if (recover) {
-    options.segments_max = 2;
-  } else {
+  if (!recover) {
     if (auto made = system_files().make_directory(a.run_dir, 0700); !made)
       return complain(std::move(made).error().with("stage.directory").message);
     struct stat st {};
@@ -142,13 +140,16 @@ int serve(Arguments a, const Config& config, bool recover) {
       if (appended == nullptr) return complain(system_error("log.file " + config.log.file, errno).message);
       std::fclose(appended);
     }
+  }
+  options.segments_max = 2;
+  if (!recover || neighbours != nullptr) {
     auto free = system_files().free_bytes(a.run_dir);
     if (!free) return complain(free.error().message);
     auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);
     if (!cap) return complain(cap.error().message);
     // Simulated nodes have one machine's memory between them.
     options.segments_max = *cap / std::max<std::size_t>(1, found->simulated.size()) / options.segment_bytes;
-    options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
+    if (!recover) options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
   auto server = Server::open(

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <mutex>
 #include <random>
@@ -210,6 +212,7 @@ class SessionImpl final : public Session {
 
  private:
   [[nodiscard]] Rule rule_for(const std::string& path) const;
+  Result<void> ask_other_nodes(const std::string& path, const std::string& page, bool for_writing, std::time_t changed);
   void take_slot(WriterSlot& slot, std::uint32_t number) noexcept;
   [[nodiscard]] std::uint32_t owner_of_next(bool shared) const;
   Result<std::unique_ptr<Dataset>> make(const CreateRequest& request, std::uint32_t writers);
@@ -834,7 +837,7 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return {};
   const auto name = Stage::page_name(st.st_dev, st.st_ino);
-  if (!stage_.files().exists(stage_.datasets() + "/" + name)) return {};
+  if (!stage_.files().exists(stage_.datasets() + "/" + name)) return ask_other_nodes(path, name, for_writing, st.st_mtime);
   auto page = stage_.open_page(name);
   if (!page) {
     if (page.error().code == Code::not_found) return {};  // finished meanwhile
@@ -855,6 +858,33 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
       "wait for " + path));
   if (state() == DatasetState::failed) return error_of_page(p);
   return {};
+}
+
+/// What no process of this node writes one of another may: its server tells when the file is as far as it had been synced
+/// (for_writing: when it is finished).
+Result<void> SessionImpl::ask_other_nodes(const std::string& path, const std::string& page, bool for_writing,
+                                          std::time_t changed) {
+  // A file that is older than the run is an input. Clocks of file servers differ a little.
+  constexpr std::time_t clocks_differ = 60;
+  struct stat run {};
+  if (stage_.control().nodes < 2 || ::stat((stage_.directory() + "/server.lock").c_str(), &run) != 0 ||
+      changed + clocks_differ < run.st_ctime)
+    return {};
+  static std::atomic<unsigned> count{0};
+  const std::string question = stage_.questions() + "/" + page + (for_writing ? "+w" : "+r") + "+" +
+                               std::to_string(::getpid()) + "+" + std::to_string(count.fetch_add(1));
+  ADVECTIO_TRY(replace_whole(stage_.files(), question, {}));
+  stage_.control().asked.fetch_add(1, std::memory_order_release);
+  journal::ring(stage_.control().work);
+  const auto answer = question + journal::answer_suffix;
+  auto waited = wait_until([&] { return stage_.files().exists(answer); }, "wait for " + path);
+  (void)stage_.files().remove(question);
+  if (!waited) return waited;
+  auto text = read_whole(stage_.files(), answer);
+  (void)stage_.files().remove(answer);
+  if (!text) return std::move(text).error();
+  if (text->empty()) return {};
+  return Error{Code::io, std::string(reinterpret_cast<const char*>(text->data()), text->size()), EIO};
 }
 
 void SessionImpl::finish() noexcept {

@@ -8,6 +8,8 @@
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
 //   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema; `<page>.writers`
 //                        a WriterSlot for each process, where several write it together
+//   questions/<name>     where there are several nodes: a process waits for what the others have in flight of a file, and
+//                        `<name>.answer` is what its server has heard
 //
 // To take a segment is to rename(2) it: whoever's rename succeeds has it, and a process that dies in between leaves
 // the segment in exactly one place. Only the server makes segments, so the cap cannot be exceeded.
@@ -49,6 +51,7 @@ struct StageControl {
   /// Where the run has a server on each of several nodes: this node's number, how many there are (0 and 1: this one
   /// alone), and how many of them, the last ones, are there for output only.
   std::uint32_t node, nodes, io_nodes;
+  std::atomic<std::uint32_t> asked;  ///< counts what processes want to know of the other nodes (`questions`)
 };
 
 struct WriterPage {
@@ -124,6 +127,7 @@ struct WriterSlot {
 };
 static_assert(sizeof(WriterSlot) == 320);
 inline constexpr const char* slots_suffix = ".writers";
+inline constexpr const char* answer_suffix = ".answer";
 
 inline constexpr std::uint64_t control_bytes = 4096;
 inline constexpr std::uint64_t writer_bytes = 4096;
@@ -167,6 +171,7 @@ class Stage {
   [[nodiscard]] std::string pool() const { return directory_ + "/pool"; }
   [[nodiscard]] std::string journals() const { return directory_ + "/journals"; }
   [[nodiscard]] std::string datasets() const { return directory_ + "/datasets"; }
+  [[nodiscard]] std::string questions() const { return directory_ + "/questions"; }
 
   /// Name of the page of the dataset whose file is this inode.
   static std::string page_name(std::uint64_t device, std::uint64_t inode);

@@ -17,7 +17,7 @@ namespace {
 // What is said on the lane of journals, in the order of the records. Kinds from `first_writer` on are records themselves,
 // as they are in the segment, of the writer of that number.
 enum JournalKind : int { announce_kind = 1, tell_kind, writer_kind, gone_kind, quiet_kind, first_writer = 16 };
-enum WordKind : int { progress_kind = 1, farewell_kind, plead_kind, drain_kind, final_kind, picture_kind };
+enum WordKind : int { progress_kind = 1, farewell_kind, plead_kind, drain_kind, final_kind, picture_kind, question_kind, answer_kind };
 
 constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words);
 constexpr std::uint64_t under_way_max = 64ULL << 20;  // bytes to one node that are neither here nor there
@@ -229,6 +229,70 @@ void Relay::plead() {
   to_all(Lane::words, plead_kind, {});
 }
 
+// ---- of files that are not known here ----
+
+void Relay::ask(const std::string& question) {
+  {
+    const std::lock_guard guard(mutex_);
+    if (!asked_.try_emplace(question, nodes() - 1, "").second) return;
+  }
+  Bytes bytes;
+  Encoder(bytes).text(question);
+  to_all(Lane::words, question_kind, bytes);
+}
+
+/// The name of a question is <page>+<r or w>+<who asks>.
+void Relay::on_question(unsigned from, Decoder& in) {
+  Question q;
+  q.from = from;
+  q.name = in.text();
+  const auto plus = q.name.find('+');
+  q.page_name = q.name.substr(0, plus);
+  q.for_writing = plus != std::string::npos && q.name.compare(plus, 2, "+w") == 0;
+  if (auto page = stage_.open_page(q.page_name)) {
+    q.page = std::move(page).value();
+    q.target = q.page->synced.load(std::memory_order_acquire);
+  }
+  questions_.push_back(std::move(q));
+}
+
+void Relay::answer_questions() {
+  std::erase_if(questions_, [this](const Question& q) {
+    std::string text;
+    if (q.page) {
+      const auto state = static_cast<DatasetState>(q.page->state.load(std::memory_order_acquire));
+      const bool there = stage_.files().exists(stage_.datasets() + "/" + q.page_name);
+      if (state == DatasetState::failed) {
+        text = std::string(q.page->path) + ": " + q.page->error_text;
+      } else if (q.for_writing ? there : !over(*q.page) && q.page->visible.load(std::memory_order_acquire) < q.target) {
+        return false;
+      }
+    }
+    Bytes bytes;
+    Encoder out(bytes);
+    out.text(q.name);
+    out.text(text);
+    push({q.from, Lane::words, answer_kind, std::move(bytes), {}, {}});
+    return true;
+  });
+}
+
+void Relay::on_answer(Decoder& in) {
+  const auto question = in.text();
+  const auto text = in.text();
+  const std::lock_guard guard(mutex_);
+  const auto it = asked_.find(question);
+  if (it == asked_.end()) return;
+  auto& [missing, said] = it->second;
+  if (!text.empty()) said = text;
+  if (--missing > 0) return;
+  const auto answer = stage_.questions() + "/" + question + journal::answer_suffix;
+  if (auto put = replace_whole(stage_.files(), answer, std::as_bytes(std::span(said))); !put)
+    log_.error(answer + ": " + put.error().message);
+  asked_.erase(it);
+  journal::ring(stage_.control().progress);
+}
+
 // ---- of datasets that this node owns ----
 
 void Relay::ended(const DatasetId& id, DatasetState state) {
@@ -317,6 +381,7 @@ void Relay::work() {
     bool moved = send_some();
     moved = take_arrivals() || moved;
     moved = tell_progress() || moved;
+    answer_questions();
     idle_turns = moved ? 0 : idle_turns + 1;
     std::unique_lock guard(mutex_);
     if (ending_ && (cut_short_ || (waiting_[journals].empty() && waiting_[words].empty() && under_way_.empty()))) return;
@@ -466,6 +531,8 @@ void Relay::take_word(const Neighbours::Arrival& word, const Bytes& bytes) {
     case farewell_kind: on_farewell(word.from, take_id(in)); break;
     case plead_kind: pleaded_ns_ = monotonic_ns(); break;
     case drain_kind: drain_wanted_ = true; break;
+    case question_kind: on_question(word.from, in); break;
+    case answer_kind: on_answer(in); break;
     case final_kind: {
       const bool clean = in.number<std::uint8_t>() != 0;
       auto status = in.text();

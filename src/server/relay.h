@@ -75,6 +75,12 @@ class Relay {
   /// This node's stage is full, and what is in it waits for owners.
   void plead();
 
+  // ---- of files that are not known here ----
+
+  /// A process of this node waits for what others have of that page; `question` is the name of its file. The answer is
+  /// put beside it.
+  void ask(const std::string& question);
+
   // ---- of datasets that this node owns ----
 
   /// It is over. Removes its page once the other nodes know.
@@ -113,6 +119,15 @@ class Relay {
     std::span<const std::byte> bytes;  ///< where not `own`
     DatasetId dataset;                 ///< whose records are counted
   };
+  /// Asked by a process of another node.
+  struct Question {
+    unsigned from = 0;
+    std::string name;
+    std::string page_name;
+    journal::Page<journal::DatasetPage> page;
+    std::uint64_t target = 0;
+    bool for_writing = false;
+  };
   /// A dataset that this node owns and others have part in.
   struct Owned {
     journal::Page<journal::DatasetPage> page;
@@ -135,6 +150,9 @@ class Relay {
   void on_progress(Decoder& in);
   void on_farewell(unsigned from, const DatasetId& id);
   void forget(const DatasetId& id);
+  void on_question(unsigned from, Decoder& in);
+  void on_answer(Decoder& in);
+  void answer_questions();
   void push(Outgoing message);
   void to_all(Neighbours::Lane lane, int kind, const Bytes& bytes);
   void ring() const noexcept;
@@ -152,6 +170,7 @@ class Relay {
   std::vector<bool> quiet_, final_, clean_;
   std::vector<std::string> pictures_;
   bool ending_ = false;
+  std::map<std::string, std::pair<unsigned, std::string>> asked_;  ///< how many answers are missing, and what was said
 
   // The server's loop only.
   std::map<std::pair<unsigned, std::uint64_t>, int> numbers_;  ///< of writers, by owner and journal
@@ -164,6 +183,7 @@ class Relay {
   std::map<unsigned, std::uint64_t> under_way_bytes_;
   std::uint64_t next_ticket_ = 1;
   std::map<unsigned, std::deque<Neighbours::Arrival>> held_back_;
+  std::vector<Question> questions_;
   journal::SegmentMappings mappings_;
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
   std::uint64_t told_ns_ = 0;

@@ -297,6 +297,7 @@ class ServerImpl final : public Server {
 
   std::unique_ptr<Relay> relay_;  ///< null: this node is the only one
   std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
+  std::uint32_t asked_ = 0;
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
 
   std::unique_ptr<SegmentPool> pool_;
@@ -389,8 +390,11 @@ Result<void> ServerImpl::begin() {
   last_writer_ns_ = monotonic_ns();
   ADVECTIO_TRY(journal::remove_mirrors(stage_));
   take_up_datasets();
-  if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1)
+  if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1) {
+    ADVECTIO_TRY(files_.make_directory(stage_.questions(), 0700));
     relay_ = std::make_unique<Relay>(stage_, *options_.neighbours, log_);
+    asked_ = stage_.control().asked.load() - 1;  // those that an earlier server has heard, too
+  }
   durable_thread_ = std::thread([this] { make_durable_jobs(); });
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
@@ -1433,6 +1437,14 @@ void ServerImpl::look_at_owners() {
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
   }
   std::erase_if(elsewhere_, [](const auto& d) { return d->over(); });
+  if (const auto asked = stage_.control().asked.load(std::memory_order_acquire); asked != asked_) {
+    asked_ = asked;
+    if (auto names = files_.list(stage_.questions()))
+      for (const auto& name : *names)
+        if (name.find('+') != std::string::npos && name.find('.') == std::string::npos &&
+            !files_.exists(stage_.questions() + "/" + name + journal::answer_suffix))
+          relay_->ask(name);
+  }
   if (relay_->drain_wanted()) draining_ = true;
   if (draining_) relay_->drain();
   if (const auto now = monotonic_ns(); relay_->node() != 0 && now - pictured_ns_ > 500'000'000) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Pair
-from running import Running, output_files, run_plainly
+from running import PYTHON, Running, output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
 from test_parallel_netcdf import answers, calls, replay_mpi  # noqa: F401  (fixtures)
@@ -93,6 +93,15 @@ def test_what_single_ranks_write_stays_on_their_node_where_none_is_for_output(ma
     result = pair.run([*launch("1,2"), replay, "--io", "split", made], datasets=3, nodes="1,2")
     pair.assert_same(at_least=3)
     assert sorted(d["node"] for d in result.summary["datasets"]) == ["n0", "n1", "n1"]
+
+
+@pytest.mark.parametrize("nodes", ["1,1", "1,1,0"])
+def test_a_rank_that_opens_what_another_node_has_in_flight_waits_for_what_was_synced(pair: Pair, nodes: str):
+    # What takes a while: the reader would find less without waiting.
+    config = 'server: {threads: 1}\ndatasets: [{match: "*", codec: deflate, deflate: libdeflate, level: 12}]\n'
+    command = [*ranks_of(2), PYTHON, Path(__file__).parent / "programs" / "two_nodes.py", "out.nc"]
+    result = pair.advectio.run(command, pair.carried, config, datasets=1, nodes=nodes)
+    assert [line for line in result.stdout.splitlines() if line.startswith("frames")] == ["frames 1", "frames 2", "frames 3"]
 
 
 @pytest.mark.parametrize("nodes", ["2,2", "2,2,0"])

@@ -768,8 +768,8 @@ Result<std::unique_ptr<SharedDataset>> SessionImpl::create_shared(const CreateRe
   struct stat st {};
   if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
   const auto& p = (*made)->page();
-  invitation = {Stage::page_name(st.st_dev, st.st_ino), p.path, p.link, p.format, p.journal, p.number, p.writers,
-                p.owner};
+  invitation = {
+      Stage::page_name(st.st_dev, st.st_ino), p.path, p.link, p.format, p.journal, p.number, p.writers, p.owner};
   return std::unique_ptr<SharedDataset>(std::move(made).value());
 }
 
@@ -837,7 +837,8 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return {};
   const auto name = Stage::page_name(st.st_dev, st.st_ino);
-  if (!stage_.files().exists(stage_.datasets() + "/" + name)) return ask_other_nodes(path, name, for_writing, st.st_mtime);
+  if (!stage_.files().exists(stage_.datasets() + "/" + name))
+    return ask_other_nodes(path, name, for_writing, st.st_mtime);
   auto page = stage_.open_page(name);
   if (!page) {
     if (page.error().code == Code::not_found) return {};  // finished meanwhile
@@ -860,8 +861,8 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
   return {};
 }
 
-/// What no process of this node writes one of another may: its server tells when the file is as far as it had been synced
-/// (for_writing: when it is finished).
+/// What no process of this node writes one of another may: its server tells when the file is as far as it had been
+/// synced (for_writing: when it is finished).
 Result<void> SessionImpl::ask_other_nodes(const std::string& path, const std::string& page, bool for_writing,
                                           std::time_t changed) {
   // A file that is older than the run is an input. Clocks of file servers differ a little.

@@ -1,6 +1,6 @@
-// The journal of a process on another node, as far as this node's server needs it: the same records, in segments of this
-// stage, for the reader to follow like any other journal here. It is not a promise: what it holds is still staged where
-// it comes from, and a server that begins throws away the mirrors of the one before.
+// The journal of a process on another node, as far as this node's server needs it: the same records, in segments of
+// this stage, for the reader to follow like any other journal here. It is not a promise: what it holds is still staged
+// where it comes from, and a server that begins throws away the mirrors of the one before.
 #pragma once
 
 #include <memory>

@@ -112,8 +112,7 @@ Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_
   return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
 }
 
-Result<DatasetFiles> Stage::make_dataset(const std::string& name,
-                                         const std::function<void(DatasetPage&)>& fill) const {
+Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(DatasetPage&)>& fill) const {
   // Ranks of a node come here at the same time.
   ProcessLock lock;
   for (unsigned tries = 0;; ++tries) {

@@ -8,7 +8,8 @@
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
 //   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema; `<page>.writers`
 //                        a WriterSlot for each process, where several write it together
-//   questions/<name>     where there are several nodes: a process waits for what the others have in flight of a file, and
+//   questions/<name>     where there are several nodes: a process waits for what the others have in flight of a file,
+//   and
 //                        `<name>.answer` is what its server has heard
 //
 // To take a segment is to rename(2) it: whoever's rename succeeds has it, and a process that dies in between leaves
@@ -99,17 +100,17 @@ struct DatasetPage {
   /// Since version 2. Processes that write the dataset together, each with a slot; `synced` and `visible` then count
   /// rounds (syncs of all of them), not records, and `journal` and `number` are those of writer 0. 0: one process.
   std::uint32_t writers;
-  /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the file;
-  /// each of the others has a page like this one, which the owner keeps true through that node's server.
+  /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the
+  /// file; each of the others has a page like this one, which the owner keeps true through that node's server.
   std::uint32_t owner;
 };
 
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {
   // written by that writer
-  std::atomic<std::uint64_t> journal;  ///< 0: has not joined yet
-  std::uint32_t number;                ///< of the dataset in that journal
-  std::uint32_t pid;                   ///< 0: on another node
+  std::atomic<std::uint64_t> journal;           ///< 0: has not joined yet
+  std::uint32_t number;                         ///< of the dataset in that journal
+  std::uint32_t pid;                            ///< 0: on another node
   alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
   std::atomic<std::uint64_t> owed;              ///< not 0: it has yet to tell the schema as it was changed in that turn
   /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.

@@ -14,10 +14,19 @@ using Lane = Neighbours::Lane;
 
 namespace {
 
-// What is said on the lane of journals, in the order of the records. Kinds from `first_writer` on are records themselves,
-// as they are in the segment, of the writer of that number.
+// What is said on the lane of journals, in the order of the records. Kinds from `first_writer` on are records
+// themselves, as they are in the segment, of the writer of that number.
 enum JournalKind : int { announce_kind = 1, tell_kind, writer_kind, gone_kind, quiet_kind, first_writer = 16 };
-enum WordKind : int { progress_kind = 1, farewell_kind, plead_kind, drain_kind, final_kind, picture_kind, question_kind, answer_kind };
+enum WordKind : int {
+  progress_kind = 1,
+  farewell_kind,
+  plead_kind,
+  drain_kind,
+  final_kind,
+  picture_kind,
+  question_kind,
+  answer_kind
+};
 
 constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words);
 constexpr std::uint64_t under_way_max = 64ULL << 20;  // bytes to one node that are neither here nor there
@@ -384,7 +393,8 @@ void Relay::work() {
     answer_questions();
     idle_turns = moved ? 0 : idle_turns + 1;
     std::unique_lock guard(mutex_);
-    if (ending_ && (cut_short_ || (waiting_[journals].empty() && waiting_[words].empty() && under_way_.empty()))) return;
+    if (ending_ && (cut_short_ || (waiting_[journals].empty() && waiting_[words].empty() && under_way_.empty())))
+      return;
     if (moved) continue;
     // Messages from others ring no bell: look for them, less and less often.
     wake_.wait_for(guard, std::chrono::microseconds(idle_turns < 50 ? 50 : 1000));

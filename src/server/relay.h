@@ -1,7 +1,7 @@
-// Between the servers of a run on several nodes. Each dataset has one owner, the server that writes its file. The others
-// send it what the journals of their node say of the dataset, record by record, and the owner's server follows those as
-// mirrors (journal/mirror.h), like any journal. Back come the dataset's progress, and what the writers on the other
-// nodes have told of themselves in their slots.
+// Between the servers of a run on several nodes. Each dataset has one owner, the server that writes its file. The
+// others send it what the journals of their node say of the dataset, record by record, and the owner's server follows
+// those as mirrors (journal/mirror.h), like any journal. Back come the dataset's progress, and what the writers on the
+// other nodes have told of themselves in their slots.
 //
 // A node keeps its records until the owner has committed them: the death of any server loses nothing, for all of them
 // begin again together and say again what is not visible.

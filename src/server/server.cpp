@@ -50,7 +50,7 @@ constexpr std::uint64_t retry_after_ns = 5'000'000'000;
 constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
 constexpr std::uint64_t stuck_max_ns = 100'000'000;  // for room that others need and nothing makes
-constexpr std::uint64_t turn_bytes = 64ULL << 20;  // of one journal before the next has its turn
+constexpr std::uint64_t turn_bytes = 64ULL << 20;    // of one journal before the next has its turn
 
 double seconds(std::uint64_t ns) {
   return static_cast<double>(ns) * 1e-9;
@@ -295,7 +295,7 @@ class ServerImpl final : public Server {
   Stage stage_;
   std::uint64_t started_ns_;
 
-  std::unique_ptr<Relay> relay_;  ///< null: this node is the only one
+  std::unique_ptr<Relay> relay_;                     ///< null: this node is the only one
   std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
   std::uint32_t asked_ = 0;
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
@@ -904,7 +904,8 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
     relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
   else
     (void)files_.remove(stage_.datasets() + "/" + d.page_name);
-  if (shared && !(d.spread && relay_)) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+  if (shared && !(d.spread && relay_))
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
   d.weave.reset();
@@ -1314,28 +1315,28 @@ json ServerImpl::status_json(bool final) {
          {"error", d->state == State::failed ? json(d->error.message) : json()}});
   }
   json all = {{"version", ADVECTIO_VERSION},
-          {"run_dir", options_.run_dir},
-          {"pid", ::getpid()},
-          {"uptime_s", seconds(monotonic_ns() - started_ns_)},
-          {"final", final},
-          {"server",
-           {{"threads", options_.threads},
-            {"memory_bytes", memory},
-            {"memory_peak_bytes", memory_peak_},
-            {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},
-            {"encode_cpu_s", seconds(encode_ns)}}},
-          {"stage",
-           {{"directory", stage_.directory()},
-            {"bytes_max", control.segments_max * segment},
-            {"bytes_allocated", allocated},
-            {"bytes_allocated_peak", allocated_peak_},
-            {"backlog_bytes", waiting},
-            {"backlog_peak_bytes", backlog_peak_},
-            {"waits", control.waits.load()},
-            {"wait_s", seconds(control.wait_ns.load())}}},
-          {"writers", writers},
-          {"datasets", datasets},
-          {"errors", errors_}};
+              {"run_dir", options_.run_dir},
+              {"pid", ::getpid()},
+              {"uptime_s", seconds(monotonic_ns() - started_ns_)},
+              {"final", final},
+              {"server",
+               {{"threads", options_.threads},
+                {"memory_bytes", memory},
+                {"memory_peak_bytes", memory_peak_},
+                {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},
+                {"encode_cpu_s", seconds(encode_ns)}}},
+              {"stage",
+               {{"directory", stage_.directory()},
+                {"bytes_max", control.segments_max * segment},
+                {"bytes_allocated", allocated},
+                {"bytes_allocated_peak", allocated_peak_},
+                {"backlog_bytes", waiting},
+                {"backlog_peak_bytes", backlog_peak_},
+                {"waits", control.waits.load()},
+                {"wait_s", seconds(control.wait_ns.load())}}},
+              {"writers", writers},
+              {"datasets", datasets},
+              {"errors", errors_}};
   return relay_ ? with_others(std::move(all)) : all;
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 # What Open MPI wants to be told before it runs for root and with more ranks than cores.
 MPI_ENVIRONMENT = {

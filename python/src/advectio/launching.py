@@ -87,8 +87,11 @@ class Job:
             added["OMPI_MCA_plm_slurm_args"] = given if "--overlap" in given else f"{given} --overlap".strip()
         return added
 
-    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, environment: Mapping[str, str], run_directory: str) -> dict[str, str]:
         kept = {name: value for name, value in environment.items() if not _OF_A_RANK.fullmatch(name)}
+        if self.nodes.simulated is not None:
+            # What Open MPI shares between processes of a machine goes with the run, whatever becomes of them.
+            kept.setdefault("OMPI_MCA_btl_vader_backing_directory", run_directory)
         return kept | self.additions(environment)
 
 

@@ -30,7 +30,7 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
         job = launching.Job(launching.launcher(), where)
         command = [installed.mpi_server, "recover", os.path.abspath(directory), *_config(config), "--json"]
         command += ["--io-nodes", str(where.io_nodes)]
-        code, result = _finish([*job.prefix(os.environ), *command], job.environment(os.environ))
+        code, result = _finish([*job.prefix(os.environ), *command], job.environment(os.environ, directory))
         if code == 0 and config and os.path.isfile(config):
             os.unlink(config)
     places.remove(directory)
@@ -92,5 +92,5 @@ def _look(
     elif number > 0:
         job = launching.Job(launching.launcher(), nodes.Nodes((where.hosts[number],)))
         command = [*job.prefix(os.environ), *command]
-        environment = job.environment(os.environ)
+        environment = job.environment(os.environ, directory)
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment)

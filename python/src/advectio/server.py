@@ -97,7 +97,7 @@ class Server:
         self._environment: dict[str, str] | None = None
         if job:
             self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
-            self._environment = job.environment(os.environ)
+            self._environment = job.environment(os.environ, run_directory)
         self._process: subprocess.Popen[bytes] | None = None
 
     def _place_for(self, config: str | None, directory: str) -> str | None:

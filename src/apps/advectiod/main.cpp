@@ -149,7 +149,8 @@ int serve(Arguments a, const Config& config, bool recover) {
     if (!cap) return complain(cap.error().message);
     // Simulated nodes have one machine's memory between them.
     options.segments_max = *cap / std::max<std::size_t>(1, found->simulated.size()) / options.segment_bytes;
-    if (!recover) options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
+    if (!recover)
+      options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
   auto server = Server::open(
@@ -172,8 +173,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   if (neighbours != nullptr) ::sigaction(SIGUSR1, &action, nullptr);
   const auto outcome = (*server)->run();
   serving = nullptr;
-  if (recover && (neighbours == nullptr || neighbours->node() == 0))
-    std::printf("%s\n", (*server)->status().c_str());
+  if (recover && (neighbours == nullptr || neighbours->node() == 0)) std::printf("%s\n", (*server)->status().c_str());
   if (neighbours != nullptr) neighbours->leave(stopped == 0);
   return static_cast<int>(outcome);
 }

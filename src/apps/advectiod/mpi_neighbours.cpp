@@ -36,7 +36,8 @@ class MpiNeighbours final : public Neighbours {
     done_.resize(requests_.size());
     int count = 0;
     MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, done_.data(), MPI_STATUSES_IGNORE);
-    for (int i = 0; i < count; ++i) tickets.push_back(tickets_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])]);
+    for (int i = 0; i < count; ++i)
+      tickets.push_back(tickets_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])]);
     if (count <= 0) return;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
@@ -128,8 +129,8 @@ Result<NeighboursHere> find_neighbours(unsigned io_nodes) {
     for (std::size_t i = 0; i < names.size(); ++i)
       for (std::size_t k = 0; k < i; ++k)
         if (names[i] == names[k])
-          return Error{Code::invalid, "two servers have been started on " + names[i] + "; there can be one on each node",
-                       0};
+          return Error{Code::invalid,
+                       "two servers have been started on " + names[i] + "; there can be one on each node", 0};
   }
   if (io_nodes >= static_cast<unsigned>(nodes) && io_nodes > 0)
     return Error{Code::invalid,

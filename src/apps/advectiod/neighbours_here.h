@@ -15,8 +15,8 @@ struct NeighboursHere {
   std::vector<journal::Node> simulated;  ///< where the nodes are not real (ADVECTIO_NODES)
 };
 
-/// `io_nodes`: how many of real nodes, the last ones, have no ranks. Errors: Code::invalid, where that or ADVECTIO_NODES
-/// does not fit the job.
+/// `io_nodes`: how many of real nodes, the last ones, have no ranks. Errors: Code::invalid, where that or
+/// ADVECTIO_NODES does not fit the job.
 Result<NeighboursHere> find_neighbours(unsigned io_nodes);
 
 }  // namespace advectio

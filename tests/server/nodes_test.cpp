@@ -1,0 +1,302 @@
+// Servers of several nodes and programs on each of them, all in this one process but for the programs. What MPI does
+// for them otherwise is done by a switchboard in memory.
+#include <deque>
+#include <thread>
+
+#include "server/programs.h"
+
+namespace advectio {
+namespace {
+
+class Switchboard {
+ public:
+  explicit Switchboard(unsigned nodes) : in_(nodes) {}
+  struct Message {
+    unsigned from = 0;
+    int kind = 0;
+    std::vector<std::byte> bytes;
+  };
+  std::mutex mutex;
+  std::vector<std::array<std::deque<Message>, 2>>& in() { return in_; }
+
+ private:
+  std::vector<std::array<std::deque<Message>, 2>> in_;
+};
+
+class Neighbour final : public Neighbours {
+ public:
+  Neighbour(Switchboard& board, unsigned node, unsigned nodes, unsigned io_nodes)
+      : board_(board), node_(node), io_nodes_(io_nodes) {
+    for (unsigned n = 0; n < nodes; ++n) names_.push_back("n" + std::to_string(n));
+  }
+  [[nodiscard]] unsigned node() const noexcept override { return node_; }
+  [[nodiscard]] unsigned nodes() const noexcept override { return static_cast<unsigned>(names_.size()); }
+  [[nodiscard]] unsigned io_nodes() const noexcept override { return io_nodes_; }
+  [[nodiscard]] const std::string& name(unsigned node) const noexcept override { return names_[node]; }
+  void send(unsigned to, Lane lane, int kind, std::span<const std::byte> bytes, std::uint64_t ticket) override {
+    const std::lock_guard guard(board_.mutex);
+    board_.in()[to][static_cast<std::size_t>(lane)].push_back({node_, kind, {bytes.begin(), bytes.end()}});
+    sent_.push_back(ticket);
+  }
+  void sent(std::vector<std::uint64_t>& tickets) override { tickets = std::exchange(sent_, {}); }
+  std::optional<Arrival> arrived(Lane lane) override {
+    const std::lock_guard guard(board_.mutex);
+    auto& queue = board_.in()[node_][static_cast<std::size_t>(lane)];
+    if (queue.empty()) return std::nullopt;
+    auto& message = taken_[++handle_] = std::move(queue.front());
+    queue.pop_front();
+    return Arrival{message.from, lane, message.kind, message.bytes.size(), handle_};
+  }
+  void receive(const Arrival& arrival, std::byte* to) override {
+    const auto it = taken_.find(arrival.handle);
+    std::copy(it->second.bytes.begin(), it->second.bytes.end(), to);
+    taken_.erase(it);
+  }
+  void leave(bool) override {}
+
+ private:
+  Switchboard& board_;
+  unsigned node_, io_nodes_;
+  std::vector<std::string> names_;
+  std::vector<std::uint64_t> sent_;
+  std::map<std::uint64_t, Switchboard::Message> taken_;
+  std::uint64_t handle_ = 0;
+};
+
+/// Two nodes with a writer each, and one for output only: every dataset is its.
+class NodesTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t width = 1000;
+  static constexpr std::uint32_t writers = 2;
+  static constexpr unsigned nodes = 3;
+
+  [[nodiscard]] std::string run_dir(unsigned node) const { return scratch_ / ("n" + std::to_string(node)); }
+  [[nodiscard]] std::string out(const std::string& name) const { return output_ / name; }
+
+  void start(std::uint64_t segments_max = 16) {
+    board_ = std::make_unique<Switchboard>(nodes);
+    for (unsigned n = 0; n < nodes; ++n) {
+      neighbours_.push_back(std::make_unique<Neighbour>(*board_, n, nodes, 1));
+      ServerOptions o;
+      o.run_dir = run_dir(n);
+      o.segment_bytes = 64 * 1024;
+      o.segments_max = segments_max;
+      o.warm_segments = 2;
+      o.wait_max_ns = 20'000'000'000;
+      o.neighbours = neighbours_.back().get();
+      auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
+      ASSERT_TRUE(server.ok()) << server.error().message;
+      servers_.push_back(std::move(server).value());
+    }
+    for (unsigned n = 0; n < nodes; ++n) threads_.emplace_back([this, n] { outcomes_[n] = servers_[n]->run(); });
+  }
+  void join() {
+    for (auto& t : threads_) t.join();
+    threads_.clear();
+    servers_.clear();
+    neighbours_.clear();
+  }
+  void stop() {
+    for (auto& s : servers_) s->stop();
+    join();
+  }
+  json drain() {
+    auto status = ask_for_the_drain(run_dir(0));
+    join();
+    return status;
+  }
+  void TearDown() override {
+    if (!threads_.empty()) stop();
+  }
+  /// One program for each writer, on the node of its number.
+  void programs(const std::function<int(Session&, std::uint32_t)>& body) {
+    for (std::uint32_t w = 0; w < writers; ++w)
+      programs_.push_back(std::make_unique<Program>(run_dir(w), [body, w](Session& s) { return body(s, w); }));
+  }
+  void go() {
+    for (auto& p : programs_) p->go();
+  }
+  bool put_frame(SharedDataset& d, std::uint32_t writer, std::uint64_t frame) const {
+    const auto step = frame * writers + writer;
+    const std::vector<float> row(width, static_cast<float>(step));
+    const bool put = d.put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4).ok();
+    d.end_turn();
+    const bool done = d.sync().ok();
+    d.end_turn();
+    return put && done;
+  }
+  std::unique_ptr<SharedDataset> meet(Session& s, std::uint32_t writer) const {
+    auto d = meeting_.meet(s, out("a.nc"), writer);
+    if (!d || (writer == 0 && !d->schema(series(width)))) return nullptr;
+    d->end_turn();
+    return d;
+  }
+  int write(Session& s, std::uint32_t writer, std::uint64_t frames, unsigned pause_us = 0) const {
+    auto d = meet(s, writer);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < frames; ++f) {
+      if (!put_frame(*d, writer, f)) return 3;
+      ::usleep(pause_us);
+    }
+    if (!d->close()) return 4;
+    s.finish();
+    return 0;
+  }
+  std::map<std::uint64_t, float> written() {
+    const std::lock_guard guard(store_.mutex);
+    return store_.files["a.nc"].committed;
+  }
+  void expect_frames(std::uint64_t frames) {
+    const auto held = written();
+    ASSERT_EQ(held.size(), frames * writers);
+    for (const auto& [at, value] : held) ASSERT_EQ(value, static_cast<float>(at));
+  }
+  json end() {
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    auto status = drain();
+    for (const auto outcome : outcomes_) EXPECT_EQ(outcome, Outcome::clean);
+    for (unsigned n = 0; n < nodes; ++n) EXPECT_FALSE(std::filesystem::exists(run_dir(n)));
+    return status;
+  }
+
+  Scratch scratch_{"/dev/shm"};
+  Scratch output_;
+  Config config_ = default_config();
+  Log log_{LogLevel::error};
+  Store store_;
+  Meeting meeting_{writers};
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::unique_ptr<Switchboard> board_;
+  std::vector<std::unique_ptr<Neighbour>> neighbours_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::thread> threads_;
+  std::array<Outcome, nodes> outcomes_{};
+};
+
+TEST_F(NodesTest, FramesOfProcessesOnSeveralNodesAreOneFileEach) {
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 30); });
+  start();
+  go();
+  const auto status = end();
+  ASSERT_EQ(status["datasets"].size(), 1U);
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], 30);
+  EXPECT_EQ(status["datasets"][0]["node"], "n2");
+  EXPECT_EQ(status["nodes"].size(), nodes);
+  EXPECT_EQ(status["errors"].size(), 0U);
+  expect_frames(30);
+}
+
+TEST_F(NodesTest, WhatOneProcessWritesGoesToTheNodeForOutput) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = s.create({out(w == 0 ? "a.nc" : "b.nc"), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(width))) return 1;
+    for (std::uint64_t f = 0; f < 10; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4) || !(*d)->sync()) return 2;
+    }
+    // The process waits for what another node has done of it.
+    return (*d)->hand_over().ok() ? 0 : 3;
+  });
+  start();
+  go();
+  const auto status = end();
+  ASSERT_EQ(status["datasets"].size(), 2U);
+  for (const auto& d : status["datasets"]) EXPECT_EQ(d["node"], "n2");
+  EXPECT_EQ(written().size(), 10U);
+}
+
+TEST_F(NodesTest, ServersThatBeginAgainLoseNothing) {
+  programs([this](Session& s, std::uint32_t w) { return write(s, w, 60, 10'000); });
+  start();
+  go();
+  for (const std::size_t frames : {10, 60}) {
+    ASSERT_TRUE(eventually([&] { return written().size() >= frames; }));
+    stop();
+    start();
+  }
+  const auto status = end();
+  EXPECT_EQ(status["errors"].size(), 0U);
+  expect_frames(60);
+}
+
+TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {
+  // 2 MB of each writer through stages of 4 × 64 KiB.
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    for (std::uint64_t step = w; step < 1000; step += writers) {
+      const std::vector<float> row(width, static_cast<float>(step));
+      if (!d->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+    }
+    d->end_turn();
+    if (!d->sync() || !d->close()) return 3;
+    s.finish();
+    return 0;
+  });
+  start(4);
+  go();
+  (void)end();
+  expect_frames(500);
+}
+
+TEST_F(NodesTest, AnErrorOfTheSinkReachesTheProcessesOfAllNodes) {
+  store_.fail_commit_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    Result<void> synced;
+    for (std::uint64_t f = 0; f < 1000 && synced; ++f) {
+      const auto step = f * writers + w;
+      const std::vector<float> row(width, static_cast<float>(step));
+      if (!d->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      d->end_turn();
+      synced = d->sync();
+      d->end_turn();
+      ::usleep(20'000);
+    }
+    return !synced && synced.error().sys == ENOSPC ? 0 : 3;
+  });
+  start(400);
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  store_.allow();
+  (void)drain();
+  EXPECT_GT(written().size(), 0U);
+}
+
+TEST_F(NodesTest, WhenOneIsKilledTheFramesThatAllHadSyncedAreThere) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < (w == 0 ? 8U : 5U); ++f)
+      if (!put_frame(*d, w, f)) return 2;
+    if (w == 1) ::raise(SIGKILL);
+    return 0;
+  });
+  start();
+  go();
+  EXPECT_EQ(programs_[0]->wait(), 0);
+  EXPECT_EQ(programs_[1]->wait(), 128 + SIGKILL);
+  const auto status = drain();
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  expect_frames(5);
+}
+
+TEST_F(NodesTest, TheLengthThatAProcessOnAnotherNodeHasMadeIsKnown) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < 40; ++f) {
+      if (w == 1) d->grow((f + 1) * 3);
+      d->end_turn();
+      if (d->records() != (f + 1) * 3) return 2;
+    }
+    return d->close().ok() ? 0 : 3;
+  });
+  start();
+  go();
+  (void)end();
+}
+
+}  // namespace
+}  // namespace advectio

@@ -1,0 +1,216 @@
+// What tests of the server need: programs in processes of their own, and a sink that keeps its files in memory.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "capture/dataset.h"
+#include "journal/scratch.h"
+#include "journal/stage.h"
+#include "server/server.h"
+
+namespace advectio {
+
+using nlohmann::json;
+
+/// What the sinks have written, and what they shall fail at.
+struct Store {
+  struct FileImage {
+    std::map<std::uint64_t, float> committed;  ///< value by step along the unlimited dimension
+    int commits = 0, durable = 0, declared = 0;
+    bool closed = false;
+  };
+  std::mutex mutex;
+  std::map<std::string, FileImage> files;  ///< by the name in the output directory
+  std::string fail_commit_of;              ///< commits of this file fail with ENOSPC
+  std::string fail_close_of;               ///< and what is done at the close of this one
+  void allow() {
+    const std::lock_guard guard(mutex);
+    fail_commit_of.clear();
+    fail_close_of.clear();
+  }
+};
+
+class MemorySink final : public Sink {
+ public:
+  MemorySink(Store& store, std::string name, bool resume) : store_(store), name_(std::move(name)) {
+    const std::lock_guard guard(store_.mutex);
+    if (!resume) store_.files[name_] = {};
+  }
+  Result<void> declare(const Schema&) override {
+    const std::lock_guard guard(store_.mutex);
+    ++store_.files[name_].declared;
+    return {};
+  }
+  Result<void> write(const Block& b) override {
+    for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
+      pending_[b.box.start[0] + i] = reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
+    return {};
+  }
+  Result<void> commit() override {
+    const std::lock_guard guard(store_.mutex);
+    if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
+    auto& f = store_.files[name_];
+    for (const auto& [at, value] : pending_) f.committed[at] = value;
+    pending_.clear();
+    ++f.commits;
+    return {};
+  }
+  std::function<Result<void>()> make_durable() override {
+    return [&store = store_, name = name_]() -> Result<void> {
+      const std::lock_guard guard(store.mutex);
+      ++store.files[name].durable;
+      return {};
+    };
+  }
+  Result<void> close() override {
+    const std::lock_guard guard(store_.mutex);
+    if (name_ == store_.fail_close_of) return system_error("truncate " + name_, ENOSPC);
+    store_.files[name_].closed = true;
+    return {};
+  }
+  void abandon() noexcept override { pending_.clear(); }
+  [[nodiscard]] SinkCounters counters() const override { return {}; }
+
+ private:
+  Store& store_;
+  std::string name_;
+  std::map<std::uint64_t, float> pending_;
+};
+
+inline Schema series(std::uint64_t width) {
+  Schema s;
+  s.dimensions = {{"Time", 0, true}, {"x", width, false}};
+  Variable v;
+  v.name = "T";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  v.contiguous = false;
+  v.chunks = {1, width};
+  s.variables = {v};
+  return s;
+}
+
+/// A program in a process of its own. It is forked before the server's threads exist, and begins when told.
+class Program {
+ public:
+  explicit Program(const std::string& run_dir, const std::function<int(Session&)>& body) {
+    EXPECT_EQ(::pipe(go_), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      char c = 0;
+      (void)!::read(go_[0], &c, 1);
+      ::setenv("ADVECTIO_RUN", run_dir.c_str(), 1);
+      auto* session = Session::current();
+      ::_exit(session == nullptr ? 99 : body(*session));
+    }
+  }
+  ~Program() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    ::close(go_[0]);
+    ::close(go_[1]);
+  }
+  void go() const { (void)!::write(go_[1], "x", 1); }
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+
+ private:
+  int go_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+/// The sinks of a server under test, by the names of the files in the output directory.
+inline SinkFactory sinks_of(Store& store) {
+  return [&store](const SinkRequest& r) -> Result<std::unique_ptr<Sink>> {
+    // ".NAME.advectio-…" is the second name of NAME.
+    auto name = r.path.substr(r.path.find_last_of('/') + 2);
+    name = name.substr(0, name.find(".advectio-"));
+    return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, name, r.resume));
+  };
+}
+
+/// Ask for the drain as `advectio run` does, and wait for its end. The final status.
+inline json ask_for_the_drain(const std::string& run_dir) {
+  const std::string ask = "python3 - <<'E'\nimport socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('" + run_dir +
+                          "/socket')\ns.sendall(b'{\"do\":\"drain\"}\\n')\nprint(s.makefile().readline())\nE";
+  FILE* p = ::popen(ask.c_str(), "r");
+  std::string text;
+  char buffer[4096];
+  while (std::fgets(buffer, sizeof buffer, p) != nullptr) text += buffer;
+  ::pclose(p);
+  return json::parse(text);
+}
+
+template <typename Condition>
+bool eventually(Condition c) {
+  for (int i = 0; i < 1500; ++i) {
+    if (c()) return true;
+    ::usleep(10'000);
+  }
+  return false;
+}
+
+/// How the processes of a parallel program find their dataset: the first tells the others its name.
+class Meeting {
+ public:
+  explicit Meeting(std::uint32_t writers) : writers_(writers) {
+    EXPECT_EQ(::pipe(pipe_), 0);
+    EXPECT_EQ(::pipe(joined_), 0);
+  }
+  ~Meeting() {
+    for (const int fd : {pipe_[0], pipe_[1], joined_[0], joined_[1]}) ::close(fd);
+  }
+  std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
+    struct {
+      char page[64], path[256], link[256];
+      std::uint64_t journal;
+      std::uint32_t number, owner;
+    } told{};
+    char done = 0;
+    if (writer == 0) {
+      Invitation i;
+      auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, i);
+      if (!d) return nullptr;
+      std::snprintf(told.page, sizeof told.page, "%s", i.page.c_str());
+      std::snprintf(told.path, sizeof told.path, "%s", i.path.c_str());
+      std::snprintf(told.link, sizeof told.link, "%s", i.link.c_str());
+      told.journal = i.journal;
+      told.number = i.number;
+      told.owner = i.owner;
+      for (std::uint32_t n = 1; n < writers_; ++n) (void)!::write(pipe_[1], &told, sizeof told);
+      for (std::uint32_t n = 1; n < writers_; ++n) (void)!::read(joined_[0], &done, 1);
+      return std::move(d).value();
+    }
+    (void)!::read(pipe_[0], &told, sizeof told);
+    auto d = session.join(
+        {told.page, told.path, told.link, FileFormat::netcdf4, told.journal, told.number, writers_, told.owner},
+        writer);
+    (void)!::write(joined_[1], &done, 1);
+    return d ? std::move(d).value() : nullptr;
+  }
+
+ private:
+  std::uint32_t writers_;
+  int pipe_[2] = {-1, -1}, joined_[2] = {-1, -1};
+};
+
+}  // namespace advectio

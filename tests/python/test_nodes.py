@@ -106,7 +106,7 @@ def test_what_a_launcher_or_a_step_says_of_itself_does_not_reach_the_servers():
         "OMPI_MCA_mca_base_env_list": "A", "PMIX_RANK": "0", "PMI_RANK": "0", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1",
         "SLURM_CPU_BIND": "x", "SLURM_EXPORT_ENV": "NONE", "OMPI_MCA_rmaps_base_mapping_policy": "core",
     }  # fmt: skip
-    given = launching.Job("mpirun", Nodes(("a", "b"))).environment(user | of_a_rank)
+    given = launching.Job("mpirun", Nodes(("a", "b"))).environment(user | of_a_rank, "/dev/shm/run")
     assert {name: given[name] for name in user} == user
     assert not set(of_a_rank) & set(given)
 
@@ -402,7 +402,7 @@ def test_within_slurm_the_nodes_of_the_job_are_served(several):
 @needs_open_mpi
 def test_env_tells_how_servers_are_started_by_hand(several):
     done = several.run("env", "--run-dir", "/dev/shm/x", "--nodes", f"{HERE},other")
-    assert "export OMPI_MCA_mca_base_env_list='LD_PRELOAD;ADVECTIO_RUN'\n" in done.stdout
+    assert "export OMPI_MCA_mca_base_env_list='LD_PRELOAD;ADVECTIO_RUN;ADVECTIO_SERVERS'\n" in done.stdout
     command = next(line for line in done.stdout.splitlines() if "advectiod_mpi" in line)
     assert command.startswith("#   ")
     assert command.endswith(f"--exit-when-idle 60 --config {several.work}/advectio.yaml &")

@@ -51,6 +51,31 @@ def replay() -> Path:
     return path
 
 
+def built(replay: Path, name: str) -> Path:
+    path = replay.parents[2] / "tests" / "capture" / "pnetcdf" / name
+    if not path.exists():
+        pytest.skip(f"{path} is not built: no PnetCDF here")
+    return path
+
+
+@pytest.fixture(scope="session")
+def families(replay: Path) -> Path:
+    return built(replay, "pnetcdf_families")
+
+
+@pytest.fixture(scope="session")
+def replay_mpi(replay: Path) -> Path:
+    path = replay.parent / "replay_netcdf_mpi"
+    if not path.exists():
+        pytest.skip(f"{path} is not built: no netCDF library with MPI here")
+    return path
+
+
+@pytest.fixture(scope="session")
+def calls(replay_mpi: Path) -> Path:
+    return replay_mpi.parents[2] / "tests" / "capture" / "netcdf" / "netcdf_parallel_calls"
+
+
 @pytest.fixture(scope="session")
 def advectio_command() -> Path:
     path = Path(os.environ.get("ADVECTIO_COMMAND", ROOT / ".venv" / "bin" / "advectio"))

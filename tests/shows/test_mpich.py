@@ -62,3 +62,12 @@ def test_ranks_of_mpich_under_exec_share_a_server(made: Path, mpich_replay: Path
     assert len(datasets) == 3 and all(d["frames_durable"] == d["frames_synced"] > 0 for d in datasets)
     summary.unlink()
     pair.assert_same(at_least=3)
+
+
+def test_ranks_of_mpich_on_several_nodes_have_servers_of_open_mpi(
+    made: Path, mpich_replay: Path, tool: Callable[[str], str], pair: Pair
+):
+    command = [tool("mpirun.mpich"), "-n", "3", mpich_replay, "--io", "split", "--frames", "4", "--frames-per-file", "2", made]
+    result = pair.run(command, datasets=6, nodes="2,1,0")
+    pair.assert_same(at_least=6)
+    assert {d["node"] for d in result.summary["datasets"]} == {"io"}

@@ -12,8 +12,8 @@ from conftest import Pair
 from running import PYTHON, Running, output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
-from test_parallel_netcdf import answers, calls, replay_mpi  # noqa: F401  (fixtures)
-from test_pnetcdf import assert_same_answers, families, ranks_of  # noqa: F401  (fixtures)
+from test_parallel_netcdf import answers
+from test_pnetcdf import assert_same_answers, ranks_of
 
 Source = Callable[[str], Path]
 
@@ -64,7 +64,11 @@ def test_ranks_of_several_nodes_write_one_file_by_pnetcdf(
 
 @pytest.mark.parametrize(("name", "nodes"), [("made", TWO), (REAL, WITH_IO)])
 def test_ranks_of_several_nodes_write_one_file_by_netcdf4(
-    source: Source, replay_mpi: Path, pair: Pair, name: str, nodes: str  # noqa: F811
+    source: Source,
+    replay_mpi: Path,
+    pair: Pair,
+    name: str,
+    nodes: str,
 ):
     frames = ["--frames", "4", "--frames-per-file", "2", "--deflate", "1"]
     pair.run([*launch(nodes), replay_mpi, "--io", "netcdf4-parallel", *frames, source(name)], datasets=2, nodes=nodes)
@@ -72,7 +76,7 @@ def test_ranks_of_several_nodes_write_one_file_by_netcdf4(
 
 
 @pytest.mark.parametrize("nodes", ["1,2,1", WITH_IO])
-def test_every_family_gives_the_same_answers_on_several_nodes(families: Path, pair: Pair, nodes: str):  # noqa: F811
+def test_every_family_gives_the_same_answers_on_several_nodes(families: Path, pair: Pair, nodes: str):
     pair.run([*launch(nodes), families, "5", "out.nc"], datasets=1, nodes=nodes)
     assert_same_answers(pair, ranks_in(nodes), 1000)
     assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
@@ -80,7 +84,10 @@ def test_every_family_gives_the_same_answers_on_several_nodes(families: Path, pa
 
 @pytest.mark.parametrize(("how", "nodes"), [("netcdf4", "1,1"), ("fortran", WITH_IO)])
 def test_every_call_of_parallel_netcdf4_gives_the_same_answers_on_several_nodes(
-    calls: Path, pair: Pair, how: str, nodes: str  # noqa: F811
+    calls: Path,
+    pair: Pair,
+    how: str,
+    nodes: str,
 ):
     pair.run([*launch(nodes), calls, how, "out.nc"], datasets=1, nodes=nodes)
     assert answers(pair.plain, ranks_in(nodes)) == answers(pair.carried, ranks_in(nodes))
@@ -203,5 +210,3 @@ def test_kill_of_a_rank_keeps_every_frame_that_all_had_synced(made: Path, replay
     for file in names:
         assert_beginning_is_same(pair.plain / file, pair.carried / file)
     assert not pair.advectio.run_dirs[-1].exists()
-
-

@@ -18,19 +18,6 @@ REAL = "wrf471/serial/wrfout_d01_4frames.nc"
 IO = ["--io", "netcdf4-parallel"]
 
 
-@pytest.fixture(scope="session")
-def replay_mpi(replay: Path) -> Path:
-    path = replay.parent / "replay_netcdf_mpi"
-    if not path.exists():
-        pytest.skip(f"{path} is not built: no netCDF library with MPI here")
-    return path
-
-
-@pytest.fixture(scope="session")
-def calls(replay_mpi: Path) -> Path:
-    return replay_mpi.parents[2] / "tests" / "capture" / "netcdf" / "netcdf_parallel_calls"
-
-
 def answers(directory: Path, ranks: int, name: str = "out.nc") -> list[list[str]]:
     return [(directory / f"{name}.{rank}").read_text().splitlines() for rank in range(ranks)]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Pair
+from conftest import Pair, built
 from running import output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
@@ -21,18 +21,6 @@ IO = ["pnetcdf", "pnetcdf-nonblocking"]
 
 def ranks_of(count: int) -> list[str]:
     return ["mpirun", "-n", str(count)]
-
-
-def built(replay: Path, name: str) -> Path:
-    path = replay.parents[2] / "tests" / "capture" / "pnetcdf" / name
-    if not path.exists():
-        pytest.skip(f"{path} is not built: no PnetCDF here")
-    return path
-
-
-@pytest.fixture(scope="session")
-def families(replay: Path) -> Path:
-    return built(replay, "pnetcdf_families")
 
 
 def assert_same_answers(pair: Pair, ranks: int, at_least: int) -> None:

@@ -200,7 +200,10 @@ def test_a_script_whose_mpirun_has_x_is_not_made_to_fail(tmp_path):
 
 # With servers.
 
-SHOW = "import os; print(os.environ['ADVECTIO_RUN'], os.environ.get('ADVECTIO_NODES'), os.environ['LD_PRELOAD'])"
+# In one write: lines of several ranks do not mix then.
+SHOW = (
+    "import os; e = os.environ; os.write(1, f\"{e['ADVECTIO_RUN']} {e.get('ADVECTIO_NODES')} {e['LD_PRELOAD']}\\n\".encode())"
+)
 
 
 @pytest.fixture

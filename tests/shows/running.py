@@ -225,12 +225,13 @@ class Advectio:
         run_dir: Path | None = None,
         extra: Mapping[str, str] | None = None,
         nodes: str | None = None,
+        options: Sequence[str | Path] = (),
     ) -> Running:
-        """`nodes`: how many ranks each of several simulated nodes has."""
+        """`nodes`: how many ranks each of several simulated nodes has. `options`: more of `advectio run`."""
         number = len(self.run_dirs)
         run_dir = run_dir or self.new_run_dir()
         json_file = self.scratch / f"summary-{number}.json"
-        options: list[str | Path] = ["--run-dir", run_dir, "--json", json_file]
+        options = [*options, "--run-dir", run_dir, "--json", json_file]
         if nodes is not None:
             options += ["--simulate-nodes", nodes]
         if config is not None:

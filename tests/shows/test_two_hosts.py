@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Pair
-from running import PYTHON, Running, run_plainly
+from running import PYTHON, Running, processes, run_plainly
 
 HERE = os.uname().nodename
 
@@ -29,15 +29,14 @@ class Host:
     def pids(self, name: str) -> list[int]:
         """Of its processes of that name, as this host numbers them."""
         space = os.readlink(f"/proc/{self.pid}/ns/pid")
-        found = []
-        for entry in Path("/proc").iterdir():
+
+        def is_there(pid: int) -> bool:
             try:
-                if entry.name.isdigit() and os.readlink(entry / "ns" / "pid") == space:
-                    if (entry / "comm").read_text().strip() == name:
-                        found.append(int(entry.name))
+                return os.readlink(f"/proc/{pid}/ns/pid") == space
             except OSError:
-                continue
-        return found
+                return False
+
+        return [pid for pid in processes(name) if is_there(pid)]
 
     def left(self) -> list[str]:
         """What is in its /dev/shm, but for what is there always."""

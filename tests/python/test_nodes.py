@@ -198,6 +198,12 @@ def test_a_script_whose_mpirun_has_x_is_not_made_to_fail(tmp_path):
     assert told([str(script)]) == ([str(script)], "ADVECTIO_RUN;LD_PRELOAD", None)
 
 
+def test_this_machine_is_no_io_node_where_nodes_are_only_found(monkeypatch, tmp_path):
+    (tmp_path / "hosts").write_text(f"a\n{HERE}\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "hosts"))
+    assert nodes.found(["./wrf.exe"], 1) == Nodes((HERE, "a"), 1)
+
+
 # With servers.
 
 # In one write: lines of several ranks do not mix then.

@@ -89,7 +89,7 @@ def found(command: Sequence[str], io_nodes: int) -> Nodes | None:
     launch = Launch.of(command)
     for source, hosts in (("the command", launch.hosts if launch else None), of_batch_system(os.environ)):
         if hosts:
-            return _with_this_machine_first(hosts, io_nodes, source) if len(hosts) > 1 else None
+            return _with_this_machine_first(hosts, io_nodes, source, ordered=False) if len(hosts) > 1 else None
     return None
 
 
@@ -148,14 +148,14 @@ def is_here(host: str) -> bool:
     return host.partition(".")[0] == here.partition(".")[0]
 
 
-def _with_this_machine_first(hosts: list[str], io_nodes: int, source: str) -> Nodes:
-    """`advectio run` speaks with the first server by a socket, which is on this machine then."""
+def _with_this_machine_first(hosts: list[str], io_nodes: int, source: str, *, ordered: bool = True) -> Nodes:
+    """`advectio run` speaks with the first server by a socket, which is on this machine then. ``ordered``: by the user."""
     if io_nodes >= len(hosts):
         raise UserError(f"--io-nodes {io_nodes}: of {len(hosts)} nodes ({source}) none would be left for the model")
     here = next((host for host in hosts if is_here(host)), None)
     if here is None:
         raise UserError(f"this machine ({socket.gethostname()}) is none of the nodes ({source}: {', '.join(hosts)})")
-    if here in hosts[len(hosts) - io_nodes :]:
+    if ordered and here in hosts[len(hosts) - io_nodes :]:
         raise UserError(
             f"this machine ({here}) would be an I/O node (the last {io_nodes} of {source}); name it earlier in --nodes"
         )

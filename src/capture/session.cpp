@@ -89,6 +89,31 @@ struct Rule {
 
 class SessionImpl;
 
+/// The server has read a tile up to there, and waits for tiles of other processes (the config's `join`). Whoever waited
+/// for it here could be whom those wait for.
+bool waits_for_others(const DatasetPage& page, std::uint64_t sequence) noexcept {
+  return sequence > 0 && page.waits.load(std::memory_order_acquire) >= sequence;
+}
+
+/// It has no file of its own, or may turn out to have none.
+bool belongs_to_another(const DatasetPage& page, std::uint64_t sequence) noexcept {
+  const bool named = page.whole[0] != '\0' && std::strcmp(page.whole, journal::alone) != 0;
+  return named || waits_for_others(page, sequence);
+}
+
+Error goes_into_another(const DatasetPage& page) {
+  return Error{
+      Code::unsupported,
+      std::string(page.path) +
+          " is a tile that becomes one file with others (join: true in the config): it cannot be opened, read or"
+          " gone on with by itself",
+      EBUSY};
+}
+
+bool in_flight(const DatasetPage& page) noexcept {
+  return page.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::in_flight);
+}
+
 class Dataset final : public SharedDataset {
  public:
   Dataset(SessionImpl& session, std::uint32_t number, Page<DatasetPage> page, bool close_waits)
@@ -493,11 +518,9 @@ Result<void> Dataset::close() {
     session_.seal_if_last(this);
   }
   if (close_waits_) {
-    auto r = session_.wait_until(
-        [this] {
-          return page_->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
-        },
-        std::string("wait for ") + page_->path);
+    const auto target = page_->synced.load(std::memory_order_acquire);
+    auto r = session_.wait_until([&] { return !in_flight(*page_) || waits_for_others(*page_, target); },
+                                 std::string("wait for ") + page_->path);
     if (!r) return r;
   }
   return sink_error();
@@ -527,19 +550,20 @@ Result<void> Dataset::wait_visible() {
         const bool seen = writers_ > 0 ? std::max(slots_[writer_].read.load(std::memory_order_acquire),
                                                   slots_[writer_].visible.load(std::memory_order_acquire)) >= target
                                        : page_->visible.load(std::memory_order_acquire) >= target;
-        return seen || page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
+        return seen || waits_for_others(*page_, target) ||
+               page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
       },
       std::string("wait for ") + page_->path));
+  if (belongs_to_another(*page_, target)) return goes_into_another(*page_);
   return sink_error();
 }
 
 Result<void> Dataset::hand_over() {
   ADVECTIO_TRY(close());
-  ADVECTIO_TRY(session_.wait_until(
-      [this] {
-        return page_->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
-      },
-      std::string("wait for ") + page_->path));
+  const auto target = page_->synced.load(std::memory_order_acquire);
+  ADVECTIO_TRY(session_.wait_until([&] { return !in_flight(*page_) || waits_for_others(*page_, target); },
+                                   std::string("wait for ") + page_->path));
+  if (belongs_to_another(*page_, target)) return goes_into_another(*page_);
   return sink_error();
 }
 
@@ -704,7 +728,11 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
   if (::stat(path.c_str(), &st) == 0) {
     if (!S_ISREG(st.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};
     if (request.no_clobber) return system_error("create " + path, EEXIST);
-    ADVECTIO_TRY(wait_for_file(path, true));
+    if (auto free = wait_for_file(path, true); !free) {
+      if (free.error().code != Code::unsupported || st.st_nlink < 2) return std::move(free).error();
+      // A tile that is still to go into its whole keeps its file, by its other name; this is another one.
+      if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
+    }
   }
   const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (request.no_clobber ? O_EXCL : 0);
   const int fd = ::open(path.c_str(), flags, 0666);
@@ -852,12 +880,13 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
     return Error{Code::exists, path + " is open for writing in this process", EBUSY};
   ADVECTIO_TRY(wait_until(
       [&] {
-        if (state() != DatasetState::in_flight) return true;
+        if (state() != DatasetState::in_flight || waits_for_others(p, target)) return true;
         if (for_writing) return !stage_.files().exists(stage_.datasets() + "/" + name);
         return p.visible.load(std::memory_order_acquire) >= target;
       },
       "wait for " + path));
   if (state() == DatasetState::failed) return error_of_page(p);
+  if (belongs_to_another(p, target)) return goes_into_another(p);
   return {};
 }
 
@@ -902,11 +931,9 @@ void SessionImpl::finish() noexcept {
       (void)d->close();
     }
     for (const auto& p : closing_) {
-      auto r = wait_until(
-          [&p] {
-            return p->state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(DatasetState::in_flight);
-          },
-          std::string("wait for ") + p->path);
+      auto r =
+          wait_until([&p] { return !in_flight(*p) || waits_for_others(*p, p->synced.load(std::memory_order_acquire)); },
+                     std::string("wait for ") + p->path);
       if (!r) {
         say_once(r.error().message);
         break;

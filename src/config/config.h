@@ -64,6 +64,7 @@ struct DatasetPolicy {
   std::vector<std::pair<std::string, unsigned>> round;        ///< variable name or pattern, significant bits
   bool durable = true;
   CloseMode close = CloseMode::async;
+  bool join = false;
   bool operator==(const DatasetPolicy&) const = default;
 };
 

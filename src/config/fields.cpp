@@ -346,6 +346,9 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
       choice_field<P, CloseMode>("close", &P::close, "async, wait",
                                  {{"async", CloseMode::async}, {"wait", CloseMode::wait}},
                                  "async: nc_close returns at once; wait: when the file is complete."),
+      flag_field("join", &P::join,
+                 "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
+                 "split-files.md."),
   };
   return fields;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "core/cells.h"
@@ -576,6 +577,33 @@ Result<std::optional<Placement>> placement_of(const Schema& schema) {
     if (!found || *found) return found;
   }
   return std::optional<Placement>();
+}
+
+std::string whole_name(const std::string& tile) {
+  // The same stand in python/src/advectio/joining.py.
+  static const std::array<std::pair<std::regex, std::string>, 3> ways{{{std::regex(R"((.+)_\d{4,5})"), ""},
+                                                                       {std::regex(R"((.+)\.pe\d{6,}\.nc)"), ".nc"},
+                                                                       {std::regex(R"((.+)_\d{4,}\.nc)"), ".nc"}}};
+  std::smatch found;
+  for (const auto& [pattern, ending] : ways)
+    if (std::regex_match(tile, found, pattern)) return found[1].str() + ending;
+  return {};
+}
+
+Share share_of(const Schema& schema, const Placement& placement) {
+  std::vector<const Span*> most;
+  for (const auto& v : schema.variables) {
+    std::vector<const Span*> placed;
+    for (const auto d : v.dimensions)
+      if (const auto& span = placement.spans[d]) placed.push_back(&*span);
+    if (placed.size() > most.size()) most = std::move(placed);
+  }
+  Share share;
+  for (const auto* span : most) {
+    share.own *= span->count;
+    share.whole *= span->whole;
+  }
+  return share;
 }
 
 Result<Whole> join_tiles(std::vector<Tile>& tiles) {

@@ -50,6 +50,17 @@ struct Tile {
   Placement placement;
 };
 
+/// The name of the file that a tile of this name is a part of, by the ways in which WRF, SCALE and NEMO number them.
+/// Empty: it is not named like a tile.
+std::string whole_name(const std::string& tile);
+
+/// What a tile owns of the variable that is cut along the most dimensions: when the tiles of a dataset cover it, the
+/// former sum up to the latter.
+struct Share {
+  std::uint64_t own = 1, whole = 1;
+};
+Share share_of(const Schema& schema, const Placement& placement);
+
 /// One tile's part of one variable. Along unlimited dimensions both boxes are the first record.
 struct Piece {
   std::size_t tile = 0;

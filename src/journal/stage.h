@@ -103,7 +103,18 @@ struct DatasetPage {
   /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the
   /// file; each of the others has a page like this one, which the owner keeps true through that node's server.
   std::uint32_t owner;
+  // Also since version 2, where tiles of split output become one file (the config's `join`); written by the server.
+  /// In the page of that file, of which the server is the writer: how many tiles. `synced` and `visible` count rounds
+  /// then, the syncs of all tiles, and there is no journal.
+  std::uint32_t tiles;
+  /// In the page of a tile: name of that page; `alone` where it is written to a file of its own after all.
+  char whole[56];
+  /// Of a tile: how many of its syncs are among its records up to `visible`. Of that file: how often a part of the
+  /// round under way has been committed.
+  std::atomic<std::uint64_t> round;
+  std::atomic<std::uint64_t> waits;  ///< of a tile: its records up to this sequence have been read, and wait for others
 };
+inline constexpr const char* alone = "-";
 
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {

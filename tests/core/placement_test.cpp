@@ -406,5 +406,24 @@ TEST(Placement, DamagedAttributesNeverCrash) {
   }
 }
 
+TEST(Placement, ATileIsNamedAfterItsWhole) {
+  EXPECT_EQ(whole_name("wrfout_d01_2024-05-11_12:00:00_0003"), "wrfout_d01_2024-05-11_12:00:00");
+  EXPECT_EQ(whole_name("history.pe000012.nc"), "history.nc");
+  EXPECT_EQ(whole_name("mesh_mask_0000.nc"), "mesh_mask.nc");
+  for (const char* other : {"wrfout_d01", "history.nc", "a_12", "_0000", "a.pe0001.nc", ""})
+    EXPECT_EQ(whole_name(other), "") << other;
+}
+
+TEST(Placement, SharesOfTilesSumUpToTheWhole) {
+  auto tiles = wrf_tiles(10, {3, 7}, 9, {4});
+  std::uint64_t own = 0;
+  for (const auto& tile : tiles) {
+    const auto share = share_of(tile.schema, tile.placement);
+    own += share.own;
+    EXPECT_EQ(share.whole, 90U);
+  }
+  EXPECT_EQ(own, 90U);
+}
+
 }  // namespace
 }  // namespace advectio

@@ -24,7 +24,9 @@ using nlohmann::json;
 /// What the sinks have written, and what they shall fail at.
 struct Store {
   struct FileImage {
-    std::map<std::uint64_t, float> committed;  ///< value by step along the unlimited dimension
+    /// First value of each row put: by step along the unlimited dimension, start along the next (<< 32) and variable
+    /// (<< 56).
+    std::map<std::uint64_t, float> committed;
     int commits = 0, durable = 0, declared = 0;
     bool closed = false;
   };
@@ -52,7 +54,8 @@ class MemorySink final : public Sink {
   }
   Result<void> write(const Block& b) override {
     for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
-      pending_[b.box.start[0] + i] = reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
+      pending_[b.box.start[0] + i + (b.box.start[1] << 32U) + (std::uint64_t{b.variable} << 56U)] =
+          reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
     return {};
   }
   Result<void> commit() override {

@@ -666,6 +666,416 @@ TEST_F(SharedDatasetTest, ReadersInTheMidstOfAFrameSeeWhatEveryWriterHasPut) {
   expect_frames(1);
 }
 
+/// Programs that each write a tile of one domain, as WRF does.
+class TilesTest : public ServerTest {
+ protected:
+  static constexpr std::uint64_t tiles = 3;
+
+  TilesTest() { config_ = *parse_config("datasets: [{match: \"*\", join: true}]", "test"); }
+
+  static Attribute number(const std::string& name, std::int32_t value) {
+    Attribute a{name, DataType::int32, 1, {}, {}};
+    Encoder(a.values).number(value);
+    return a;
+  }
+  /// T is cut along west_east; P is of no place, the same in all.
+  static Schema tile_schema(std::uint64_t tile, bool more = false) {
+    Schema s = series(width);
+    s.dimensions[1].name = "west_east";
+    s.dimensions.push_back({"levels", 2, false});
+    s.variables.push_back(s.variables[0]);
+    s.variables[1].name = "P";
+    s.variables[1].dimensions = {0, 2};
+    s.variables[1].chunks = {1, 2};
+    if (more) {
+      s.variables.push_back(s.variables[0]);
+      s.variables[2].name = "U";
+    }
+    const auto first = static_cast<std::int32_t>(tile * width) + 1,
+               last = static_cast<std::int32_t>((tile + 1) * width);
+    for (const auto* kind : {"_UNSTAG", "_STAG"}) {
+      s.attributes.push_back(number(std::string("WEST-EAST_PATCH_START") + kind, first));
+      s.attributes.push_back(number(std::string("WEST-EAST_PATCH_END") + kind, last));
+    }
+    s.attributes.push_back(number("WEST-EAST_GRID_DIMENSION", static_cast<std::int32_t>(tiles * width) + 1));
+    return s;
+  }
+  static void touch(const std::string& path) { (void)!::close(::creat(path.c_str(), 0600)); }
+  std::string path(std::uint64_t tile) const { return out("a_000" + std::to_string(tile)); }
+  static bool put(CapturedDataset& d, std::uint32_t variable, std::uint64_t frame, float value) {
+    const std::vector<float> row(width, value);
+    return d.put(variable, {{frame, 0}, {1, variable == 1 ? 2 : width}}, {}, {row.data(), {}}, 4).ok();
+  }
+  static bool put_frame(CapturedDataset& d, std::uint64_t tile, std::uint64_t frame, float level = -1) {
+    return put(d, 0, frame, static_cast<float>(10 * frame + tile)) &&
+           put(d, 1, frame, level < 0 ? static_cast<float>(frame) : level) && d.sync().ok();
+  }
+  std::unique_ptr<CapturedDataset> begin(Session& s, std::uint64_t tile) const {
+    auto d = s.create({path(tile), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(tile_schema(tile))) return nullptr;
+    return std::move(d).value();
+  }
+  int write(Session& s, std::uint64_t tile, std::uint64_t frames, unsigned pause_us = 0) const {
+    auto d = begin(s, tile);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < frames; ++f) {
+      if (!put_frame(*d, tile, f)) return 3;
+      ::usleep(pause_us);
+    }
+    if (!d->close()) return 4;
+    s.finish();
+    return 0;
+  }
+  void programs(const std::function<int(Session&, std::uint64_t)>& body, std::uint64_t count = tiles) {
+    for (std::uint64_t t = 0; t < count; ++t)
+      programs_.push_back(std::make_unique<Program>(run_dir(), [body, t](Session& s) { return body(s, t); }));
+  }
+  void go() {
+    for (auto& p : programs_) p->go();
+  }
+  /// Every program to its end, which must be a good one, and then the server. What the status says of each dataset.
+  json end(Outcome outcome = Outcome::clean) {
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    auto status = drain();
+    EXPECT_EQ(outcome_, outcome);
+    return status["datasets"];
+  }
+  static std::uint64_t at(std::uint32_t variable, std::uint64_t tile, std::uint64_t frame) {
+    return (std::uint64_t{variable} << 56U) + ((tile * width) << 32U) + frame;
+  }
+  /// What the frames are, of the whole or (`only`) in a tile's own file.
+  static std::map<std::uint64_t, float> frames(std::uint64_t from, std::uint64_t to,
+                                               std::optional<std::uint64_t> only = {}) {
+    std::map<std::uint64_t, float> all;
+    for (auto f = from; f < to; ++f) {
+      for (std::uint64_t t = 0; t < tiles; ++t)
+        if (!only || *only == t) all[at(0, only ? 0 : t, f)] = static_cast<float>(10 * f + t);
+      all[at(1, 0, f)] = static_cast<float>(f);
+    }
+    return all;
+  }
+  void expect_whole(std::uint64_t frame_count) {
+    EXPECT_EQ(image("a").committed, frames(0, frame_count));
+    for (std::uint64_t t = 0; t < tiles; ++t) EXPECT_FALSE(std::filesystem::exists(path(t))) << t;
+    const auto names = system_files().list(output_.path());
+    ASSERT_TRUE(names.ok());
+    EXPECT_EQ(*names, std::vector<std::string>{"a"});
+    EXPECT_FALSE(std::filesystem::exists(run_dir()));
+  }
+
+  std::vector<std::unique_ptr<Program>> programs_;
+};
+
+TEST_F(TilesTest, BecomeOneFile) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 20); });
+  start();
+  go();
+  const auto datasets = end();
+  ASSERT_EQ(datasets.size(), 1U);
+  EXPECT_EQ(datasets[0]["path"], out("a"));
+  EXPECT_EQ(datasets[0]["state"], "finished");
+  EXPECT_EQ(datasets[0]["tiles"], 3);
+  EXPECT_EQ(datasets[0]["frames_visible"], 20);
+  EXPECT_EQ(datasets[0]["frames_durable"], 20);
+  EXPECT_TRUE(image("a").closed);
+  expect_whole(20);
+}
+
+TEST_F(TilesTest, AreCompleteWhenTheLastOfTheirProcessesHasEnded) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 5); });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  EXPECT_TRUE(image("a").closed);
+  EXPECT_EQ(image("a").committed, frames(0, 5));
+  (void)drain();
+}
+
+TEST_F(TilesTest, MissNothingWhenTheServerIsReplaced) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 150, 2000); });
+  start();
+  go();
+  for (int life = 0; life < 6; ++life) {
+    const auto before = image("a").committed.size();
+    ASSERT_TRUE(eventually([&] { return image("a").committed.size() > before + 20; }));
+    stop();
+    start();
+  }
+  (void)end();
+  expect_whole(150);
+}
+
+TEST_F(TilesTest, MissNothingWhenTheServerIsReplacedWithinACommit) {
+  // All but the very last of what a commit leaves in the pages is undone: of some tiles, of all, of the whole.
+  for (const int which : {0, 1, 2, 3}) {
+    SCOPED_TRACE(which);
+    programs_.clear();
+    store_.fail_commit_of = "";
+    programs([this](Session& s, std::uint64_t t) {
+      auto d = begin(s, t);
+      for (std::uint64_t f = 0; f < 3; ++f)
+        if (!d || !put_frame(*d, t, f)) return 1;
+      if (!eventually([this] { return std::filesystem::exists(out("go_on")); })) return 2;
+      if (!put_frame(*d, t, 3) || !d->close()) return 3;
+      s.finish();
+      return 0;
+    });
+    start();
+    go();
+    ASSERT_TRUE(eventually([&] { return image("a").committed.size() == 12; }));
+    stop();
+    for_each_page([which](journal::DatasetPage& page) {
+      const bool tile = page.tiles == 0;
+      if (which == 0 || (which == 1 && tile) || (which == 2 && tile && std::string(page.path).ends_with("_0001"))) {
+        page.visible.store(0);
+        if (tile) page.round.store(0);
+      }
+      if (which == 3 && !tile) page.visible.store(2);
+    });
+    start();
+    touch(out("go_on"));
+    (void)end();
+    std::filesystem::remove(out("go_on"));
+    expect_whole(4);
+    std::filesystem::remove(out("a"));
+  }
+}
+
+TEST_F(TilesTest, LetNobodyWaitWhenTheServerDiesBetweenTheLastCommitAndTheEnd) {
+  for (const bool said_to_be_finished : {false, true}) {
+    SCOPED_TRACE(said_to_be_finished);
+    programs_.clear();
+    store_.fail_close_of = "a";
+    programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+    start();
+    go();
+    stop_after_a_failure();
+    if (said_to_be_finished)
+      for_each_page([](journal::DatasetPage& page) {
+        if (page.tiles > 0) page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+      });
+    start();
+    for (auto& p : programs_) (void)p->wait();
+    (void)drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    expect_whole(3);
+  }
+}
+
+TEST_F(TilesTest, DropTheFrameThatOneWhichIsKilledHadNotSynced) {
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; f < 5; ++f)
+      if (!d || !put_frame(*d, t, f)) return 1;
+    if (t == 1) {
+      (void)put(*d, 0, 5, 1);
+      return ::kill(::getpid(), SIGKILL);
+    }
+    return put_frame(*d, t, 5) ? 0 : 2;
+  });
+  start();
+  go();
+  EXPECT_EQ(programs_[1]->wait(), 128 + SIGKILL);
+  programs_.erase(programs_.begin() + 1);
+  const auto datasets = end();
+  EXPECT_EQ(datasets[0]["frames_visible"], 5);
+  expect_whole(5);
+}
+
+TEST_F(TilesTest, AreTheirOwnFilesWhereOneIsMissing) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 4); }, 2);
+  start();
+  go();
+  const auto datasets = end();
+  ASSERT_EQ(datasets.size(), 2U);
+  for (std::uint64_t t = 0; t < 2; ++t) {
+    EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(0, 4, t));
+    EXPECT_TRUE(std::filesystem::exists(path(t)));
+  }
+  EXPECT_FALSE(std::filesystem::exists(out("a")));
+}
+
+TEST_F(TilesTest, GoOnAsTheirOwnFilesFromTheFrameInWhichTheyDisagree) {
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; f < 5; ++f)
+      if (!d || !put_frame(*d, t, f, f == 3 && t == 2 ? 77 : -1)) return 1;
+    return d->close().ok() ? 0 : 2;
+  });
+  start();
+  go();
+  const auto datasets = end();
+  ASSERT_EQ(datasets.size(), 4U);
+  EXPECT_EQ(image("a").committed, frames(0, 3));
+  EXPECT_TRUE(std::filesystem::exists(out("a")));
+  for (std::uint64_t t = 0; t < tiles; ++t) {
+    auto expected = frames(3, 5, t);
+    if (t == 2) expected[at(1, 0, 3)] = 77;
+    EXPECT_EQ(image("a_000" + std::to_string(t)).committed, expected) << t;
+  }
+}
+
+TEST_F(TilesTest, WithAnotherNumberOfFramesGoOnAsTheirOwnFiles) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, t == 0 ? 2 : 4); });
+  start();
+  go();
+  (void)end();
+  EXPECT_EQ(image("a").committed, frames(0, 2));
+  for (std::uint64_t t = 1; t < tiles; ++t)
+    EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(2, 4, t)) << t;
+}
+
+TEST_F(TilesTest, MayDefineMoreBetweenFrames) {
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    if (!d || !put_frame(*d, t, 0) || !d->schema(tile_schema(t, true))) return 1;
+    if (!put(*d, 2, 1, static_cast<float>(t)) || !put_frame(*d, t, 1)) return 2;
+    if (!d->close()) return 3;
+    s.finish();
+    return 0;
+  });
+  start();
+  go();
+  (void)end();
+  auto expected = frames(0, 2);
+  for (std::uint64_t t = 0; t < tiles; ++t) expected[at(2, t, 1)] = static_cast<float>(t);
+  EXPECT_EQ(image("a").committed, expected);
+}
+
+TEST_F(TilesTest, OfFramesLargerThanTheStageAreOneFile) {
+  // All have begun before any fills the stage.
+  const auto begun = [this](std::uint64_t t) { return out("begun_" + std::to_string(t)); };
+  programs([this, begun](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    if (!d || !put(*d, 1, 0, 0)) return 1;
+    touch(begun(t));
+    for (std::uint64_t other = 0; other < tiles; ++other)
+      if (!eventually([&] { return std::filesystem::exists(begun(other)); })) return 2;
+    for (std::uint64_t f = 0; f < 200; ++f)  // one frame of 2.4 MB through 384 KiB
+      if (!put(*d, 0, f, static_cast<float>(10 * f + t)) || !put(*d, 1, f, static_cast<float>(f))) return 3;
+    if (!d->close()) return 4;
+    s.finish();
+    return 0;
+  });
+  start(6);
+  go();
+  (void)end();
+  for (std::uint64_t t = 0; t < tiles; ++t) std::filesystem::remove(begun(t));
+  expect_whole(200);
+}
+
+TEST_F(TilesTest, AreTheirOwnFilesWhereTheStageIsFullBeforeAllAreThere) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 100); }, 2);
+  start(4);
+  go();
+  (void)end();
+  for (std::uint64_t t = 0; t < 2; ++t) EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(0, 100, t));
+}
+
+TEST_F(TilesTest, AreToldOfAFullDiskAndRecoveryFinishes) {
+  store_.fail_commit_of = "a";
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    int told = 0;
+    for (std::uint64_t f = 0; d && f < 5; ++f) {
+      (void)put(*d, 0, f, static_cast<float>(10 * f + t));
+      (void)put(*d, 1, f, static_cast<float>(f));
+      if (auto r = d->sync(); !r && r.error().sys == ENOSPC) ++told;
+      ::usleep(100'000);
+    }
+    if (auto r = d->close(); !r && r.error().sys == ENOSPC) ++told;
+    s.finish();
+    return told > 0 ? 0 : 1;
+  });
+  start();
+  go();
+  const auto datasets = end(Outcome::incomplete);
+  ASSERT_EQ(datasets.size(), 1U);
+  EXPECT_EQ(datasets[0]["state"], "failed");
+  EXPECT_NE(datasets[0]["error"].get<std::string>().find("No space left"), std::string::npos);
+  EXPECT_TRUE(image("a").committed.empty());
+  store_.allow();
+  start(2, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_whole(5);
+}
+
+TEST_F(TilesTest, GoOnWhenSpaceIsMadeBeforeTheEnd) {
+  store_.fail_commit_of = "a";
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; d && f < 3; ++f) (void)put_frame(*d, t, f);
+    (void)d->close();
+    return 0;
+  });
+  start();
+  go();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  for (auto& p : programs_) (void)p->wait();
+  programs_.clear();
+  store_.allow();
+  (void)end();
+  expect_whole(3);
+}
+
+TEST_F(TilesTest, CannotBeOpenedReadOrReplacedByTheirWriterOnTheWay) {
+  programs([this](Session& s, std::uint64_t t) {
+    if (t > 0) {
+      if (!eventually([this] { return std::filesystem::exists(out("asked")); })) return 9;
+      return write(s, t, 2);
+    }
+    auto d = begin(s, t);
+    if (!d || !put_frame(*d, t, 0)) return 1;
+    if (auto r = d->wait_visible(); r.ok() || r.error().code != Code::unsupported) return 2;
+    if (!put_frame(*d, t, 1) || !d->close()) return 3;
+    for (const bool writing : {false, true})
+      if (auto r = s.wait_for_file(path(0), writing); r.ok() || r.error().code != Code::unsupported) return 4;
+    s.finish();  // and does not wait for the others, who wait for this
+    touch(out("asked"));
+    return 0;
+  });
+  start();
+  go();
+  (void)end();
+  std::filesystem::remove(out("asked"));
+  expect_whole(2);
+}
+
+TEST_F(TilesTest, CreatedAgainOnTheWayAreTheNextFileOfThatName) {
+  // One process is through with two of them before the others have begun the first.
+  programs([this](Session& s, std::uint64_t t) {
+    if (t > 0 && !eventually([this] { return std::filesystem::exists(out("ahead")); })) return 9;
+    if (const int code = write(s, t, 2); code != 0) return code;
+    const int code = write(s, t, 3);
+    if (t == 0) touch(out("ahead"));
+    return code;
+  });
+  start();
+  go();
+  const auto datasets = end();
+  std::filesystem::remove(out("ahead"));
+  ASSERT_EQ(datasets.size(), 2U);
+  EXPECT_EQ(datasets[0]["frames_visible"], 2);
+  EXPECT_EQ(datasets[1]["frames_visible"], 3);
+  expect_whole(3);
+}
+
+TEST_F(TilesTest, DoNotReplaceAnotherFileOfTheRun) {
+  Program other(run_dir(), [this](Session& s) { return write_frames(s, out("a"), 1); });
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 2); });
+  start();
+  other.go();
+  EXPECT_EQ(other.wait(), 0);
+  go();
+  const auto datasets = end();
+  EXPECT_EQ(datasets.size(), 4U);
+  EXPECT_EQ(image("a").committed.size(), 1U);
+  for (std::uint64_t t = 0; t < tiles; ++t)
+    EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(0, 2, t)) << t;
+}
+
 TEST_F(ServerTest, ReadersOfAFileInFlightWaitForItsCommit) {
   Program a(run_dir(), [this](Session& s) {
     auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});

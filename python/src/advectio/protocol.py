@@ -55,6 +55,7 @@ class DatasetStatus(TypedDict):
     format: str
     state: str
     writer: str
+    tiles: NotRequired[int | None]  # of split output, that became this file
     frames_synced: int
     frames_visible: int
     frames_durable: int

@@ -1,0 +1,149 @@
+// The tiles of split output on their way into one dataset (the config's `join`).
+//
+// Each tile is a dataset of its own in the stage. Its records are taken here in their order and wait, their bytes in
+// the journals' segments, until the tiles are known to cover the domain. From then on they are given out as blocks of
+// the whole. The k-th sync of all tiles ends round k; what none of them owns alone is compared before that.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/placement.h"
+#include "core/result.h"
+#include "core/schema.h"
+#include "journal/reader.h"
+#include "sinks/sink.h"
+
+namespace advectio {
+
+class Merge {
+ public:
+  /// One record of a tile that is not (all) in the whole yet.
+  struct Entry {
+    journal::Record record;
+    journal::Put put;    ///< where it is one
+    journal::Sync sync;  ///< or this
+    Bytes copy;          ///< what `record` refers to where it is `kept`, and no segment is held for it any more
+    bool kept = false;
+    bool applied = false;  ///< of a schema: it counts by now
+  };
+
+  /// A tile more, by its path; returns its number.
+  std::size_t add(std::string path);
+  [[nodiscard]] bool has(const std::string& path) const;
+  [[nodiscard]] std::size_t size() const noexcept { return strands_.size(); }
+
+  /// What an earlier server has committed of the whole, and of a tile: its records up to `sequence`, the syncs among
+  /// them, and the schema that they have left.
+  /// `partly`: and a part of the next round, which cannot be compared any more.
+  void resume(std::uint64_t round, bool partly);
+  void resume(std::size_t tile, std::uint64_t sequence, std::uint64_t syncs, std::optional<Schema> schema, bool closed);
+
+  /// The next record of a tile. Errors: Code::corrupt.
+  Result<void> take(std::size_t tile, const journal::Record& record);
+  /// No more will come from it.
+  void gone(std::size_t tile);
+  [[nodiscard]] bool is_gone(std::size_t tile) const { return strands_[tile].gone; }
+
+  /// Does it stand where the blocks of the tiles go? They are asked for their place when all have synced. `now`: with
+  /// what is known, and whatever still comes. Errors: these will never be one dataset.
+  Result<bool> plan(bool now);
+  /// Why not.
+  [[nodiscard]] std::string why_not();
+  /// The schema of the whole as the program asks for it, where it is not what it was at the last call.
+  const Schema* changed();
+  [[nodiscard]] std::string first_path() const { return strands_[first_].path; }
+
+  /// The next block of a tile, while it is of the round under way; `now`: whatever round it is of. Its bytes stay until
+  /// `committed` or `committed_part`.
+  Result<std::optional<Block>> next_block(std::size_t tile, bool now);
+  /// Of the blocks given out and not committed yet: what had to be copied, because a tile's halo was cut off.
+  [[nodiscard]] std::uint64_t copied_bytes() const noexcept { return copied_bytes_; }
+
+  struct Round {
+    std::uint64_t number = 0;
+    std::uint64_t frame = 0;  ///< 0: nothing was put in it
+    std::uint64_t stall_ns = 0, synced_ns = 0;
+  };
+  /// The round under way, when all tiles have ended it. Errors: they disagree, and nothing of it may be committed.
+  Result<std::optional<Round>> end_round();
+  /// That round is in the file.
+  void committed();
+  /// All that was given out is, in the midst of a round.
+  void committed_part();
+  /// Is there anything that `committed_part` could let go of?
+  [[nodiscard]] bool holds_any() const;
+
+  [[nodiscard]] bool all_over() const;
+  [[nodiscard]] bool all_closed() const;
+
+  // What has been committed of a tile.
+  [[nodiscard]] std::uint64_t visible(std::size_t tile) const;
+  [[nodiscard]] std::uint64_t syncs(std::size_t tile) const { return strands_[tile].past(); }
+  /// The schema that this has left, where it is not what it was at the last call.
+  const Schema* new_schema(std::size_t tile);
+
+  /// What of a tile is not in the whole, for a file of its own. Nothing else may be asked of the tile then.
+  std::deque<Entry> give_back(std::size_t tile) { return std::move(strands_[tile].entries); }
+
+ private:
+  struct Strand {
+    std::string path;
+    std::optional<Schema> schema;  ///< as of the last schema record that counts by now
+    bool told_anew = false;
+    std::optional<Placement> placement;
+    Share share;
+    std::deque<Entry> entries;
+    std::size_t given = 0;         ///< of the entries, from the front
+    std::uint64_t seen = 0;        ///< sequence of the last record taken
+    std::uint64_t base = 0;        ///< syncs before the first entry
+    std::uint64_t ended = 0;       ///< all its syncs so far
+    std::uint64_t ends_given = 0;  ///< syncs among the entries that are given
+    bool closed = false, gone = false;
+    [[nodiscard]] std::uint64_t past() const noexcept { return base + ends_given; }
+    [[nodiscard]] bool over() const noexcept { return closed || gone; }
+  };
+  enum class Role : std::uint8_t { none, owner, repeated };
+  /// What of a block goes into the whole.
+  struct Cut {
+    Box part;  ///< in the block's own index space
+    Box to;    ///< in the whole; `part.count` elements, `stride` of the block apart
+  };
+  using OfVariable = std::map<std::uint32_t, std::vector<const Entry*>>;
+
+  static bool ends_round(const journal::Record& record) noexcept;
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] bool covers() const;
+  Result<void> apply_schemas(bool now);
+  Result<void> make_plan();
+  Result<void> fits(const Entry& entry) const;
+  [[nodiscard]] std::optional<Cut> cut(const Strand& strand, const Entry& entry) const;
+  [[nodiscard]] std::span<const std::byte> bytes_of(const Entry& entry, const Cut& cut,
+                                                    std::deque<Bytes>& copies) const;
+  [[nodiscard]] OfVariable compared_entries(const Strand& strand) const;
+  [[nodiscard]] bool agree(std::size_t a, std::size_t b, const std::vector<const Entry*>& of_a,
+                           const std::vector<const Entry*>& of_b) const;
+  Result<void> compare() const;
+  [[nodiscard]] const Entry* end_of_round(const Strand& strand) const;
+  Result<void> same_rounds() const;
+  static void keep(Entry& entry);
+  void shed(Strand& strand);
+
+  std::vector<Strand> strands_;
+  std::uint64_t round_ = 0;  // the last that is committed
+  bool begun_ = false;       // a plan has been made, by us or an earlier server
+  bool planned_ = false, stale_ = false, told_ = true;
+  bool resumed_ = false;  // of the round under way a part may have been committed by an earlier server
+  std::size_t first_ = 0;
+  Whole whole_;                                                   // its pieces are not kept
+  std::vector<std::vector<Role>> roles_;                          // by variable and tile
+  std::vector<std::vector<std::pair<std::size_t, Role>>> parts_;  // of variables of which something is repeated
+  std::deque<Bytes> copies_;
+  std::uint64_t copied_bytes_ = 0;
+};
+
+}  // namespace advectio

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What chance finds, given time: libFuzzer on every target of tests/fuzz.
-#   SOAK_MINUTES=60 scripts/soak.sh [TARGET…]
+# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults).
+#   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
+#   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
 # What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and
 # ends it with code 1. A finding becomes a file in tests/fuzz/corpus/TARGET, which `make test` plays for ever.
 set -eu
@@ -21,7 +22,8 @@ cmake --build --preset fuzz -j "$jobs"
 
 targets=${*:-$(ls tests/fuzz/corpus)}
 number=$(echo "$targets" | wc -w)
-seconds=$((minutes * 60 * jobs / number))
+[ $# -gt 0 ] || minutes_of_faults=$((minutes / 2))
+seconds=$(((minutes - ${minutes_of_faults:-0}) * 60 * jobs / number))
 mkdir -p build/soak/found
 echo "soak: $number targets, $((seconds / 60)) min $((seconds % 60)) s each"
 
@@ -40,3 +42,5 @@ if [ -n "$(ls -A build/soak/found)" ]; then
   echo "soak: build/fuzz/tests/fuzz/fuzz_TARGET FILE shows it again; -minimize_crash=1 makes it small" >&2
   exit 1
 fi
+
+[ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

@@ -10,11 +10,12 @@ REPORTS := build/reports
 CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo bench lint format install clean
+.PHONY: help setup build test soak demo bench lint format install clean
 
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       all tests'
+	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), kills at any moment'
 	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
 	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
 	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
@@ -44,6 +45,9 @@ test: build
 	-ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
 	-$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
 	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
+
+soak: build
+	JOBS=$(JOBS) scripts/soak.sh
 
 demo: build
 	$(VENV)/bin/python examples/demo/demo.py

@@ -1,5 +1,7 @@
 #include "config/config.h"
 
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/parser.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -7,6 +9,8 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "config/fields.h"
 #include "config/glob.h"
@@ -33,6 +37,42 @@ std::size_t distance(std::string_view a, std::string_view b) {
   }
   return row[b.size()];
 }
+
+constexpr std::size_t config_bytes_max = 1 << 20;
+
+/// Where the documents of a text begin.
+class Beginnings final : public YAML::EventHandler {
+ public:
+  /// Of the first two; more are of no interest. YAML::LoadAll would look for all, and at some texts stays for ever
+  /// where it is, taking memory for each empty document that it finds there.
+  static std::vector<YAML::Mark> of(const std::string& text) {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    Beginnings found;
+    while (found.marks_.size() < 2 && parser.HandleNextDocument(found)) found.within_ = false;
+    return found.marks_;
+  }
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { note(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { note(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override { note(mark); }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    note(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    note(mark);
+  }
+  void OnMapEnd() override {}
+
+ private:
+  void note(const YAML::Mark& mark) {
+    if (!std::exchange(within_, true)) marks_.push_back(mark);
+  }
+  std::vector<YAML::Mark> marks_;
+  bool within_ = false;
+};
 
 /// A key as it is known: the section it belongs to ("" for a section itself) and its name.
 struct Known {
@@ -80,6 +120,9 @@ class Parser {
  private:
   bool refuse(int line, const std::string& what) {
     error_ = Error{Code::config, name_ + ":" + std::to_string(line) + ": " + what};
+    // What is quoted of the file must not make a second line of it.
+    std::replace_if(
+        error_.message.begin(), error_.message.end(), [](unsigned char c) { return c < ' '; }, ' ');
     return false;
   }
   /// `key` stands at `key_node`; a value that is nothing has no line of its own.
@@ -90,18 +133,24 @@ class Parser {
   [[nodiscard]] std::string origin(const YAML::Node& node) const { return name_ + ":" + std::to_string(line_of(node)); }
 
   bool read(std::string_view text, Config& config) {
-    std::vector<YAML::Node> documents;
+    YAML::Node root;
+    std::vector<YAML::Mark> beginnings;
     try {
-      documents = YAML::LoadAll(std::string(text));
+      const std::string whole(text);
+      beginnings = Beginnings::of(whole);
+      root = YAML::Load(whole);
     } catch (const YAML::Exception& e) {
       std::string hint;
       if (e.msg.find("alias") != std::string::npos || e.msg.find("anchor") != std::string::npos)
         hint = "; a pattern that begins with * or & stands in quotes";
       return refuse(std::max(e.mark.line + 1, 1), "not YAML: " + e.msg + hint);
     }
-    if (documents.empty() || documents[0].IsNull()) return true;
-    if (documents.size() > 1) return refuse(line_of(documents[1]), "a second YAML document; only one is read");
-    const YAML::Node& root = documents[0];
+    if (beginnings.size() > 1) {
+      const bool stuck = beginnings[1].pos <= beginnings[0].pos;
+      return refuse(beginnings[1].line + 1,
+                    stuck ? "not YAML: what stands here belongs nowhere" : "a second YAML document; only one is read");
+    }
+    if (root.IsNull()) return true;
     if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets");
 
     std::set<std::string> seen;
@@ -286,7 +335,11 @@ Result<Config> load_config(const std::string& path) {
   if (!file) return system_error("config " + path, errno);
   std::string text;
   char buffer[4096];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) text.append(buffer, n);
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
+    text.append(buffer, n);
+    if (text.size() > config_bytes_max)
+      return Error{Code::config, "config " + path + ": it is larger than 1 MiB, which no config is", 0};
+  }
   if (std::ferror(file.get()) != 0) return system_error("config " + path, errno);
   return parse_config(text, path);
 }

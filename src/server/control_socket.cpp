@@ -96,18 +96,23 @@ void ControlSocket::finish(const std::string& answer) {
   thread_.join();
 }
 
-bool ControlSocket::handle(Client& client, const std::string& line) {
+Result<Request> parse_request(const std::string& line) {
   const auto request = nlohmann::json::parse(line, nullptr, false);
   if (!request.is_object() || !request.contains("do") || !request["do"].is_string())
-    return send_line(client.fd, error_line("a request is a line like {\"do\":\"status\"}"));
+    return Error{Code::invalid, "a request is a line like {\"do\":\"status\"}", 0};
   const auto what = request["do"].get<std::string>();
-  if (what == "status") return send_line(client.fd, handlers_.status());
-  if (what == "drain") {
-    client.waits_for_drain = true;
-    handlers_.drain();
-    return true;
-  }
-  return send_line(client.fd, error_line("unknown request '" + what + "'; there are status and drain"));
+  if (what == "status") return Request::status;
+  if (what == "drain") return Request::drain;
+  return Error{Code::invalid, "unknown request '" + what + "'; there are status and drain", 0};
+}
+
+bool ControlSocket::handle(Client& client, const std::string& line) {
+  const auto request = parse_request(line);
+  if (!request) return send_line(client.fd, error_line(request.error().message));
+  if (*request == Request::status) return send_line(client.fd, handlers_.status());
+  client.waits_for_drain = true;
+  handlers_.drain();
+  return true;
 }
 
 void ControlSocket::serve() {

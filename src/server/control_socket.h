@@ -1,6 +1,7 @@
 // The server's unix socket: one JSON object a line in, one a line out.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -10,6 +11,11 @@
 #include "core/result.h"
 
 namespace advectio {
+
+enum class Request : std::uint8_t { status, drain };
+
+/// One line of a client. The error's text is for it.
+Result<Request> parse_request(const std::string& line);
 
 class ControlSocket {
  public:

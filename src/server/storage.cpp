@@ -1,6 +1,7 @@
 #include "server/storage.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace advectio {
 
@@ -85,21 +86,25 @@ void apply_codec(Variable& v, const DatasetPolicy& policy) {
 
 std::vector<std::uint64_t> default_chunks(const Schema& schema, const Variable& variable) {
   std::vector<std::uint64_t> chunks;
-  std::uint64_t bytes = variable.type == DataType::string ? 16 : size_of(variable.type);
+  const std::uint64_t element = variable.type == DataType::string ? 16 : size_of(variable.type);
+  // All chunks, or all but one. Dimensions may be longer together than can be counted.
+  const auto bytes_but = [&](std::optional<std::size_t> left_out) {
+    std::uint64_t n = element;
+    for (std::size_t k = 0; k < chunks.size(); ++k)
+      if (k != left_out && __builtin_mul_overflow(n, chunks[k], &n)) n = UINT64_MAX;
+    return n;
+  };
   bool only_unlimited = true;
   for (const auto d : variable.dimensions) {
     const auto& dim = schema.dimensions[d];
     chunks.push_back(dim.unlimited ? 1 : std::max<std::uint64_t>(1, dim.length));
-    bytes *= chunks.back();
     only_unlimited = only_unlimited && dim.unlimited;
   }
   if (only_unlimited && chunks.size() == 1) chunks[0] = 1024;  // a time axis: not one chunk a value
-  for (std::size_t i = 0; i < chunks.size() && bytes > chunk_bytes_max; ++i) {
-    const auto others = bytes / chunks[i];
-    const auto fits = std::max<std::uint64_t>(1, chunk_bytes_max / std::max<std::uint64_t>(1, others));
-    const auto parts = (chunks[i] + fits - 1) / fits;
-    chunks[i] = (chunks[i] + parts - 1) / parts;
-    bytes = others * chunks[i];
+  for (std::size_t i = 0; i < chunks.size() && bytes_but({}) > chunk_bytes_max; ++i) {
+    const auto fits = std::max<std::uint64_t>(1, chunk_bytes_max / std::max<std::uint64_t>(1, bytes_but(i)));
+    const auto parts = (chunks[i] - 1) / fits + 1;
+    chunks[i] = (chunks[i] - 1) / parts + 1;
   }
   return chunks;
 }

@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
         Wrong{"- stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
         Wrong{"stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
-        Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"}));
+        Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"},
+        Wrong{"# log\n, nothing\nlog:\n", "advectio.yaml:2: not YAML: what stands here belongs nowhere"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ranges, Refuses,
@@ -264,6 +265,16 @@ TEST(Config, LoadNamesTheFileThatIsNotThere) {
   auto directory = load_config("/");
   ASSERT_FALSE(directory.ok());
   EXPECT_THAT(directory.error().message, HasSubstr("config /: Is a directory"));
+}
+
+TEST(Config, LoadReadsNoMoreThanAConfigCanBe) {
+  auto endless = load_config("/dev/zero");
+  ASSERT_FALSE(endless.ok());
+  EXPECT_THAT(endless.error().message, HasSubstr("larger than 1 MiB"));
+}
+
+TEST(Config, WhatIsQuotedOfTheTextMakesNoSecondLine) {
+  EXPECT_THAT(refusal("\"lo\\ng\": {}\n"), HasSubstr("unknown key lo g"));
 }
 
 void expect_same(const Config& a, const Config& b) {

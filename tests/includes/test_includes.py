@@ -17,7 +17,7 @@ CONTRACTS = {"sinks/sink.h"}
 NEVER = {"capture": {"server", "operators", "sinks", "readers"}}
 # MPI is spoken in the examples, by the face that stands before a library which speaks it, and where that MPI is found.
 FORBIDDEN_SYSTEM = re.compile(r"^(mpi|pnetcdf)\.h$")
-SPEAKS_MPI = ("capture/pnetcdf/", "capture/mpi_library.")
+SPEAKS_MPI = ("capture/pnetcdf/", "capture/mpi_library.", "apps/advectiod/mpi_neighbours.")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 

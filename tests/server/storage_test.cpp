@@ -70,6 +70,19 @@ TEST(Storage, DefaultChunksStayUnderFourMebibytes) {
   EXPECT_GE(c[1] * c[2] * c[3] * 4, 1U << 20U);
 }
 
+TEST(Storage, DefaultChunksOfDimensionsBeyondCountingAreStillSome) {
+  auto s = asked();
+  for (const std::uint64_t length : {UINT64_MAX, std::uint64_t{1} << 63, std::uint64_t{1} << 33}) {
+    for (std::size_t d = 1; d < s.dimensions.size(); ++d) s.dimensions[d].length = length;
+    std::uint64_t bytes = 4;
+    for (const auto c : default_chunks(s, s.variables[0])) {
+      EXPECT_GT(c, 0U);
+      bytes *= c;
+    }
+    EXPECT_LE(bytes, 4U << 20U);
+  }
+}
+
 TEST(Storage, RoundingIsRecordedInTheAttributeThatNetcdfUses) {
   DatasetPolicy p;
   p.round = {{"T", 10}};

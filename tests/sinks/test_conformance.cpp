@@ -586,6 +586,25 @@ TEST_P(EverySink, RefusesWhatCannotBeRight) {
   EXPECT_TRUE(fails(OwnedBlock(0, Box{{UINT64_MAX}, {2}}, Bytes(8))));
 }
 
+TEST_P(EverySink, RefusesABoxWhoseBytesCannotBeCounted) {
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  s.dimensions = {{"t", 0, true}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::int32;
+  v.dimensions = {0};
+  v.contiguous = !is_hdf5(s.format);
+  if (!v.contiguous) v.chunks = {4};
+  s.variables = {v};
+  place(path_);
+  auto sink = open();
+  ASSERT_TRUE(sink->declare(s).ok());
+  // 2^62 elements of four bytes: none, where bytes are counted modulo 2^64.
+  const OwnedBlock b(0, Box{{0}, {std::uint64_t{1} << 62}}, Bytes());
+  EXPECT_FALSE(sink->write(b.block).ok());
+}
+
 TEST_P(EverySink, HoldsADatasetWithoutDimensionsOrVariables) {
   Schema s;
   s.format = GetParam().ability.formats[0];

@@ -377,8 +377,10 @@ Result<void> Cdf5Sink::take(const Block& block) {
     return Error{Code::invalid, "no variable " + std::to_string(block.variable), 0};
   const auto& v = is_.variables[block.variable];
   const auto rank = v.dimensions.size();
+  const auto volume = block.box.volume();
   if (block.box.start.size() != rank || block.box.count.size() != rank ||
-      (!block.stride.empty() && block.stride.size() != rank) || block.bytes != block.box.volume() * size_of(v.type))
+      (!block.stride.empty() && block.stride.size() != rank) || volume > UINT64_MAX / 8 ||
+      block.bytes != volume * size_of(v.type))
     return Error{Code::invalid, "block of " + v.name + " has not the variable's shape", 0};
   counters_.bytes_in += block.bytes;
   if (block.box.empty()) return {};

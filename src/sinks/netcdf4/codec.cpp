@@ -248,12 +248,15 @@ std::optional<std::size_t> encode_lz4(const EncodeStage& stage, std::span<const 
   return at;
 }
 
+// More than bytes can shrink, so that a few of them cannot ask for all memory. zstd makes 128 KiB of a block of four
+// bytes.
+constexpr std::uint64_t lz4_shrinks_max = 256, zstd_shrinks_max = 128 << 10;
+
 std::optional<std::size_t> decode_lz4(std::span<const std::byte> in, Buffer& out) {
   if (in.size() < 12) return std::nullopt;
   const auto total = get_big<std::uint64_t>(in.data());
   const std::uint64_t block = get_big<std::uint32_t>(in.data() + 8);
-  // LZ4 cannot shrink more than 255 times.
-  if (total / 256 > in.size() || (block == 0 && total > 0)) return std::nullopt;
+  if (total / lz4_shrinks_max > in.size() || (block == 0 && total > 0)) return std::nullopt;
   out.reserve(total);
   std::size_t at = 12;
   for (std::uint64_t done = 0; done < total;) {
@@ -293,7 +296,8 @@ std::optional<std::size_t> encode_blosc(const EncodeStage& stage, const EncodePi
 
 std::optional<std::size_t> decode_blosc(std::span<const std::byte> in, Buffer& out) {
   std::size_t bytes = 0;
-  if (in.size() < BLOSC_MIN_HEADER_LENGTH || blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0)
+  if (in.size() < BLOSC_MIN_HEADER_LENGTH || blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0 ||
+      bytes / zstd_shrinks_max > in.size())
     return std::nullopt;
   out.reserve(std::max<std::size_t>(bytes, 1));
   const auto n = blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
@@ -383,11 +387,13 @@ std::optional<std::size_t> decode_bitshuffle(const EncodeStage& stage, std::span
   auto shaped = stage;
   if (shaped.parameters.size() < 4 || shaped.parameters[2] == 0) return std::nullopt;
   shaped.parameters[3] = static_cast<std::uint32_t>(block_bytes / shaped.parameters[2]);
-  if (total > std::uint64_t{1} << 32 || shaped.parameters[3] == 0) return std::nullopt;
+  if (total > std::uint64_t{1} << 32 || total / (codec == 2 ? lz4_shrinks_max : zstd_shrinks_max) > in.size() ||
+      shaped.parameters[3] == 0)
+    return std::nullopt;
   const auto s = bitshuffle_shape(shaped, total);
   if (!s || s->block * s->element != block_bytes) return std::nullopt;
   out.reserve(std::max<std::size_t>(total, 1));
-  rows.reserve(block_bytes);
+  rows.reserve(std::min<std::size_t>(block_bytes, total));
   std::size_t from = 12;
   for (std::size_t at = 0; at < s->elements; at += s->block) {
     const auto n = std::min(s->block, s->elements - at), bytes = n * s->element;
@@ -539,12 +545,14 @@ std::optional<std::size_t> encode_stage(const EncodeStage& stage, const EncodePi
 
 std::optional<std::size_t> decode_stage(const EncodeStage& stage, std::span<const std::byte> in, Buffer& out,
                                         std::size_t bytes_hint) {
+  if (in.empty()) return std::nullopt;
   switch (stage.id) {
     case filter_id::zstd: {
       const auto said = ZSTD_getFrameContentSize(in.data(), in.size());
       if (said == ZSTD_CONTENTSIZE_ERROR) return std::nullopt;
       const auto bytes = said == ZSTD_CONTENTSIZE_UNKNOWN ? bytes_hint : static_cast<std::size_t>(said);
-      if (bytes > std::uint64_t{1} << 32) return std::nullopt;  // no chunk is larger
+      if (bytes > std::uint64_t{1} << 32 || bytes / zstd_shrinks_max > in.size())
+        return std::nullopt;  // no chunk is larger
       out.reserve(std::max<std::size_t>(bytes, 1));
       const auto n = ZSTD_decompress(out.data(), bytes, in.data(), in.size());
       if (ZSTD_isError(n) != 0) return std::nullopt;

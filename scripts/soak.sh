@@ -1,0 +1,46 @@
+#!/bin/sh
+# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults).
+#   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
+#   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
+# What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and
+# ends it with code 1. A finding becomes a file in tests/fuzz/corpus/TARGET, which `make test` plays for ever.
+set -eu
+cd "$(dirname "$0")/.."
+minutes=${SOAK_MINUTES:-10}
+jobs=${JOBS:-$(nproc)}
+scripts/setup.sh soak
+
+compiler() {
+  for name in "$1" "$1-14" "$1-15" "$1-16" "$1-17" "$1-18" "$1-19"; do
+    if command -v "$name"; then return; fi
+  done
+  echo "soak: there is no $1" >&2
+  exit 1
+}
+CC=$(compiler clang) CXX=$(compiler clang++) cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz -j "$jobs"
+
+targets=${*:-$(ls tests/fuzz/corpus)}
+number=$(echo "$targets" | wc -w)
+[ $# -gt 0 ] || minutes_of_faults=$((minutes / 2))
+seconds=$(((minutes - ${minutes_of_faults:-0}) * 60 * jobs / number))
+mkdir -p build/soak/found
+echo "soak: $number targets, $((seconds / 60)) min $((seconds % 60)) s each"
+
+# Memory: no input may ask for much. `found` is empty when all is well.
+# shellcheck disable=SC2016
+echo "$targets" | tr ' ' '\n' | xargs -P "$jobs" -I TARGET sh -c '
+  mkdir -p build/soak/corpus/TARGET
+  build/fuzz/tests/fuzz/fuzz_TARGET -max_total_time="$0" -max_len=16384 -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=256 \
+    -print_final_stats=1 -artifact_prefix=build/soak/found/TARGET- build/soak/corpus/TARGET tests/fuzz/corpus/TARGET \
+    >build/soak/TARGET.log 2>&1 || echo "soak: TARGET: $(grep -m 1 -E "does not hold|runtime error|ERROR" build/soak/TARGET.log)" >&2
+  printf "soak: TARGET: %s inputs\n" "$(sed -n "s/^stat::number_of_executed_units: *//p" build/soak/TARGET.log)"
+' "$seconds"
+
+if [ -n "$(ls -A build/soak/found)" ]; then
+  echo "soak: found:" build/soak/found/* >&2
+  echo "soak: build/fuzz/tests/fuzz/fuzz_TARGET FILE shows it again; -minimize_crash=1 makes it small" >&2
+  exit 1
+fi
+
+[ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

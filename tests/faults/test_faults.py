@@ -1,0 +1,16 @@
+"""A dozen seeds of faults.py; `make soak` runs as many as there is time for."""
+
+from pathlib import Path
+
+import faults
+import pytest
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return faults.make_input(tmp_path_factory.mktemp("made"))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_killed_what_was_synced_is_there(seed: int, made: Path, tmp_path: Path):
+    faults.run(faults.Case.of(seed), made, tmp_path)

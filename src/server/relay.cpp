@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 namespace advectio {
 
@@ -137,7 +138,7 @@ void Relay::ring() const noexcept {
 void Relay::push(Outgoing message) {
   {
     const std::lock_guard guard(mutex_);
-    if (!message.dataset.page.empty()) ++unsent_[message.dataset];
+    if (message.journal != 0) unsent_[message.journal].insert(message.sequence);
     waiting_[static_cast<std::size_t>(message.lane)].push_back(std::move(message));
   }
   wake_.notify_one();
@@ -145,7 +146,7 @@ void Relay::push(Outgoing message) {
 
 void Relay::to_all(Lane lane, int kind, const Bytes& bytes) {
   for (unsigned n = 0; n < nodes(); ++n)
-    if (n != node()) push({n, lane, kind, bytes, {}, {}});
+    if (n != node()) push({n, lane, kind, bytes, {}});
 }
 
 // ---- of datasets that another node owns ----
@@ -159,7 +160,7 @@ void Relay::announce(const DatasetId& id, const DatasetPage& page) {
   out.number(page.owner);
   out.text(page.path);
   out.text(page.link);
-  push({page.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}, {}});
+  push({page.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}});
 }
 
 void Relay::tell(const DatasetId& id, const DatasetPage& page, std::uint32_t writer, const SlotState& slot) {
@@ -174,10 +175,10 @@ void Relay::tell(const DatasetId& id, const DatasetPage& page, std::uint32_t wri
   auto& said = said_[{id, writer}];
   if (said == bytes) return;
   said = bytes;
-  push({page.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}, {}});
+  push({page.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}});
 }
 
-void Relay::send(const DatasetId& id, unsigned owner, const std::string& journal_name,
+void Relay::send(unsigned owner, const std::string& journal_name,
                  const journal::WriterPage& writer, const journal::Record& record) {
   auto [at, fresh] = numbers_.try_emplace({owner, writer.journal}, 0);
   if (fresh) {
@@ -193,27 +194,23 @@ void Relay::send(const DatasetId& id, unsigned owner, const std::string& journal
     out.number(at->second);
     out.text(journal_name);
     out.raw(&writer, sizeof writer);
-    push({owner, Lane::journals, writer_kind, std::move(bytes), {}, {}});
+    push({owner, Lane::journals, writer_kind, std::move(bytes), {}});
   }
-  push({owner, Lane::journals, at->second, {}, record.whole, id});
+  push({owner, Lane::journals, at->second, {}, record.whole, writer.journal, record.sequence});
 }
 
-bool Relay::idle(const DatasetId& id) const {
+std::uint64_t Relay::unsent(std::uint64_t journal) const {
   const std::lock_guard guard(mutex_);
-  const auto it = unsent_.find(id);
-  return it == unsent_.end() || it->second == 0;
+  const auto it = unsent_.find(journal);
+  return it == unsent_.end() ? std::numeric_limits<std::uint64_t>::max() : *it->second.begin();
 }
 
 void Relay::farewell(const DatasetId& id, unsigned owner) {
   for (auto it = said_.lower_bound({id, 0}); it != said_.end() && it->first.first == id;) it = said_.erase(it);
-  {
-    const std::lock_guard guard(mutex_);
-    unsent_.erase(id);
-  }
   Bytes bytes;
   Encoder out(bytes);
   put(out, id);
-  push({owner, Lane::words, farewell_kind, std::move(bytes), {}, {}});
+  push({owner, Lane::words, farewell_kind, std::move(bytes), {}});
 }
 
 void Relay::writer_gone(std::uint64_t journal) {
@@ -225,7 +222,7 @@ void Relay::writer_gone(std::uint64_t journal) {
     Bytes bytes;
     Encoder out(bytes);
     out.number(it->second);
-    push({it->first.first, Lane::journals, gone_kind, std::move(bytes), {}, {}});
+    push({it->first.first, Lane::journals, gone_kind, std::move(bytes), {}});
     free_numbers_[it->first.first].push_back(it->second);
     it = numbers_.erase(it);
   }
@@ -281,7 +278,7 @@ void Relay::answer_questions() {
     Encoder out(bytes);
     out.text(q.name);
     out.text(text);
-    push({q.from, Lane::words, answer_kind, std::move(bytes), {}, {}});
+    push({q.from, Lane::words, answer_kind, std::move(bytes), {}});
     return true;
   });
 }
@@ -374,7 +371,7 @@ bool Relay::all_clean() const {
 void Relay::picture(const std::string& status) {
   Bytes bytes;
   Encoder(bytes).text(status);
-  push({0, Lane::words, picture_kind, std::move(bytes), {}, {}});
+  push({0, Lane::words, picture_kind, std::move(bytes), {}});
 }
 
 std::vector<std::string> Relay::pictures() const {
@@ -409,10 +406,11 @@ bool Relay::send_some() {
     const auto it = under_way_.find(ticket);
     moved = true;
     under_way_bytes_[it->second.to] -= it->second.bytes.size();
-    if (!it->second.dataset.page.empty()) {
+    if (it->second.journal != 0) {
       const std::lock_guard guard(mutex_);
-      if (const auto unsent = unsent_.find(it->second.dataset); unsent != unsent_.end() && unsent->second > 0)
-        --unsent->second;
+      const auto unsent = unsent_.find(it->second.journal);
+      unsent->second.erase(it->second.sequence);
+      if (unsent->second.empty()) unsent_.erase(unsent);
     }
     under_way_.erase(it);
   }
@@ -578,7 +576,7 @@ void Relay::on_announce(unsigned from, Decoder& in) {
     Encoder out(answer);
     put(out, id);
     out.number(static_cast<std::uint32_t>(it->second));
-    waiting_[words].push_back({from, Lane::words, progress_kind, std::move(answer), {}, {}});
+    waiting_[words].push_back({from, Lane::words, progress_kind, std::move(answer), {}});
     return;
   }
   Owned& o = owned_[id];
@@ -655,7 +653,7 @@ bool Relay::tell_what_is_new() {
     }
     if (bytes == o.told) continue;
     o.told = bytes;
-    for (const auto n : o.nodes) waiting_[words].push_back({n, Lane::words, progress_kind, bytes, {}, {}});
+    for (const auto n : o.nodes) waiting_[words].push_back({n, Lane::words, progress_kind, bytes, {}});
     moved = true;
   }
   return moved;

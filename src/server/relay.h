@@ -63,11 +63,11 @@ class Relay {
   /// The owner is told, with all records before: how far the dataset has been synced here, and what one of several
   /// writers (of this node) has in its slot.
   void tell(const DatasetId& id, const journal::DatasetPage& page, std::uint32_t writer, const SlotState& slot);
-  /// The record's bytes must stay until `idle` says so.
-  void send(const DatasetId& id, unsigned owner, const std::string& journal_name, const journal::WriterPage& writer,
+  /// The record's bytes must stay as long as it is of `unsent`.
+  void send(unsigned owner, const std::string& journal_name, const journal::WriterPage& writer,
             const journal::Record& record);
-  /// Everything of that dataset has left.
-  [[nodiscard]] bool idle(const DatasetId& id) const;
+  /// Sequence of the first record of that journal that has not left yet, else the largest number there is.
+  [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const;
   /// The owner has finished with it, and this node has forgotten it.
   void farewell(const DatasetId& id, unsigned owner);
   /// A process of this node has gone, after all its records were sent.
@@ -117,7 +117,8 @@ class Relay {
     int kind = 0;
     Bytes own;
     std::span<const std::byte> bytes;  ///< where not `own`
-    DatasetId dataset;                 ///< whose records are counted
+    std::uint64_t journal = 0;         ///< of the record, where it is one
+    std::uint64_t sequence = 0;
   };
   /// Asked by a process of another node.
   struct Question {
@@ -164,7 +165,7 @@ class Relay {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   std::deque<Outgoing> waiting_[2];  ///< by lane
-  std::map<DatasetId, std::uint64_t> unsent_;
+  std::map<std::uint64_t, std::set<std::uint64_t>> unsent_;  ///< sequences, by journal
   std::map<DatasetId, Owned> owned_;
   std::map<DatasetId, journal::DatasetState> ended_;
   std::vector<bool> quiet_, final_, clean_;

@@ -417,7 +417,7 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
                    0};
   } else if (there.error().code != Code::not_found) {
     return std::move(there).error();
-  } else if (options.recover) {
+  } else if (options.recover && options.neighbours == nullptr) {
     return Error{Code::not_found, options.run_dir + " is not the run directory of a run (there is no control page)", 0};
   }
   auto stage = Stage::make(files, options.run_dir, segment_bytes, segments_max, options.wait_max_ns);
@@ -1505,6 +1505,8 @@ void ServerImpl::release(Journal& j) {
     const auto& oldest = j.reader->held().front();
     if (!oldest.done && j.alive) return;
     if (!oldest.done && !j.read_to_end) return;
+    // What was sent may be known to be in the file, from before a restart, and yet be under way once more.
+    if (relay_ && relay_->unsent(j.reader->journal()) <= oldest.last_sequence) return;
     if (!j.loads.empty() && j.loads.front().index == oldest.index) {
       for (const auto& [number, last] : j.loads.front().last) {
         const auto it = j.datasets.find(number);
@@ -1944,7 +1946,7 @@ void ServerImpl::pass_on(Journal& j, const Record& r, Dataset& d) {
     slot.number = d.slots[writer].number;
     relay_->tell(d.id, *d.page, static_cast<std::uint32_t>(writer), slot);
   }
-  relay_->send(d.id, *d.owner, j.name, j.reader->writer(), r);
+  relay_->send(*d.owner, j.name, j.reader->writer(), r);
   if (d.shared() && r.type == RecordType::schema) {
     // Nothing is owed any more. To be known before all that this node has still to send.
     const auto writer = d.share_of(uid);
@@ -1969,8 +1971,7 @@ void ServerImpl::look_at_owners() {
     d->visible = d->page->visible.load(std::memory_order_acquire);
     for (std::size_t w = 0; w < d->shares.size(); ++w)
       d->shares[w].visible = d->slots[w].visible.load(std::memory_order_acquire);
-    // Not before the last of its records has left: they lie in segments that would be given back.
-    if ((state == DatasetState::finished || state == DatasetState::dropped) && relay_->idle(d->id))
+    if (state == DatasetState::finished || state == DatasetState::dropped)
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
   }
   std::erase_if(elsewhere_, [](const auto& d) { return d->over(); });
@@ -2197,7 +2198,14 @@ void ServerImpl::settle_orphans() {
       place(*d);
       datasets_.push_back(d);
     }
-    if (d->over() || d->owner || d->whole != nullptr) continue;
+    if (d->over() || d->whole != nullptr) continue;
+    if (d->owner) {
+      // Its owner has not heard of it from here, and what others have said of it is theirs.
+      if (d->page->writer_pid != 0) remove_placeholder(*d);
+      if (d->page->writer_pid != 0) (void)files_.remove(d->link);
+      end_dataset(*d, State::dropped);
+      continue;
+    }
     const bool any = d->page->visible.load() > 0;
     if (!any) remove_placeholder(*d);
     end_dataset(*d, any ? State::finished : State::dropped);

@@ -336,6 +336,13 @@ def test_what_is_no_tile_is_written_as_it_is(
     assert "mask_0000 does not say where in the domain it lies" in result.stderr, result.said
 
 
+def test_on_several_nodes_tiles_stay_files_of_their_own(made: Path, replay: Path, pair: Pair):
+    command: list[str | Path] = [*ranks_of(4), replay, "--io", "split", made]
+    result = pair.run(command, JOIN, datasets=4, nodes="2,2")
+    pair.assert_same(at_least=4)
+    assert "join: true holds for runs on one node only" in result.stderr, result.said
+
+
 def test_a_tile_under_way_is_not_opened(shared: Source, advectio: Advectio, tool: Callable[[str], str], tmp_path: Path):
     """It says why, and nobody waits for ever."""
     tiles = tiles_of(shared, "nemo/mesh_mask_0000.nc")

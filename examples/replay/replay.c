@@ -113,7 +113,8 @@ int main(int argc, char** argv) {
       name_file(&output, output.file_count, path);
       refuse_own_input(inputs, input_count, path);
       refuse_same_name(files, path);
-      remember(&files, path);
+      /* One that they write together is named once. */
+      if (output.rank == 0 || options.io == IO_SPLIT || options.io == IO_RAW) remember(&files, path);
     }
     ++in_file;
     const bool last = in_file == per_file || f + 1 == frame_count;

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "capture/dataset.h"
+#include "core/placement.h"
 #include "journal/nodes.h"
 #include "journal/writer.h"
 
@@ -85,6 +86,7 @@ struct Rule {
   std::string match;
   int capture = -1;  // -1: the rule does not say
   int close_wait = -1;
+  int join = -1;
 };
 
 class SessionImpl;
@@ -239,7 +241,7 @@ class SessionImpl final : public Session {
   [[nodiscard]] Rule rule_for(const std::string& path) const;
   Result<void> ask_other_nodes(const std::string& path, const std::string& page, bool for_writing, std::time_t changed);
   void take_slot(WriterSlot& slot, std::uint32_t number) noexcept;
-  [[nodiscard]] std::uint32_t owner_of_next(bool shared) const;
+  [[nodiscard]] std::uint32_t owner_of_next(const std::string& path, bool shared) const;
   Result<std::unique_ptr<Dataset>> make(const CreateRequest& request, std::uint32_t writers);
   Result<std::unique_ptr<Dataset>> begin(RecordType type, std::uint32_t number, const Bytes& meta,
                                          Page<DatasetPage> page, const std::string& page_name);
@@ -638,6 +640,7 @@ Rule SessionImpl::rule_for(const std::string& path) const {
   Rule all;
   all.capture = 1;
   all.close_wait = 0;
+  all.join = 0;
   const std::string whole = absolute(path);
   const std::string name = base_name(path);
   for (const auto& r : rules_) {
@@ -645,6 +648,7 @@ Rule SessionImpl::rule_for(const std::string& path) const {
     if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
     if (r.capture >= 0) all.capture = r.capture;
     if (r.close_wait >= 0) all.close_wait = r.close_wait;
+    if (r.join >= 0) all.join = r.join;
   }
   return all;
 }
@@ -763,7 +767,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     p.number = number;
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
     p.writers = writers;
-    p.owner = owner_of_next(writers > 0);
+    p.owner = owner_of_next(path, writers > 0);
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
   });
@@ -848,10 +852,19 @@ void SessionImpl::take_slot(WriterSlot& slot, std::uint32_t number) noexcept {
 
 /// Which node's server is to write the next dataset: those that are there for output in turn, else what one process
 /// writes alone is written where it is, and what several write by each node in turn. 0: nobody else is concerned.
-std::uint32_t SessionImpl::owner_of_next(bool shared) const {
+std::uint32_t SessionImpl::owner_of_next(const std::string& path, bool shared) const {
   const auto& c = stage_.control();
-  if (c.nodes < 2 || (!shared && c.io_nodes == 0)) return 0;
-  const auto turn = datasets_made_ + static_cast<std::uint32_t>(std::max<std::int64_t>(0, rank_from_environment()));
+  if (c.nodes < 2) return 0;
+  auto turn = datasets_made_ + static_cast<std::uint32_t>(std::max<std::int64_t>(0, rank_from_environment()));
+  const auto name = base_name(path);
+  const auto whole = shared || rule_for(path).join != 1 ? std::string() : whole_name(name);
+  if (!whole.empty()) {
+    // Tiles that become one file have one owner, which every rank knows by the file's name.
+    const auto hash = std::hash<std::string>()(path.substr(0, path.size() - name.size()) + whole);
+    const auto among = c.io_nodes > 0 ? c.io_nodes : c.nodes;
+    return c.nodes - among + static_cast<std::uint32_t>(hash % among) + 1;
+  }
+  if (!shared && c.io_nodes == 0) return 0;
   if (c.io_nodes > 0) return c.nodes - c.io_nodes + turn % c.io_nodes + 1;
   return (c.node + turn) % c.nodes + 1;
 }
@@ -977,10 +990,10 @@ std::vector<Rule> read_rules(const std::string& path) {
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
-    // rule <capture> <close> <pattern>, each of the first two "1", "0" or "-"
-    if (line.rfind("rule ", 0) != 0 || line.size() < 10) continue;
+    // rule <capture> <close> <join> <pattern>, each of the first three "1", "0" or "-"
+    if (line.rfind("rule ", 0) != 0 || line.size() < 12) continue;
     const auto flag = [](char c) { return c == '-' ? -1 : c - '0'; };
-    rules.push_back({line.substr(9), flag(line[5]), flag(line[7])});
+    rules.push_back({line.substr(11), flag(line[5]), flag(line[7]), flag(line[9])});
   }
   return rules;
 }

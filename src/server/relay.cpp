@@ -178,8 +178,8 @@ void Relay::tell(const DatasetId& id, const DatasetPage& page, std::uint32_t wri
   push({page.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}});
 }
 
-void Relay::send(unsigned owner, const std::string& journal_name,
-                 const journal::WriterPage& writer, const journal::Record& record) {
+void Relay::send(unsigned owner, const std::string& journal_name, const journal::WriterPage& writer,
+                 const journal::Record& record) {
   auto [at, fresh] = numbers_.try_emplace({owner, writer.journal}, 0);
   if (fresh) {
     auto& free = free_numbers_[owner];
@@ -270,6 +270,8 @@ void Relay::answer_questions() {
       const bool there = stage_.files().exists(stage_.datasets() + "/" + q.page_name);
       if (state == DatasetState::failed) {
         text = std::string(q.page->path) + ": " + q.page->error_text;
+      } else if (q.target > 0 && q.page->waits.load(std::memory_order_acquire) >= q.target) {
+        text = std::string(q.page->path) + " is a tile that becomes one file with others (join: true in the config)";
       } else if (q.for_writing ? there : !over(*q.page) && q.page->visible.load(std::memory_order_acquire) < q.target) {
         return false;
       }
@@ -641,6 +643,7 @@ bool Relay::tell_what_is_new() {
     out.number(p.frames_synced.load(std::memory_order_acquire));
     out.number(p.closed.load(std::memory_order_acquire));
     out.number(p.visible.load(std::memory_order_acquire));
+    out.number(p.waits.load(std::memory_order_acquire));
     out.number(p.frames_visible.load(std::memory_order_acquire));
     out.number(p.errors.load(std::memory_order_acquire));
     out.number(p.error_sys.load(std::memory_order_acquire));
@@ -672,6 +675,7 @@ void Relay::on_progress(Decoder& in) {
     const auto closed = in.number<std::uint32_t>();
     if (p.writers == 0) raise(p.closed, closed);
     const auto visible = in.number<std::uint64_t>();
+    p.waits.store(in.number<std::uint64_t>(), std::memory_order_release);
     p.frames_visible.store(in.number<std::uint64_t>(), std::memory_order_relaxed);
     const auto errors = in.number<std::uint32_t>();
     const auto error_sys = in.number<std::int32_t>();

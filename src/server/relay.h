@@ -164,7 +164,7 @@ class Relay {
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
-  std::deque<Outgoing> waiting_[2];  ///< by lane
+  std::deque<Outgoing> waiting_[2];                          ///< by lane
   std::map<std::uint64_t, std::set<std::uint64_t>> unsent_;  ///< sequences, by journal
   std::map<DatasetId, Owned> owned_;
   std::map<DatasetId, journal::DatasetState> ended_;

@@ -16,6 +16,7 @@ from same import File, assert_same, differences
 from test_crashes import assert_beginning_is_same, kill_server, records, server_of, small_disk, synced_frames
 from test_join import HISTORY, RESTART, tiles_of
 from test_join import LATER as LATER_NAME
+from test_nodes import kill_a_server
 
 __all__ = ["small_disk"]  # a fixture
 Source = Callable[[str], Path]
@@ -32,10 +33,12 @@ def ranks_of(count: int) -> list[str]:
 def merged(replay: Path, pair: Pair) -> Callable[..., Result]:
     """`replay` serially and plainly, and split under `join: true`: the same files with the same values and attributes."""
 
-    def run(source: Path, ranks: int, *options: str, config: str = "", files: int = 1) -> Result:
+    def run(
+        source: Path, ranks: int, *options: str, config: str = "", files: int = 1, nodes: str | None = None
+    ) -> Result:
         assert run_plainly([replay, *options, source], pair.plain).code == 0
         command = [*ranks_of(ranks), replay, "--io", "split", *options, source]
-        result = pair.advectio.run(command, pair.carried, JOIN + config, datasets=files)
+        result = pair.advectio.run(command, pair.carried, JOIN + config, datasets=files, nodes=nodes)
         assert_as_serial(pair, files)
         assert [d["tiles"] for d in result.summary["datasets"]] == [ranks] * files
         return result
@@ -210,6 +213,46 @@ def test_kill_of_all_is_finished_by_recover(made: Path, replay: Path, pair: Pair
     assert not list(pair.carried.rglob(".*advectio*")) and not run_dir.exists()
 
 
+# ---- on several nodes ----
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("made", "2,2"), ("made", "1,2,1,0,0"), (LATER, "2,1,0")])
+def test_tiles_of_several_nodes_are_the_serial_file(
+    source: Source, merged: Callable[..., Result], name: str, nodes: str
+):
+    ranks = sum(map(int, nodes.split(",")))
+    options = ["--frames", "8", "--frames-per-file", "3"] if name == "made" else []
+    result = merged(source(name), ranks, *options, files=3 if options else 1, nodes=nodes)
+    owners = {d["node"] for d in result.summary["datasets"]}
+    assert owners <= ({"io", "io0", "io1"} if "0" in nodes else {"n0", "n1"})
+
+
+def test_kill_of_a_server_of_several_loses_nothing_of_the_tiles(made: Path, replay: Path, pair: Pair):
+    options: list[str | Path] = ["--frames", "12", "--frames-per-file", "4", made]
+    assert run_plainly([replay, *options], pair.plain).code == 0
+    command = [*ranks_of(4), replay, "--io", "split", *options, "--compute", "0.2"]
+    running = pair.advectio.start(command, pair.carried, JOIN, nodes="2,2,0")
+    killed = 0
+    for frames, node in ((2, 2), (6, 0)):
+        running.wait_for(lambda frames=frames: running.frames() >= frames, f"{frames} frames were written")
+        killed = kill_a_server(running, node, killed)
+    result = running.finish()
+    assert result.code == 0, result.said
+    assert_as_serial(pair, 3)
+    assert not pair.advectio.run_dirs[-1].exists()
+
+
+def test_tiles_of_several_nodes_that_do_not_cover_are_files_of_their_own(
+    shared: Source, pair: Pair, tool: Callable[[str], str]
+):
+    first = shared(f"wrf471/split4/{RESTART}_0000")
+    rank = "000$OMPI_COMM_WORLD_RANK"
+    script = f"{tool('nccopy')} {first.parent}/{RESTART}_{rank} {RESTART}_{rank}"
+    result = pair.run([*ranks_of(3), "sh", "-c", script], JOIN, datasets=3, nodes="1,1,1")
+    assert_files_of_their_own(pair, [f"{RESTART}_000{n}" for n in range(3)])
+    assert len([line for line in result.stderr.splitlines() if "files of their own" in line]) == 1, result.said
+
+
 # ---- what does not fit ----
 
 
@@ -334,13 +377,6 @@ def test_what_is_no_tile_is_written_as_it_is(
     assert_files_of_their_own(pair, list(files))
     assert "plain.nc: not named like a tile" in result.stderr, result.said
     assert "mask_0000 does not say where in the domain it lies" in result.stderr, result.said
-
-
-def test_on_several_nodes_tiles_stay_files_of_their_own(made: Path, replay: Path, pair: Pair):
-    command: list[str | Path] = [*ranks_of(4), replay, "--io", "split", made]
-    result = pair.run(command, JOIN, datasets=4, nodes="2,2")
-    pair.assert_same(at_least=4)
-    assert "join: true holds for runs on one node only" in result.stderr, result.said
 
 
 def test_a_tile_under_way_is_not_opened(shared: Source, advectio: Advectio, tool: Callable[[str], str], tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -59,7 +60,13 @@ def test_replay_of_wrf_is_the_same(source: Source, replay: Path, pair: Pair, nam
 
 @pytest.mark.parametrize("io", IO)
 def test_several_frames_and_files_are_the_same(made: Path, replay: Path, pair: Pair, io: str):
-    result = pair.run([*ranks_of(3), replay, "--io", io, "--frames", "7", "--frames-per-file", "3", made], datasets=3)
+    command = [*ranks_of(3), replay, "--io", io, "--frames", "7", "--frames-per-file", "3", "--report", "report.json", made]
+    result = pair.run(command, datasets=3)
+    for directory in (pair.plain, pair.carried):
+        report = directory / "report.json"
+        named = json.loads(report.read_text())["files"]
+        report.unlink()
+        assert sorted(named) == output_files(directory), "each file is named once, whoever writes it"
     pair.assert_same(at_least=3)
     assert [d["frames_synced"] for d in result.summary["datasets"]] == [3, 3, 1]
 

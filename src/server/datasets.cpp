@@ -1,0 +1,708 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "server/server_impl.h"
+#include "server/storage.h"
+
+namespace advectio {
+
+namespace {
+
+constexpr std::uint64_t retry_after_ns = 5'000'000'000;
+constexpr std::uint64_t turn_bytes = 64ULL << 20;  // of one journal before the next has its turn
+
+}  // namespace
+
+/// The datasets an earlier server has left in flight.
+void ServerImpl::take_up_datasets() {
+  auto names = files_.list(stage_.datasets());
+  if (!names) return;
+  take_up_wholes(*names);
+  for (const auto& name : *names) {
+    if (name.find_first_of('.') != std::string::npos) continue;
+    auto page = stage_.open_page(name);
+    if (page && (*page)->tiles > 0) continue;
+    if (!page) {
+      if (page.error().code == Code::not_found) continue;  // of a whole that has just been ended
+      log_.error(page.error().message);
+      errors_.push_back(page.error().message);
+      continue;
+    }
+    auto d = std::make_shared<Dataset>();
+    d->page = std::move(page).value();
+    d->page_name = name;
+    d->path = d->page->path;
+    d->link = d->page->link;
+    d->number = d->page->number;
+    d->format = d->page->format;
+    d->seen = d->visible = d->page->visible.load();
+    d->frames_visible = d->frames_synced = d->page->frames_visible.load();
+    d->resume = true;
+    d->policy = resolve(config_, d->path);
+    if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
+      if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
+    }
+    place(*d);
+    // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
+    const auto state = static_cast<DatasetState>(d->page->state.load());
+    if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
+    if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
+      end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
+      datasets_.push_back(d);
+      continue;
+    }
+    if (d->owner)
+      elsewhere_.push_back(d);
+    else
+      d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+    if (!take_up_tile(d)) continue;
+    taken_up_[{d->page->journal, d->number}] = d;
+    if (d->page->writers > 0) {
+      if (auto r = share(*d); !r) {
+        log_.error(d->path + ": " + r.error().message);
+        errors_.push_back(r.error().message);
+        continue;
+      }
+      for (std::size_t w = 0; w < d->shares.size(); ++w) {
+        // What was heard from writers on other nodes holds once it has been heard again.
+        if (d->spread && !d->owner && d->slots[w].pid == 0) d->slots[w].turn.store(0);
+        if (d->shares[w].journal != 0) taken_up_[{d->shares[w].journal, d->slots[w].number}] = d;
+      }
+    }
+    datasets_.push_back(d);
+    log_.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
+  }
+}
+
+Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
+  if (r.type == RecordType::create) ADVECTIO_TRY(on_create(j, r));
+  if (r.type == RecordType::join) ADVECTIO_TRY(on_join(j, r));
+  const auto it = j.datasets.find(r.dataset);
+  if (it == j.datasets.end()) return {};  // finished before this server began
+  const auto d = it->second;
+  if (d->over() || d->state == State::failed) return {};
+  if (d->owner) {
+    pass_on(j, r, *d);
+    return {};
+  }
+  if (r.type == RecordType::create || r.type == RecordType::join) return {};
+  if (d->whole != nullptr) return on_tile(d, r, verify);
+  const Busy busy(d->busy_ns);
+  if (d->shared()) {
+    const auto writer = d->share_of(j.reader->journal());
+    if (r.type == RecordType::close) d->shares[writer].over = d->shares[writer].closed = true;
+    if (r.type == RecordType::abort) {
+      // Collective: all of them say it, and what the others have not synced is dropped with it.
+      on_abort(*d);
+      return {};
+    }
+    ADVECTIO_TRY(d->weave->take(writer, r));
+    ADVECTIO_TRY(weave(d, verify));
+    return r.type == RecordType::close ? end_if_all_over(d) : Result<void>{};
+  }
+  if (r.sequence <= d->visible) {
+    // The last commit was done before, but not what follows it: the sink failed there, or the server died.
+    if (r.type == RecordType::close) return finish(d);
+    return {};
+  }
+  return act(d, r, verify);
+}
+
+/// A record of a dataset that one process writes.
+Result<void> ServerImpl::act(const std::shared_ptr<Dataset>& d, const Record& r, bool verify) {
+  d->seen = r.sequence;
+  switch (r.type) {
+    case RecordType::schema: return on_schema(*d, r);
+    case RecordType::put: return on_put(*d, r, verify);
+    case RecordType::sync: return on_sync(d, r);
+    case RecordType::close: return on_close(d, r);
+    case RecordType::abort: on_abort(*d); return {};
+    case RecordType::settle:
+    case RecordType::join:
+    case RecordType::create: break;
+  }
+  return Error{
+      Code::corrupt,
+      "record " + std::to_string(r.sequence) + " is of unknown type " + std::to_string(static_cast<int>(r.type)), 0};
+}
+
+Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto create = journal::decode_create(r.meta);
+  if (!create) return std::move(create).error();
+  auto page = stage_.open_page(create->page);
+  // No page, or another's: it was finished by an earlier server.
+  if (!page || (*page)->journal != j.reader->journal() || (*page)->number != r.dataset) return {};
+  if (create->writers > 0) {
+    const auto d = shared_dataset(create->page);
+    if (!d) return {};
+    d->writer = j.name;
+    d->shares[0].journal = j.reader->journal();
+    if (!d->owner) {
+      d->shares[0].visible = r.sequence;
+      d->weave->resume(0, r.sequence, 0);
+    }
+    attach(j, r.dataset, d);
+    log_.debug("create " + d->path + " by " + std::to_string(create->writers) + " writers");
+    return {};
+  }
+  auto d = std::make_shared<Dataset>();
+  d->path = create->path;
+  d->link = create->link;
+  d->page_name = create->page;
+  d->writer = j.name;
+  d->number = r.dataset;
+  d->format = create->format;
+  d->page = std::move(page).value();
+  d->policy = resolve(config_, d->path);
+  place(*d);
+  if (d->owner)
+    elsewhere_.push_back(d);
+  else
+    d->seen = d->visible = r.sequence;
+  attach(j, r.dataset, d);
+  datasets_.push_back(d);
+  log_.debug("create " + d->path);
+  return {};
+}
+
+Result<void> ServerImpl::on_join(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto join = journal::decode_join(r.meta);
+  if (!join) return std::move(join).error();
+  const auto d = shared_dataset(join->page);
+  // None, or another's: it was finished by an earlier server.
+  if (!d || join->writer >= d->shares.size()) return {};
+  auto& slot = d->slots[join->writer];
+  if (slot.journal.load(std::memory_order_acquire) != j.reader->journal() || slot.number != r.dataset) return {};
+  auto& s = d->shares[join->writer];
+  s.journal = j.reader->journal();
+  if (!d->owner) {
+    s.visible = r.sequence;
+    d->weave->resume(join->writer, r.sequence, 0);
+  }
+  attach(j, r.dataset, d);
+  return {};
+}
+
+/// The dataset of that page, which the journals of all its writers name. Whichever is read first makes it.
+std::shared_ptr<Dataset> ServerImpl::shared_dataset(const std::string& page_name) {
+  for (const auto& d : datasets_)
+    if (d->shared() && !d->over() && d->page_name == page_name) return d;
+  auto page = stage_.open_page(page_name);
+  if (!page || (*page)->writers == 0) return nullptr;
+  auto d = std::make_shared<Dataset>();
+  d->page = std::move(page).value();
+  d->path = d->page->path;
+  d->link = d->page->link;
+  d->page_name = page_name;
+  d->number = d->page->number;
+  d->format = d->page->format;
+  d->policy = resolve(config_, d->path);
+  if (!share(*d)) return nullptr;
+  place(*d);
+  if (d->owner) elsewhere_.push_back(d);
+  datasets_.push_back(d);
+  return d;
+}
+
+/// Take up what is known of the writers.
+Result<void> ServerImpl::share(Dataset& d) {
+  const auto writers = d.page->writers;
+  auto slots = stage_.open_slots(d.page_name, writers);
+  if (!slots) return std::move(slots).error();
+  d.slots = std::move(slots).value();
+  d.shares.resize(writers);
+  d.weave = std::make_unique<Weave>(writers);
+  for (std::size_t w = 0; w < writers; ++w) {
+    auto& slot = d.slots[w];
+    d.shares[w].journal = slot.journal.load(std::memory_order_acquire);
+    if (w == 0) d.shares[w].journal = d.page->journal;  // on another node its slot may not have been heard of yet
+    d.shares[w].visible = slot.visible.load();
+    d.weave->resume(w, slot.visible.load(), slot.round.load());
+  }
+  return {};
+}
+
+void ServerImpl::attach(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d) {
+  j.datasets[number] = d;
+  if (d->shared())
+    j.shared.push_back(d);
+  else if (d->policy.join && d->whole == nullptr && !d->owner && !d->over())
+    gather(d);
+}
+
+/// Do what the writers of a shared dataset have agreed on so far.
+Result<void> ServerImpl::weave(const std::shared_ptr<Dataset>& d, bool verify) {
+  while (!d->over()) {
+    const auto step = d->weave->next();
+    if (!step) return {};
+    ADVECTIO_TRY(do_step(d, *step, verify));
+  }
+  return {};
+}
+
+Result<void> ServerImpl::do_step(const std::shared_ptr<Dataset>& d, const Weave::Step& step, bool verify) {
+  if (step.round != 0) return end_round(d, step);
+  const Record& r = step.parts[0].record;
+  switch (r.type) {
+    case RecordType::schema: return on_schema(*d, r);
+    case RecordType::put: return on_put(*d, r, verify);
+    case RecordType::sync:
+      if ((r.flags & journal::flag_implicit) == 0) return {};
+      d->partial = d->partial || d->uncommitted;
+      ADVECTIO_TRY(commit(d, 0, 0));
+      d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
+      forward(true);
+      return {};
+    default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
+  }
+}
+
+/// Every writer has synced, or closed.
+Result<void> ServerImpl::end_round(const std::shared_ptr<Dataset>& d, const Weave::Step& step) {
+  bool frame = false, closed = true;
+  std::uint64_t stall_ns = 0, synced_ns = 0;
+  for (const auto& part : step.parts) {
+    auto sync = journal::decode_sync(part.record.meta);
+    if (!sync) return std::move(sync).error();
+    frame = frame || sync->frame > 0;
+    closed = closed && part.record.type == RecordType::close;
+    stall_ns = std::max(stall_ns, sync->stall_ns);
+    synced_ns = std::max(synced_ns, part.record.time_ns);
+  }
+  if (frame) {
+    ++d->frames_synced;
+    d->settle_stall();
+    d->last_stall = seconds(stall_ns);
+  } else if (d->last_stall) {
+    *d->last_stall += seconds(stall_ns);
+  }
+  if (closed) d->state = State::closed;
+  ADVECTIO_TRY(commit(d, step.round, frame ? synced_ns : 0));
+  d->partial = false;
+  return closed ? finish(d) : Result<void>{};
+}
+
+Result<void> ServerImpl::on_schema(Dataset& d, const Record& r) {
+  if (auto whole = journal::verify_payload(r); !whole) return whole;
+  auto asked = decode_schema(r.payload);
+  if (!asked) return std::move(asked).error();
+  return store_schema(d, *asked);
+}
+
+Result<void> ServerImpl::store_schema(Dataset& d, const Schema& asked) {
+  auto stored = as_stored(asked, d.policy);
+  if (!stored) return std::move(stored).error().with("schema");
+  d.schema = std::move(stored).value();
+  d.declared = false;
+  d.uncommitted = true;
+  const auto bytes = encode(*d.schema);
+  return replace_whole(files_, stage_.datasets() + "/" + d.page_name + ".schema", bytes);
+}
+
+Result<void> ServerImpl::ready_sink(Dataset& d) {
+  if (!d.schema) {
+    Schema empty;
+    empty.format = d.policy.format.value_or(d.format);
+    d.schema = empty;
+    d.declared = false;
+  }
+  if (!d.sink) {
+    auto sink = sinks_({d.link, d.schema->format, d.policy, d.resume});
+    if (!sink) return std::move(sink).error().with("open");
+    d.sink = std::move(sink).value();
+    d.declared = false;
+  }
+  if (!d.declared) {
+    ADVECTIO_TRY_WITH(d.sink->declare(*d.schema), "define");
+    d.declared = true;
+    d.uncommitted = true;
+  }
+  return {};
+}
+
+Result<void> ServerImpl::on_put(Dataset& d, const Record& r, bool verify) {
+  auto put = journal::decode_put(r.meta);
+  if (!put) return std::move(put).error();
+  if (verify) ADVECTIO_TRY(journal::verify_payload(r));
+  ADVECTIO_TRY(ready_sink(d));
+  if (put->variable >= d.schema->variables.size() ||
+      put->box.rank() != d.schema->variables[put->variable].dimensions.size())
+    return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " does not fit the schema", 0};
+  const auto& v = d.schema->variables[put->variable];
+  if (const auto element = size_of(v.type); element > 0 && put->box.volume() * element != r.payload.size())
+    return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " has not the bytes its box takes", 0};
+  Block block;
+  block.variable = put->variable;
+  block.box = std::move(put->box);
+  block.stride = std::move(put->stride);
+  block.data = r.payload.data();
+  block.bytes = r.payload.size();
+  d.bytes_put += block.bytes;
+  d.uncommitted = true;
+  ADVECTIO_TRY_WITH(d.sink->write(block), "write " + v.name);
+  return {};
+}
+
+/// Bring everything the sink has taken into the readable file. `synced_ns`: when the frame that ends here was synced.
+Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns) {
+  ADVECTIO_TRY(ready_sink(*d));
+  if (d->uncommitted) ADVECTIO_TRY_WITH(d->sink->commit(), "commit");
+  d->uncommitted = false;
+  count_sink(*d);
+  if (d->shared()) {
+    for (std::size_t w = 0; w < d->shares.size(); ++w) {
+      d->shares[w].visible = d->weave->given(w);
+      d->slots[w].round.store(d->weave->round(w), std::memory_order_relaxed);
+      d->slots[w].visible.store(d->shares[w].visible, std::memory_order_release);
+    }
+    sequence = std::max(sequence, d->page->visible.load());  // 0: in the midst of a round
+  } else {
+    d->visible = sequence;
+  }
+  if (synced_ns != 0) {
+    // A frame that is committed again counts once: one writer's frames have numbers.
+    d->frames_visible = d->shared() ? d->frames_visible + 1 : d->frames_synced;
+    d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
+    d->page->frames_visible.store(d->frames_visible, std::memory_order_relaxed);
+  }
+  d->page->visible.store(sequence, std::memory_order_release);
+  forward(true);
+  if (d->policy.durable) {
+    const std::lock_guard guard(durable_mutex_);
+    durable_jobs_.push_back({d->sink->make_durable(), d, sequence, d->frames_visible, synced_ns});
+    durable_wake_.notify_one();
+  }
+  return {};
+}
+
+Result<void> ServerImpl::on_sync(const std::shared_ptr<Dataset>& d, const Record& r) {
+  auto sync = journal::decode_sync(r.meta);
+  if (!sync) return std::move(sync).error();
+  if (sync->frame > 0) {
+    d->frames_synced = std::max(d->frames_synced, sync->frame);
+    d->settle_stall();
+    d->last_stall = seconds(sync->stall_ns);
+  } else if (d->last_stall) {
+    *d->last_stall += seconds(sync->stall_ns);
+  }
+  ADVECTIO_TRY(commit(d, r.sequence, sync->frame > 0 ? r.time_ns : 0));
+  d->partial = false;
+  return {};
+}
+
+Result<void> ServerImpl::on_close(const std::shared_ptr<Dataset>& d, const Record& r) {
+  d->state = State::closed;
+  ADVECTIO_TRY(on_sync(d, r));
+  return finish(d);
+}
+
+/// Closed, and all of it committed: leave the file as it will be. May be done again after a failure or a death.
+Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
+  d->state = State::closed;
+  if (!d->sink) ADVECTIO_TRY(commit(d, d->visible, 0));
+  ADVECTIO_TRY_WITH(d->sink->close(), "close");
+  count_sink(*d);
+  end_dataset(*d, State::finished);
+  return {};
+}
+
+void ServerImpl::on_abort(Dataset& d) {
+  if (d.sink) d.sink->abandon();
+  if (d.page->visible.load() == 0) {
+    remove_placeholder(d);
+    end_dataset(d, State::dropped);
+  } else {
+    end_dataset(d, State::finished);
+  }
+}
+
+void ServerImpl::count_sink(Dataset& d) {
+  const auto c = d.sink->counters();
+  d.bytes_written = c.bytes_out;
+  d.encode_ns = c.encode_ns;
+}
+
+/// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
+void ServerImpl::fail(Dataset& d, Error error) {
+  if (d.sink) {
+    count_sink(d);
+    d.sink->abandon();
+    d.sink.reset();
+  }
+  const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
+  const std::string text =
+      d.path + (last ? "" : ": frame " + std::to_string(d.frames_visible + 1)) + ": " + error.message;
+  const bool known = d.state == State::failed || d.error.message == error.message;
+  d.state = State::failed;
+  d.resume = true;
+  d.declared = false;
+  d.failed_at_ns = monotonic_ns();
+  auto& page = *d.page;
+  const auto n = std::min(sizeof page.error_text - 1, error.message.size());
+  std::memcpy(page.error_text, error.message.data(), n);
+  page.error_text[n] = '\0';
+  page.error_sys.store(error.sys != 0 ? error.sys : EIO, std::memory_order_release);
+  if (!known) {
+    page.errors.fetch_add(1, std::memory_order_release);
+    log_.error(text + "; what is staged is kept and tried again");
+    errors_.push_back(text);
+  }
+  page.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
+  d.error = std::move(error);
+  forward(true);
+}
+
+/// The file is as it will be; nothing of the dataset is needed in the stage any more.
+void ServerImpl::end_dataset(Dataset& d, State state) {
+  d.state = state;
+  if (d.owner) {
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
+    if (d.shared()) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+    relay_->farewell(d.id, *d.owner);
+    d.page = Page<DatasetPage>();
+    d.slots = Page<WriterSlot>();
+    d.weave.reset();
+    forward(true);
+    return;
+  }
+  d.settle_stall();
+  d.sink.reset();
+  d.schema.reset();
+  struct stat file {};
+  if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
+    d.bytes_written = static_cast<std::uint64_t>(file.st_size);
+  const bool shared = d.page->writers > 0;
+  d.page->visible.store(shared ? d.page->synced.load() : d.seen, std::memory_order_release);
+  // First of all: a server that takes over from here must not look for what is removed below.
+  d.page->state.store(
+      static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
+      std::memory_order_release);
+  const auto name = d.link.substr(d.link.find_last_of('/') + 1);
+  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
+  (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
+  if (d.spread && relay_)
+    relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
+  else
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
+  if (shared && !(d.spread && relay_))
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+  d.page = Page<DatasetPage>();
+  d.slots = Page<WriterSlot>();
+  d.weave.reset();
+  d.replayed.clear();
+  forward(true);
+}
+
+/// The empty file that nc_create has made, where nothing ever came to be in it.
+void ServerImpl::remove_placeholder(Dataset& d) {
+  struct stat file {};
+  if (::stat(d.path.c_str(), &file) == 0 && Stage::page_name(file.st_dev, file.st_ino) == d.page_name)
+    (void)files_.remove(d.path);
+}
+
+/// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
+void ServerImpl::writer_gone(Journal& j) {
+  j.alive = false;
+  for (auto& [number, d] : j.datasets)
+    if (!d->over() && d->state != State::failed) writer_gone(j, *d);
+  if (relay_ && !journal::is_mirror(j.name)) relay_->writer_gone(j.reader->journal());
+}
+
+void ServerImpl::writer_gone(Journal& j, Dataset& d) {
+  if (d.owner) return;
+  const auto own =
+      std::find_if(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
+  if (own == j.datasets.end()) return;
+  if (d.whole != nullptr) {
+    d.whole->merge->gone(d.tile);
+    move_on(*d.whole);
+    return;
+  }
+  if (d.shared()) d.shares[d.share_of(j.reader->journal())].over = true;
+  if (all_writers_over(d)) drop_rest(d, j.name);
+}
+
+/// Of a shared dataset: the others may still have to say what belongs to a frame that one which has gone has synced.
+bool ServerImpl::all_writers_over(const Dataset& d) const {
+  for (std::size_t w = 0; w < d.shares.size(); ++w)
+    if (!d.shares[w].over &&
+        (d.slots[w].journal.load(std::memory_order_acquire) != 0 || (d.spread && relay_ && !relay_->all_quiet())))
+      return false;  // on another node it may only not have been heard of
+  return true;
+}
+
+Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
+  if (d->over() || !all_writers_over(*d)) return {};
+  const bool closed = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
+  if (closed) return finish(d);
+  drop_rest(*d, "(one of several)");
+  return {};
+}
+
+void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
+  if (d.sink) d.sink->abandon();
+  const bool any = d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
+  if (!any && !d.partial) {
+    log_.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
+    remove_placeholder(d);
+    end_dataset(d, State::dropped);
+    return;
+  }
+  log_.warning(d.path + ": its writer " + writer + " has gone without closing it; it holds the " +
+               std::to_string(d.frames_visible) + " frames that were synced" +
+               (d.partial ? " and part of the next, which had been written to make room in the stage" : ""));
+  end_dataset(d, State::finished);
+}
+
+/// Handle what a journal has, for a turn. True when there was something.
+bool ServerImpl::follow(Journal& j) {
+  if (j.broken) return false;
+  std::uint64_t bytes = 0;
+  bool any = false;
+  j.read_to_end = false;
+  // What a writer has passed before its journal was read to the end, it has passed for us too.
+  std::erase_if(j.shared, [](const auto& d) { return d->over(); });
+  std::vector<SlotState> slots;
+  for (const auto& d : j.shared) slots.push_back(state_of(d->slots[d->share_of(j.reader->journal())]));
+  const auto shared = j.shared;
+  while (bytes < turn_bytes) {
+    auto next = j.reader->next();
+    if (!next) {
+      j.broken = true;
+      j.read_to_end = true;
+      const std::string text = "journal " + j.name + ": " + next.error().message;
+      log_.error(text);
+      errors_.push_back(text);
+      for (auto& [number, d] : j.datasets)
+        if (!d->over() && d->state != State::failed) fail(*d, Error{Code::corrupt, text, EIO});
+      return any;
+    }
+    if (!next->has_value()) {
+      j.read_to_end = true;
+      break;
+    }
+    const Record& r = **next;
+    any = true;
+    bytes += r.payload.size() + 4096;
+    const auto index = j.reader->held().back().index;
+    if (j.loads.empty() || j.loads.back().index != index) j.loads.push_back({index, {}, 0});
+    j.loads.back().last[r.dataset] = r.sequence;
+    j.loads.back().bytes += r.payload.size();
+    if (r.type != RecordType::put) backlog_peak_ = std::max(backlog_peak_, backlog());
+    // Replayed records may have been through a crash: look at every byte.
+    auto done = handle(j, r, options_.recover);
+    if (!done) {
+      if (const auto it = j.datasets.find(r.dataset); it != j.datasets.end()) {
+        fail(*it->second, std::move(done).error());
+      } else {
+        log_.error("journal " + j.name + ": " + done.error().message);
+        errors_.push_back(done.error().message);
+      }
+    }
+    if (r.type != RecordType::put) release(j);
+  }
+  for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
+    const auto& d = shared[i];
+    if (d->over() || d->state == State::failed) continue;
+    const auto writer = d->share_of(j.reader->journal());
+    if (d->owner) {
+      if (d->introduced.count(j.reader->journal()) > 0)
+        relay_->tell(d->id, *d->page, static_cast<std::uint32_t>(writer), slots[i]);
+      continue;
+    }
+    const auto owed = slots[i].owed;
+    if (!d->weave->passed(writer, owed != 0 ? std::min(slots[i].turn, owed) : slots[i].turn)) continue;
+    if (auto done = weave(d, options_.recover); !done) fail(*d, std::move(done).error());
+  }
+  if (any && relay_) tell_of(j);
+  if (any) forward(false);
+  return any;
+}
+
+/// Try the failed datasets again: with a fresh sink behind their last commit.
+void ServerImpl::retry_failed(bool now) {
+  for (auto& [name, j] : journals_) {
+    if (!j->reader || j->broken) continue;
+    for (auto& [number, d] : j->datasets) {
+      if (d->state != State::failed || (!now && monotonic_ns() - d->failed_at_ns < retry_after_ns)) continue;
+      if (d->whole != nullptr) {
+        if (d->tile == 0) retry_whole(*d->whole);  // and with it all the others
+        continue;
+      }
+      d->state = State::open;
+      if (auto done = d->shared() ? replay_shared(d) : replay(*j, number, d); !done) {
+        fail(*d, std::move(done).error());
+        continue;
+      }
+      log_.warning(d->path + ": could be written after all");
+      d->error = Error{};
+      if (!d->over()) {
+        d->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+        for (auto& [other, k] : journals_)
+          if (!k->alive && !d->over()) writer_gone(*k, *d);
+      }
+      forward(true);
+      release(*j);
+    }
+  }
+}
+
+/// Everything that the writer has said since the last commit, once more.
+Result<void> ServerImpl::replay(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d) {
+  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+  if (!again) return std::move(again).error();
+  const auto until = j.reader->sequence();
+  // The blocks stay mapped by `again` until they are committed.
+  while (!d->over() && (*again)->sequence() < until) {
+    auto next = (*again)->next();
+    if (!next) return std::move(next).error();
+    if (!next->has_value()) break;
+    if ((*next)->dataset == number) ADVECTIO_TRY(handle(j, **next, true));
+  }
+  if (d->over() || !d->uncommitted) return {};
+  d->partial = true;
+  return commit(d, d->seen, 0);
+}
+
+/// The same where there are several.
+Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
+  d->weave = std::make_unique<Weave>(d->shares.size());
+  d->replayed.clear();
+  for (std::size_t w = 0; w < d->shares.size(); ++w) {
+    d->weave->resume(w, d->shares[w].visible, d->slots[w].round.load());
+    const auto uid = d->shares[w].journal;
+    const auto it = std::find_if(journals_.begin(), journals_.end(), [uid](const auto& j) {
+      return j.second->reader && j.second->reader->journal() == uid;
+    });
+    if (it == journals_.end()) continue;
+    Journal& j = *it->second;
+    if (j.broken) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
+    auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+    if (!again) return std::move(again).error();
+    const auto until = j.reader->sequence();
+    while ((*again)->sequence() < until) {
+      auto next = (*again)->next();
+      if (!next) return std::move(next).error();
+      if (!next->has_value()) break;
+      const auto own = j.datasets.find((*next)->dataset);
+      const auto type = (*next)->type;
+      if (own == j.datasets.end() || own->second != d || type == RecordType::create || type == RecordType::join)
+        continue;
+      if (type == RecordType::close) d->shares[w].over = d->shares[w].closed = true;
+      ADVECTIO_TRY(d->weave->take(w, **next));
+    }
+    d->replayed.push_back(std::move(again).value());
+  }
+  ADVECTIO_TRY(weave(d, true));
+  ADVECTIO_TRY(end_if_all_over(d));
+  if (d->over() || !d->uncommitted) return {};
+  d->partial = true;
+  return commit(d, 0, 0);
+}
+
+}  // namespace advectio

@@ -94,6 +94,36 @@ void ServerImpl::settle_spread() {
   }
 }
 
+/// What processes of this node have begun, and nobody has said anything of since this server began: they have died, and
+/// its owner may not know of it.
+void ServerImpl::announce_rest() {
+  auto names = files_.list(stage_.datasets());
+  if (!names) return;
+  for (const auto& name : *names) {
+    if (name.find_first_of('.') != std::string::npos) continue;
+    auto page = stage_.open_page(name);
+    if (!page || (*page)->owner == 0 || (*page)->owner - 1 == relay_->node()) continue;
+    const DatasetId id{name, (*page)->journal, (*page)->number};
+    const auto it = std::find_if(elsewhere_.begin(), elsewhere_.end(), [&id](const auto& d) { return d->id == id; });
+    if (it != elsewhere_.end() && (*it)->announced) continue;
+    relay_->announce(id, **page);
+    if (it != elsewhere_.end()) {
+      (*it)->announced = true;
+      continue;
+    }
+    auto d = std::make_shared<Dataset>();
+    d->path = (*page)->path;
+    d->link = (*page)->link;
+    d->page_name = name;
+    d->number = id.number;
+    d->page = std::move(page).value();
+    place(*d);
+    d->announced = true;
+    datasets_.push_back(d);
+    elsewhere_.push_back(d);
+  }
+}
+
 /// This node can do no more. True when that holds for all of them; what they own and could not finish stays here too.
 bool ServerImpl::agreed_on_end() {
   const bool own = std::all_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->over() || d->owner; });

@@ -338,6 +338,11 @@ void Relay::quiet() {
   to_all(Lane::journals, quiet_kind, {});
 }
 
+bool Relay::is_quiet() const {
+  const std::lock_guard guard(mutex_);
+  return quiet_[node()];
+}
+
 bool Relay::all_quiet() const {
   const std::lock_guard guard(mutex_);
   return std::find(quiet_.begin(), quiet_.end(), false) == quiet_.end();

@@ -96,6 +96,7 @@ class Relay {
   [[nodiscard]] bool drain_wanted() const noexcept { return drain_wanted_.load(); }
   /// No process of this node writes any more, and all records have been sent.
   void quiet();
+  [[nodiscard]] bool is_quiet() const;
   [[nodiscard]] bool all_quiet() const;
   /// This node can do no more for what it owns. `clean`: all of it is in its file.
   void final(bool clean, const std::string& status);

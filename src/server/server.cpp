@@ -404,6 +404,7 @@ bool ServerImpl::finished() {
     if (!journal::is_mirror(name) && (j->alive || !j->read_to_end)) return false;
   if (relay_) {
     relay_->drain();
+    if (!relay_->is_quiet()) announce_rest();
     relay_->quiet();
     if (!relay_->all_quiet()) return false;
     look_for_writers();
@@ -439,6 +440,7 @@ void ServerImpl::settle_orphans() {
     if ((*page)->tiles > 0) continue;
     const auto state = static_cast<DatasetState>((*page)->state.load());
     if ((*page)->owner != 0 && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
+    if (relay_ && (*page)->owner != 0 && (*page)->owner - 1 != relay_->node()) continue;  // its owner's concern
     const auto uid = (*page)->journal;
     std::vector<std::uint64_t> writers{uid};
     if (auto slots = stage_.open_slots(name, (*page)->writers); slots && (*page)->writers > 0)
@@ -460,13 +462,6 @@ void ServerImpl::settle_orphans() {
       datasets_.push_back(d);
     }
     if (d->over() || d->whole != nullptr) continue;
-    if (d->owner) {
-      // Its owner has not heard of it from here, and what others have said of it is theirs.
-      if (d->page->writer_pid != 0) remove_placeholder(*d);
-      if (d->page->writer_pid != 0) (void)files_.remove(d->link);
-      end_dataset(*d, State::dropped);
-      continue;
-    }
     const bool any = d->page->visible.load() > 0;
     if (!any) remove_placeholder(*d);
     end_dataset(*d, any ? State::finished : State::dropped);

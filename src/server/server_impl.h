@@ -308,6 +308,7 @@ class ServerImpl final : public Server {
   bool others_idle();
   bool agreed_on_end();
   void settle_spread();
+  void announce_rest();
   json with_others(json own) const;
 
   Files& files_;

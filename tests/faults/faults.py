@@ -4,8 +4,9 @@
     .venv/bin/python tests/faults/faults.py --seed 7            that very run again
     .venv/bin/python tests/faults/faults.py --minutes 10        one seed after the other, from a random one
 
-A seed gives the program (serial, split or PnetCDF), its ranks, format and compression, how small the stage is, with
---several-nodes on how many simulated nodes it runs, who is killed and when. The moment is a time, so a seed repeats the case but not the very instruction.
+A seed gives the program (serial, split or PnetCDF), its ranks, format and compression, how small the stage is,
+on how many simulated nodes it runs, who is killed and when. The moment is a time, so a seed repeats the case but not the
+very instruction.
 Afterwards every file is held against what the program writes without Advectio, and against the frames that it has said were
 synced. The checker reads files through netCDF-C only.
 """
@@ -31,6 +32,7 @@ from test_crashes import assert_beginning_is_same, records, synced_frames
 REPLAY = Path(os.environ.get("ADVECTIO_REPLAY", ROOT / "build" / "release" / "examples" / "replay" / "replay"))
 COMMAND = Path(os.environ.get("ADVECTIO_COMMAND", ROOT / ".venv" / "bin" / "advectio"))
 SERVERS = ("advectiod", "advectiod_mpi")
+SEVERAL_SERVERS = REPLAY.parents[2] / "src" / "apps" / "advectiod" / "advectiod_mpi"  # not there without MPI
 FRAMES = 16  # of a run whose program is left alone
 MPI = ("mpirun", "--oversubscribe", "--bind-to", "none", "-n")
 
@@ -52,14 +54,15 @@ class Case:
     restarts_max: int
 
     @classmethod
-    def of(cls, seed: int, several_nodes: bool = False) -> Case:
+    def of(cls, seed: int) -> Case:
         chance = random.Random(seed)
         io = chance.choice(["serial", "split", "pnetcdf", "pnetcdf-nonblocking"])
         ranks = 1 if io == "serial" else chance.randint(2, 4)
         nodes = None
         if io != "serial" and chance.random() < 0.3:
             nodes = f"{ranks - 1},1" + chance.choice(["", ",0"])
-        nodes = nodes if several_nodes else None
+        if not SEVERAL_SERVERS.exists():
+            nodes = None
         victims = chance.choice(
             [
                 ("rank",),
@@ -128,8 +131,7 @@ def run(case: Case, made: Path, directory: Path) -> None:
     try:
         check(case, made, advectio, directory)
     except AssertionError as error:
-        several = " --several-nodes" if case.nodes else ""
-        raise AssertionError(f"{case}\nagain: tests/faults/faults.py --seed {case.seed}{several}\n{error}") from error
+        raise AssertionError(f"{case}\nagain: tests/faults/faults.py --seed {case.seed}\n{error}") from error
     finally:
         advectio.clean()
 
@@ -195,7 +197,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, help="the first, or only one (default: by chance)")
     parser.add_argument("--minutes", type=float, default=0, help="go on with the next seeds for so long")
-    parser.add_argument("--several-nodes", action="store_true", help="some of the cases on simulated nodes")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     until = time.monotonic() + 60 * options.minutes
@@ -203,7 +204,7 @@ def main() -> int:
         made = make_input(Path(scratch))
         while True:
             with tempfile.TemporaryDirectory(prefix=f"seed-{seed}-", dir=scratch) as directory:
-                case = Case.of(seed, options.several_nodes)
+                case = Case.of(seed)
                 print(case, flush=True)
                 try:
                     run(case, made, Path(directory))

@@ -33,9 +33,7 @@ def ranks_of(count: int) -> list[str]:
 def merged(replay: Path, pair: Pair) -> Callable[..., Result]:
     """`replay` serially and plainly, and split under `join: true`: the same files with the same values and attributes."""
 
-    def run(
-        source: Path, ranks: int, *options: str, config: str = "", files: int = 1, nodes: str | None = None
-    ) -> Result:
+    def run(source: Path, ranks: int, *options: str, config: str = "", files: int = 1, nodes: str | None = None) -> Result:
         assert run_plainly([replay, *options, source], pair.plain).code == 0
         command = [*ranks_of(ranks), replay, "--io", "split", *options, source]
         result = pair.advectio.run(command, pair.carried, JOIN + config, datasets=files, nodes=nodes)
@@ -217,9 +215,7 @@ def test_kill_of_all_is_finished_by_recover(made: Path, replay: Path, pair: Pair
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("made", "2,2"), ("made", "1,2,1,0,0"), (LATER, "2,1,0")])
-def test_tiles_of_several_nodes_are_the_serial_file(
-    source: Source, merged: Callable[..., Result], name: str, nodes: str
-):
+def test_tiles_of_several_nodes_are_the_serial_file(source: Source, merged: Callable[..., Result], name: str, nodes: str):
     ranks = sum(map(int, nodes.split(",")))
     options = ["--frames", "8", "--frames-per-file", "3"] if name == "made" else []
     result = merged(source(name), ranks, *options, files=3 if options else 1, nodes=nodes)

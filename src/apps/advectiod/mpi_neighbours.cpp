@@ -95,6 +95,7 @@ std::vector<std::string> host_names(int nodes) {
   std::vector<char> all(static_cast<std::size_t>(nodes) * sizeof own);
   MPI_Allgather(own, sizeof own, MPI_CHAR, all.data(), sizeof own, MPI_CHAR, MPI_COMM_WORLD);
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(nodes));
   for (int n = 0; n < nodes; ++n) names.emplace_back(all.data() + static_cast<std::size_t>(n) * sizeof own);
   return names;
 }

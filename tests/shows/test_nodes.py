@@ -13,7 +13,7 @@ from running import PYTHON, Running, output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
 from test_parallel_netcdf import answers
-from test_pnetcdf import assert_same_answers, ranks_of
+from test_pnetcdf import assert_same_answers, assert_that_a_killed_rank_loses_no_frame_that_all_had_synced, ranks_of
 
 Source = Callable[[str], Path]
 
@@ -194,19 +194,4 @@ def test_what_all_servers_left_is_finished_by_recover(made: Path, replay: Path, 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_kill_of_a_rank_keeps_every_frame_that_all_had_synced(made: Path, replay: Path, pair: Pair, victim: int):
     base: list[str | Path] = [*launch(WITH_IO), replay, "--io", "pnetcdf", made]
-    running = pair.advectio.start(
-        [*base, "--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"], pair.carried, nodes=WITH_IO
-    )
-    running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    os.kill(running.pids("replay")[victim], signal.SIGKILL)
-    result = running.finish()
-    assert result.code != 0, result.said
-    said = sum(synced_frames(running.lines).values())
-    names = output_files(pair.carried)
-    held = sum(records(pair.carried / file) for file in names)
-    assert said - 1 <= held <= said + 1, f"{said} frames were synced, the files have {held}"
-    plain = run_plainly([*base, "--frames", str(held + 4), "--frames-per-file", "4"], pair.plain)
-    assert plain.code == 0, plain.said
-    for file in names:
-        assert_beginning_is_same(pair.plain / file, pair.carried / file)
-    assert not pair.advectio.run_dirs[-1].exists()
+    assert_that_a_killed_rank_loses_no_frame_that_all_had_synced(pair, base, "replay", victim, WITH_IO)

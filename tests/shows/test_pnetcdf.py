@@ -100,11 +100,11 @@ def test_ranks_under_exec_are_the_same(made: Path, replay: Path, pair: Pair):
 
 
 def assert_that_a_killed_rank_loses_no_frame_that_all_had_synced(
-    pair: Pair, base: list[str | Path], name: str, victim: int
+    pair: Pair, base: list[str | Path], name: str, victim: int, nodes: str | None = None
 ) -> None:
-    """`base`: a replay by three ranks; `name`: its program."""
+    """`base`: a replay by several ranks; `name`: its program."""
     forever = ["--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"]
-    running = pair.advectio.start([*base, *forever], pair.carried)
+    running = pair.advectio.start([*base, *forever], pair.carried, nodes=nodes)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
     os.kill(running.pids(name)[victim], signal.SIGKILL)
     result = running.finish()

@@ -11,6 +11,7 @@ import fnmatch
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -47,12 +48,18 @@ RUN_SECONDS_MAX = 600.0
 @dataclass(frozen=True)
 class Method:
     """A way to write. `replay`: its options; `rule`: what the config says of all datasets, None: not under Advectio;
-    `mpi`: options of mpirun."""
+    `mpi`: options of mpirun; `joined_after`: its tiles are made one file by `advectio join`."""
 
     name: str
     replay: tuple[str, ...] = ()
     rule: str | None = None
     mpi: tuple[str, ...] = ()
+    joined_after: bool = False
+
+    @property
+    def joined(self) -> bool:
+        """One file is left of the tiles."""
+        return self.joined_after or "join: true" in (self.rule or "")
 
     @property
     def carried(self) -> bool:
@@ -90,6 +97,8 @@ METHODS = [
     Method("Advectio, uncompressed", (), "codec: none"),
     Method("Advectio, split, deflate (ISA-L)", ("--io", "split"), ""),
     Method("Advectio, split, uncompressed", ("--io", "split"), "codec: none"),
+    Method("split, then advectio join", ("--io", "split"), joined_after=True),
+    Method("Advectio, tiles joined on the way, deflate (ISA-L)", ("--io", "split"), "join: true"),
     Method("parallel netCDF-4, shuffle + deflate", PARALLEL),
     Method("parallel netCDF-4", (*PARALLEL, "--deflate", "none")),
     Method("Advectio, parallel netCDF-4, deflate (ISA-L)", PARALLEL, ""),
@@ -197,6 +206,11 @@ class Bench:
 
     def sample(self, method: Method, directory: Path, report: dict[str, Any], measured: Measured) -> Sample:
         files = [directory / name for name in report["files"]]
+        if method.joined:
+            files = sorted({path.with_name(re.sub(r"_\d{4}$", "", path.name)) for path in files})
+        if method.joined_after:
+            words = [str(self.advectio), "join", *(f"{path}_0000" for path in files), "-o", str(directory)]
+            subprocess.run(words, check=True, capture_output=True)
         outputs = [frame["output_s"]["max"] for frame in report["frames"]]
         if method.carried:
             summary = json.loads((directory / "summary.json").read_text())
@@ -210,7 +224,8 @@ class Bench:
             readable = [statistics.median(outputs) + v for v in visible]
         else:
             durable_at = make_durable(files)
-            readable = outputs
+            # Of what is joined after the run nothing can be read before.
+            readable = [durable_at - report["ended_at"]] * len(outputs) if method.joined_after else outputs
         return Sample(
             stalls=[frame["blocked_s"]["max"] for frame in report["frames"]],
             outputs=outputs,

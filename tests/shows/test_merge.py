@@ -16,7 +16,7 @@ from same import File, assert_same, differences
 from test_crashes import assert_beginning_is_same, kill_server, records, server_of, small_disk, synced_frames
 from test_join import HISTORY, RESTART, tiles_of
 from test_join import LATER as LATER_NAME
-from test_nodes import kill_a_server
+from test_several_nodes import kill_a_server
 
 __all__ = ["small_disk"]  # a fixture
 Source = Callable[[str], Path]

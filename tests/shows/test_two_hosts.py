@@ -150,7 +150,7 @@ def test_a_host_for_output_only_writes_it_all(made: Path, replay: Path, pair: Pa
 
 def test_a_rank_waits_for_what_the_other_host_has_in_flight(pair: Pair, host: Host):
     config = 'server: {threads: 1}\ndatasets: [{match: "*", codec: deflate, deflate: libdeflate, level: 12}]\n'
-    program = [PYTHON, Path(__file__).parent / "programs" / "two_nodes.py", "out.nc"]
+    program = [PYTHON, Path(__file__).parent / "programs" / "ranks" / "two_nodes.py", "out.nc"]
     began = time.monotonic()
     running = pair.advectio.start([*both(host, 1), *program], pair.carried, config, extra=host.environment)
     finish(running, pair, host)

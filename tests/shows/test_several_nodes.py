@@ -112,7 +112,7 @@ def test_what_single_ranks_write_stays_on_their_node_where_none_is_for_output(ma
 def test_a_rank_that_opens_what_another_node_has_in_flight_waits_for_what_was_synced(pair: Pair, nodes: str):
     # What takes a while: the reader would find less without waiting.
     config = 'server: {threads: 1}\ndatasets: [{match: "*", codec: deflate, deflate: libdeflate, level: 12}]\n'
-    command = [*ranks_of(2), PYTHON, Path(__file__).parent / "programs" / "two_nodes.py", "out.nc"]
+    command = [*ranks_of(2), PYTHON, Path(__file__).parent / "programs" / "ranks" / "two_nodes.py", "out.nc"]
     result = pair.advectio.run(command, pair.carried, config, datasets=1, nodes=nodes)
     assert [line for line in result.stdout.splitlines() if line.startswith("frames")] == ["frames 1", "frames 2", "frames 3"]
 

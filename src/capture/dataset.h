@@ -125,6 +125,7 @@ struct Invitation {
   FileFormat format = FileFormat::netcdf4;
   std::uint64_t journal = 0;
   std::uint32_t number = 0, writers = 0, owner = 0;
+  std::uint64_t created_ns = 0;
 };
 
 /// The one session of this process. Opened by the first create; a process that never creates never touches the stage.

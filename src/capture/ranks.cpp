@@ -11,7 +11,7 @@ namespace {
 struct Told {
   char created;
   std::uint32_t format, number, writers, owner;
-  std::uint64_t journal;
+  std::uint64_t journal, created_ns;
   char page[64];
   char path[4096];
   char link[4096];
@@ -39,13 +39,15 @@ std::unique_ptr<SharedDataset> begin(const Ranks& ranks, Session& session, const
       told->writers = i.writers;
       told->owner = i.owner;
       told->journal = i.journal;
+      told->created_ns = i.created_ns;
       told->created = 1;
     }
   }
   ranks.tell({reinterpret_cast<std::byte*>(told.get()), sizeof *told});
   if (told->created == 0 || ranks.rank() == 0) return out;
-  const Invitation invitation{told->page,    told->path,   told->link,    static_cast<FileFormat>(told->format),
-                              told->journal, told->number, told->writers, told->owner};
+  const Invitation invitation{told->page,      told->path,   told->link,    static_cast<FileFormat>(told->format),
+                              told->journal,   told->number, told->writers, told->owner,
+                              told->created_ns};
   auto joined = session.join(invitation, static_cast<std::uint32_t>(ranks.rank()));
   if (joined) return std::move(joined).value();
   why = joined.error().message;

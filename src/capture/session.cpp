@@ -768,6 +768,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
     p.writers = writers;
     p.owner = owner_of_next(path, writers > 0);
+    p.created_ns = journal::realtime_ns();
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
   });
@@ -800,8 +801,15 @@ Result<std::unique_ptr<SharedDataset>> SessionImpl::create_shared(const CreateRe
   struct stat st {};
   if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
   const auto& p = (*made)->page();
-  invitation = {
-      Stage::page_name(st.st_dev, st.st_ino), p.path, p.link, p.format, p.journal, p.number, p.writers, p.owner};
+  invitation = {Stage::page_name(st.st_dev, st.st_ino),
+                p.path,
+                p.link,
+                p.format,
+                p.journal,
+                p.number,
+                p.writers,
+                p.owner,
+                p.created_ns};
   return std::unique_ptr<SharedDataset>(std::move(made).value());
 }
 
@@ -824,6 +832,7 @@ Result<std::unique_ptr<SharedDataset>> SessionImpl::join(const Invitation& invit
       p.number = invitation.number;
       p.writers = invitation.writers;
       p.owner = invitation.owner;
+      p.created_ns = invitation.created_ns;
       std::memcpy(p.path, invitation.path.c_str(), invitation.path.size() + 1);
       std::memcpy(p.link, invitation.link.c_str(), invitation.link.size() + 1);
     });

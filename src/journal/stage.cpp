@@ -112,18 +112,22 @@ Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_
   return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
 }
 
-Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(DatasetPage&)>& fill) const {
-  // Ranks of a node come here at the same time.
-  ProcessLock lock;
+namespace {
+
+/// Ranks of a node come here at the same time.
+Result<ProcessLock> lock_datasets(const std::string& directory) {
   for (unsigned tries = 0;; ++tries) {
-    auto taken = ProcessLock::take(directory_ + "/datasets.lock");
-    if (taken) {
-      lock = std::move(taken).value();
-      break;
-    }
-    if (taken.error().code != Code::exists || tries > 100'000) return std::move(taken).error();
+    auto taken = ProcessLock::take(directory + "/datasets.lock");
+    if (taken || taken.error().code != Code::exists || tries > 100'000) return taken;
     ::usleep(100);
   }
+}
+
+}  // namespace
+
+Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(DatasetPage&)>& fill) const {
+  auto lock = lock_datasets(directory_);
+  if (!lock) return std::move(lock).error();
   const std::string hidden = "." + name;
   ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
   DatasetFiles made;
@@ -153,6 +157,14 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
   }
   ADVECTIO_TRY(files_->rename(datasets() + "/" + hidden, datasets() + "/" + name));
   return made;
+}
+
+void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const {
+  const auto lock = lock_datasets(directory_);
+  const auto page = open_page(name);
+  if (!page || (*page)->journal != journal || (*page)->number != number) return;
+  (void)files_->remove(datasets() + "/" + name);
+  (void)files_->remove(datasets() + "/" + name + slots_suffix);
 }
 
 bool Stage::server_alive() const noexcept {

@@ -103,6 +103,7 @@ struct DatasetPage {
   /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the
   /// file; each of the others has a page like this one, which the owner keeps true through that node's server.
   std::uint32_t owner;
+  std::uint64_t created_ns;  ///< CLOCK_REALTIME; tells datasets of one name apart, where another node is slow to forget
   // Also since version 2, where tiles of split output become one file (the config's `join`); written by the server.
   /// In the page of that file, of which the server is the writer: how many tiles. `synced` and `visible` count rounds
   /// then, the syncs of all tiles, and there is no journal.
@@ -195,6 +196,8 @@ class Stage {
   /// known from the beginning, but for magic and version.
   [[nodiscard]] Result<DatasetFiles> make_dataset(const std::string& name,
                                                   const std::function<void(DatasetPage&)>& fill) const;
+  /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
+  void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
 
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;

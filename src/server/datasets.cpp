@@ -461,8 +461,7 @@ void ServerImpl::fail(Dataset& d, Error error) {
 void ServerImpl::end_dataset(Dataset& d, State state) {
   d.state = state;
   if (d.owner) {
-    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
-    if (d.shared()) (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+    stage_.remove_dataset(d.page_name, d.id.journal, d.id.number);
     relay_->farewell(d.id, *d.owner);
     d.page = Page<DatasetPage>();
     d.slots = Page<WriterSlot>();
@@ -488,9 +487,7 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   if (d.spread && relay_)
     relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
   else
-    (void)files_.remove(stage_.datasets() + "/" + d.page_name);
-  if (shared && !(d.spread && relay_))
-    (void)files_.remove(stage_.datasets() + "/" + d.page_name + journal::slots_suffix);
+    stage_.remove_dataset(d.page_name, d.page->journal, d.page->number);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
   d.weave.reset();

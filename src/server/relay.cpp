@@ -158,8 +158,16 @@ void Relay::announce(const DatasetId& id, const DatasetPage& page) {
   out.number(static_cast<std::uint32_t>(page.format));
   out.number(page.writers);
   out.number(page.owner);
+  out.number(page.created_ns);
   out.text(page.path);
   out.text(page.link);
+  if (auto own = stage_.open_page(id.page); own && is_of(**own, id)) {
+    Followed f{std::move(own).value(), {}};
+    if (auto slots = stage_.open_slots(id.page, page.writers); slots && page.writers > 0)
+      f.slots = std::move(slots).value();
+    const std::lock_guard guard(mutex_);
+    followed_[id] = std::move(f);
+  }
   push({page.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}});
 }
 
@@ -207,6 +215,10 @@ std::uint64_t Relay::unsent(std::uint64_t journal) const {
 
 void Relay::farewell(const DatasetId& id, unsigned owner) {
   for (auto it = said_.lower_bound({id, 0}); it != said_.end() && it->first.first == id;) it = said_.erase(it);
+  {
+    const std::lock_guard guard(mutex_);
+    followed_.erase(id);
+  }
   Bytes bytes;
   Encoder out(bytes);
   put(out, id);
@@ -312,10 +324,7 @@ void Relay::ended(const DatasetId& id, DatasetState state) {
 /// Called with the mutex held.
 void Relay::forget(const DatasetId& id) {
   owned_.erase(id);
-  if (auto page = stage_.open_page(id.page); page && is_of(**page, id)) {
-    (void)stage_.files().remove(stage_.datasets() + "/" + id.page);
-    (void)stage_.files().remove(stage_.datasets() + "/" + id.page + journal::slots_suffix);
-  }
+  stage_.remove_dataset(id.page, id.journal, id.number);
   journal::ring(stage_.control().progress);
 }
 
@@ -574,15 +583,21 @@ void Relay::on_announce(unsigned from, Decoder& in) {
   const auto format = static_cast<FileFormat>(in.number<std::uint32_t>());
   const auto writers = in.number<std::uint32_t>();
   const auto owner = in.number<std::uint32_t>();
+  const auto created_ns = in.number<std::uint64_t>();
   const auto path = in.text();
   const auto link = in.text();
   const std::lock_guard guard(mutex_);
-  if (const auto it = ended_.find(id); it != ended_.end()) {
+  auto ended = ended_.find(id);
+  // One that came later has the name: this one is over, and has been for longer than this server lives.
+  if (auto page = stage_.open_page(id.page);
+      ended == ended_.end() && page && !is_of(**page, id) && (*page)->created_ns > created_ns)
+    ended = ended_.emplace(id, DatasetState::finished).first;
+  if (ended != ended_.end()) {
     // It was over before that node came: an abort.
     Bytes answer;
     Encoder out(answer);
     put(out, id);
-    out.number(static_cast<std::uint32_t>(it->second));
+    out.number(static_cast<std::uint32_t>(ended->second));
     waiting_[words].push_back({from, Lane::words, progress_kind, std::move(answer), {}});
     return;
   }
@@ -596,6 +611,7 @@ void Relay::on_announce(unsigned from, Decoder& in) {
     p.number = id.number;
     p.writers = writers;
     p.owner = owner;
+    p.created_ns = created_ns;
     std::memcpy(p.path, path.c_str(), std::min(path.size() + 1, sizeof p.path));
     std::memcpy(p.link, link.c_str(), std::min(link.size() + 1, sizeof p.link));
   });
@@ -670,9 +686,10 @@ bool Relay::tell_what_is_new() {
 /// The owner's news of a dataset that this node has part in: into its page here, for the ranks and for the server.
 void Relay::on_progress(Decoder& in) {
   const auto id = take_id(in);
-  auto page = stage_.open_page(id.page);
-  if (!page || !is_of(**page, id) || over(**page)) return;
-  DatasetPage& p = **page;
+  const std::lock_guard guard(mutex_);
+  const auto it = followed_.find(id);
+  if (it == followed_.end() || over(*it->second.page)) return;
+  DatasetPage& p = *it->second.page;
   const auto state = in.number<std::uint32_t>();
   if (!in.at_end()) {
     raise(p.synced, in.number<std::uint64_t>());
@@ -690,9 +707,9 @@ void Relay::on_progress(Decoder& in) {
       p.error_sys.store(error_sys, std::memory_order_release);
       p.errors.store(errors, std::memory_order_release);
     }
-    auto slots = stage_.open_slots(id.page, p.writers);
+    auto& slots = it->second.slots;
     for (std::uint32_t w = 0; slots && w < p.writers && in.ok(); ++w) {
-      auto& slot = (*slots)[w];
+      auto& slot = slots[w];
       const auto told = take_slot(in);
       const auto visible_w = in.number<std::uint64_t>();
       const auto round = in.number<std::uint64_t>();

@@ -130,6 +130,11 @@ class Relay {
     std::uint64_t target = 0;
     bool for_writing = false;
   };
+  /// A dataset that another node owns. The pages are those from its beginning: its name may be another's by now.
+  struct Followed {
+    journal::Page<journal::DatasetPage> page;
+    journal::Page<journal::WriterSlot> slots;
+  };
   /// A dataset that this node owns and others have part in.
   struct Owned {
     journal::Page<journal::DatasetPage> page;
@@ -168,6 +173,7 @@ class Relay {
   std::deque<Outgoing> waiting_[2];                          ///< by lane
   std::map<std::uint64_t, std::set<std::uint64_t>> unsent_;  ///< sequences, by journal
   std::map<DatasetId, Owned> owned_;
+  std::map<DatasetId, Followed> followed_;
   std::map<DatasetId, journal::DatasetState> ended_;
   std::vector<bool> quiet_, final_, clean_;
   std::vector<std::string> pictures_;

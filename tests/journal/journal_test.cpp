@@ -429,5 +429,31 @@ TEST_F(JournalTest, TheServerLockIsHeldByOneAtATime) {
   EXPECT_FALSE(ProcessLock::held(scratch_ / "lock"));
 }
 
+TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
+  const auto page = [](std::uint64_t journal) {
+    return [journal](DatasetPage& p) {
+      p.journal = journal;
+      p.number = 1;
+      p.writers = 2;
+    };
+  };
+  auto first = stage_.make_dataset("1-2", page(7));
+  ASSERT_TRUE(first.ok());
+  // Another process comes to the same one.
+  auto again = stage_.make_dataset("1-2", page(7));
+  ASSERT_TRUE(again.ok());
+  first->slots[1].turn.store(5);
+  EXPECT_EQ(again->slots[1].turn.load(), 5U);
+  // The file has gone, and left its inode to the next.
+  auto next = stage_.make_dataset("1-2", page(8));
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->slots[1].turn.load(), 0U);
+  stage_.remove_dataset("1-2", 7, 1);
+  ASSERT_TRUE(stage_.open_page("1-2").ok());
+  EXPECT_EQ((*stage_.open_page("1-2"))->journal, 8U);
+  stage_.remove_dataset("1-2", 8, 1);
+  EXPECT_TRUE(system_files().list(stage_.datasets())->empty());
+}
+
 }  // namespace
 }  // namespace advectio::journal

@@ -185,7 +185,7 @@ class Meeting {
   std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
     struct {
       char page[64], path[256], link[256];
-      std::uint64_t journal;
+      std::uint64_t journal, created_ns;
       std::uint32_t number, owner;
     } told{};
     char done = 0;
@@ -197,6 +197,7 @@ class Meeting {
       std::snprintf(told.path, sizeof told.path, "%s", i.path.c_str());
       std::snprintf(told.link, sizeof told.link, "%s", i.link.c_str());
       told.journal = i.journal;
+      told.created_ns = i.created_ns;
       told.number = i.number;
       told.owner = i.owner;
       for (std::uint32_t n = 1; n < writers_; ++n) (void)!::write(pipe_[1], &told, sizeof told);
@@ -204,9 +205,9 @@ class Meeting {
       return std::move(d).value();
     }
     (void)!::read(pipe_[0], &told, sizeof told);
-    auto d = session.join(
-        {told.page, told.path, told.link, FileFormat::netcdf4, told.journal, told.number, writers_, told.owner},
-        writer);
+    auto d = session.join({told.page, told.path, told.link, FileFormat::netcdf4, told.journal, told.number, writers_,
+                           told.owner, told.created_ns},
+                          writer);
     (void)!::write(joined_[1], &done, 1);
     return d ? std::move(d).value() : nullptr;
   }

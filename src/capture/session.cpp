@@ -778,8 +778,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});
   auto dataset = begin(RecordType::create, number, meta, std::move(made->page), page_name);
   if (!dataset) {
-    (void)stage_.files().remove(stage_.datasets() + "/" + page_name);
-    (void)stage_.files().remove(stage_.datasets() + "/" + page_name + journal::slots_suffix);
+    stage_.remove_dataset(page_name, (*w)->journal(), number);
     if (link != real) ::unlink(link.c_str());
     return std::move(dataset).error().with("create " + path);
   }

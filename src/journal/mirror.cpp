@@ -20,7 +20,6 @@ std::byte* SegmentMappings::of(const Stage& stage, const std::string& segment, c
 Result<std::unique_ptr<Mirror>> Mirror::open(const Stage& stage, const std::string& node, const std::string& name,
                                              const WriterPage& of) {
   const std::string here = node + "@" + name;
-  // What an earlier one of this name has left belongs to a reader that has not let go of it yet.
   auto made = make_journal(stage, here, [&of](WriterPage& page) {
     page = of;
     page.mirror = 1;

@@ -16,6 +16,20 @@ constexpr std::uint64_t turn_bytes = 64ULL << 20;  // of one journal before the 
 
 }  // namespace
 
+/// What the ledger says of a dataset by its page alone.
+std::shared_ptr<Dataset> ServerImpl::entry_of(const std::string& name, Page<DatasetPage> page) const {
+  auto d = std::make_shared<Dataset>();
+  d->page = std::move(page);
+  d->page_name = name;
+  d->path = d->page->path;
+  d->link = d->page->link;
+  d->number = d->page->number;
+  d->format = d->page->format;
+  d->policy = resolve(config_, d->path);
+  place(*d);
+  return d;
+}
+
 /// The datasets an earlier server has left in flight.
 void ServerImpl::take_up_datasets() {
   auto names = files_.list(stage_.datasets());
@@ -31,21 +45,13 @@ void ServerImpl::take_up_datasets() {
       errors_.push_back(page.error().message);
       continue;
     }
-    auto d = std::make_shared<Dataset>();
-    d->page = std::move(page).value();
-    d->page_name = name;
-    d->path = d->page->path;
-    d->link = d->page->link;
-    d->number = d->page->number;
-    d->format = d->page->format;
+    auto d = entry_of(name, std::move(page).value());
     d->seen = d->visible = d->page->visible.load();
     d->frames_visible = d->frames_synced = d->page->frames_visible.load();
     d->resume = true;
-    d->policy = resolve(config_, d->path);
     if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
       if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
     }
-    place(*d);
     // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
     if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
@@ -194,16 +200,8 @@ std::shared_ptr<Dataset> ServerImpl::shared_dataset(const std::string& page_name
     if (d->shared() && !d->over() && d->page_name == page_name) return d;
   auto page = stage_.open_page(page_name);
   if (!page || (*page)->writers == 0) return nullptr;
-  auto d = std::make_shared<Dataset>();
-  d->page = std::move(page).value();
-  d->path = d->page->path;
-  d->link = d->page->link;
-  d->page_name = page_name;
-  d->number = d->page->number;
-  d->format = d->page->format;
-  d->policy = resolve(config_, d->path);
+  auto d = entry_of(page_name, std::move(page).value());
   if (!share(*d)) return nullptr;
-  place(*d);
   if (d->owner) elsewhere_.push_back(d);
   datasets_.push_back(d);
   return d;

@@ -111,13 +111,7 @@ void ServerImpl::announce_rest() {
       (*it)->announced = true;
       continue;
     }
-    auto d = std::make_shared<Dataset>();
-    d->path = (*page)->path;
-    d->link = (*page)->link;
-    d->page_name = name;
-    d->number = id.number;
-    d->page = std::move(page).value();
-    place(*d);
+    auto d = entry_of(name, std::move(page).value());
     d->announced = true;
     datasets_.push_back(d);
     elsewhere_.push_back(d);

@@ -452,13 +452,7 @@ void ServerImpl::settle_orphans() {
     if (followed) continue;
     auto& d = taken_up_[{uid, (*page)->number}];
     if (!d) {
-      d = std::make_shared<Dataset>();
-      d->path = (*page)->path;
-      d->link = (*page)->link;
-      d->page_name = name;
-      d->number = (*page)->number;
-      d->page = std::move(page).value();
-      place(*d);
+      d = entry_of(name, std::move(page).value());
       datasets_.push_back(d);
     }
     if (d->over() || d->whole != nullptr) continue;

@@ -302,6 +302,7 @@ class ServerImpl final : public Server {
   Outcome conclude();
   // With servers on other nodes.
   void place(Dataset& d) const;
+  std::shared_ptr<Dataset> entry_of(const std::string& name, Page<DatasetPage> page) const;
   void pass_on(Journal& j, const Record& r, Dataset& d);
   void tell_of(Journal& j);
   void look_at_owners();

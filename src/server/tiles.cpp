@@ -141,9 +141,11 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
   char suffix[48];
   std::snprintf(suffix, sizeof suffix, ".advectio-%08x-whole", static_cast<unsigned>(whole.tiles[0]->page->journal));
   whole.link = directory_of(path) + "." + path.substr(path.find_last_of('/') + 1) + suffix;
-  (void)::unlink(whole.link.c_str());
-  if (::link(path.c_str(), whole.link.c_str()) != 0) whole.link = path;
-  if (whole.link.size() >= sizeof(DatasetPage::link)) return system_error("create " + path, ENAMETOOLONG);
+  if (whole.link.size() >= sizeof(DatasetPage::link)) {
+    (void)::unlink(path.c_str());
+    return system_error("create " + path, ENAMETOOLONG);
+  }
+  // The page first: what it names is found again and removed by the next server, should this one die here.
   auto made = stage_.make_dataset(whole.page_name, [&](DatasetPage& p) {
     p.format = whole.format;
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
@@ -151,7 +153,15 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, whole.link.c_str(), whole.link.size() + 1);
   });
-  if (!made) return std::move(made).error();
+  if (!made) {
+    (void)::unlink(path.c_str());
+    return std::move(made).error();
+  }
+  (void)::unlink(whole.link.c_str());
+  if (::link(path.c_str(), whole.link.c_str()) != 0) {
+    whole.link = path;
+    std::memcpy(made->page->link, path.c_str(), path.size() + 1);
+  }
   whole.page = std::move(made->page);
   return {};
 }

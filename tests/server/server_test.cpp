@@ -8,6 +8,14 @@
 
 #include "server/programs.h"
 
+/// A server of these tests dies when it has given a file its second name.
+static bool dies_at_link = false;
+extern "C" int link(const char* from, const char* to) noexcept {
+  const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+  if (dies_at_link) (void)::kill(::getpid(), SIGKILL);
+  return done;
+}
+
 namespace advectio {
 namespace {
 
@@ -839,6 +847,32 @@ TEST_F(TilesTest, MissNothingWhenTheServerIsReplacedWithinACommit) {
     expect_whole(4);
     std::filesystem::remove(out("a"));
   }
+}
+
+TEST_F(TilesTest, LeaveNoSecondNameWhenTheServerDiesAsItBeginsTheirFile) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+  const pid_t server = ::fork();
+  if (server == 0) {
+    dies_at_link = true;
+    ::alarm(20);
+    start();
+    touch(out("go"));
+    thread_.join();
+    ::_exit(0);
+  }
+  EXPECT_TRUE(eventually([this] { return std::filesystem::exists(out("go")); }));
+  for (auto p = programs_.rbegin(); p != programs_.rend(); ++p) {
+    (*p)->go();
+    ::usleep(50'000);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(server, &status, 0), server);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  std::filesystem::remove(out("go"));
+  // Whoever comes next may have another tile first.
+  start();
+  (void)end();
+  expect_whole(3);
 }
 
 TEST_F(TilesTest, LetNobodyWaitWhenTheServerDiesBetweenTheLastCommitAndTheEnd) {

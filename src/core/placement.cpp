@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "core/cells.h"
@@ -581,12 +581,21 @@ Result<std::optional<Placement>> placement_of(const Schema& schema) {
 
 std::string whole_name(const std::string& tile) {
   // The same stand in python/src/advectio/joining.py.
-  static const std::array<std::pair<std::regex, std::string>, 3> ways{{{std::regex(R"((.+)_\d{4,5})"), ""},
-                                                                       {std::regex(R"((.+)\.pe\d{6,}\.nc)"), ".nc"},
-                                                                       {std::regex(R"((.+)_\d{4,}\.nc)"), ".nc"}}};
-  std::smatch found;
-  for (const auto& [pattern, ending] : ways)
-    if (std::regex_match(tile, found, pattern)) return found[1].str() + ending;
+  struct Way {
+    std::string_view mark, ending;
+    std::size_t digits_min, digits_max;
+  };
+  static constexpr std::array<Way, 3> ways{{{"_", "", 4, 5}, {".pe", ".nc", 6, SIZE_MAX}, {"_", ".nc", 4, SIZE_MAX}}};
+  for (const auto& way : ways) {
+    if (!tile.ends_with(way.ending)) continue;
+    const auto name = std::string_view(tile).substr(0, tile.size() - way.ending.size());
+    const auto number = name.find_last_not_of("0123456789") + 1;
+    const auto digits = name.size() - number;
+    const auto before = name.substr(0, number);
+    if (digits < way.digits_min || digits > way.digits_max || !before.ends_with(way.mark)) continue;
+    if (const auto stem = before.substr(0, before.size() - way.mark.size()); !stem.empty())
+      return std::string(stem) += way.ending;
+  }
   return {};
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults).
+# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults). In between
+# 5 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), some minutes.
 #   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
 #   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
 # What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and
@@ -43,4 +44,5 @@ if [ -n "$(ls -A build/soak/found)" ]; then
   exit 1
 fi
 
+[ -z "${minutes_of_faults:-}" ] || ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
 [ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <random>
 #include <set>
@@ -81,12 +82,12 @@ void raise(std::atomic<std::uint64_t>& number, std::uint64_t value) noexcept {
   }
 }
 
-/// What the server has told the ranks of the config (capture.conf in the run directory).
+/// What the server has told the ranks of the config (capture.conf in the run directory, journal/SPEC.md).
 struct Rule {
+  char capture = '1', close = '0', join = '0', promise = 's', full = 'a';  // '-': the rule does not say
   std::string match;
-  int capture = -1;  // -1: the rule does not say
-  int close_wait = -1;
-  int join = -1;
+  [[nodiscard]] bool spills() const noexcept { return full == 'a' || full == 's'; }
+  [[nodiscard]] bool drops_frames() const noexcept { return full == 'd'; }
 };
 
 class SessionImpl;
@@ -118,8 +119,8 @@ bool in_flight(const DatasetPage& page) noexcept {
 
 class Dataset final : public SharedDataset {
  public:
-  Dataset(SessionImpl& session, std::uint32_t number, Page<DatasetPage> page, bool close_waits)
-      : session_(session), number_(number), page_(std::move(page)), link_(page_->link), close_waits_(close_waits) {}
+  Dataset(SessionImpl& session, std::uint32_t number, Page<DatasetPage> page, const Rule& rule)
+      : session_(session), number_(number), page_(std::move(page)), link_(page_->link), rule_(rule) {}
   /// This process is one of several that write it.
   void share(Page<WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
     slots_ = std::move(slots);
@@ -169,7 +170,11 @@ class Dataset final : public SharedDataset {
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes,
                          const std::function<std::uint32_t(std::byte*)>& fill);
   Result<void> sync_record(RecordType type, std::uint16_t flags);
+  bool leaves_out(std::uint32_t variable, const Box& box);
+  /// Whatever was put into it: it becomes no file.
+  [[nodiscard]] bool all_left_out() const noexcept { return !put_ever_ && page_->frames_dropped.load() > 0; }
   bool await_turn(std::uint32_t writer, std::uint64_t turn) const noexcept;
+  Result<void> await_promise(std::uint64_t target);
   Result<void> sink_error();
   Result<void> while_waiting();
 
@@ -177,11 +182,15 @@ class Dataset final : public SharedDataset {
   std::uint32_t number_;
   Page<DatasetPage> page_;
   std::string link_;
-  bool close_waits_;
+  Rule rule_;
   bool closed_ = false;
   Bytes schema_;
   std::uint64_t frame_ = 0;
   std::uint64_t frame_put_bytes_ = 0;
+  std::uint64_t last_frame_bytes_ = 0, expected_bytes_ = 0;
+  std::vector<bool> along_records_;                // by variable
+  std::map<std::uint64_t, bool> frames_left_out_;  // by index: what was decided (full: drop-frame)
+  bool put_ever_ = false;
   std::uint64_t frame_first_segment_ = 0;
   std::uint64_t puts_since_sync_ = 0;
   bool said_since_sync_ = false;  // anything journalled since the last sync
@@ -220,10 +229,11 @@ class SessionImpl final : public Session {
   [[nodiscard]] Stage& stage() noexcept { return stage_; }
   std::mutex& mutex() noexcept { return mutex_; }
   void forget(Dataset* dataset) noexcept;
-  /// A process that has closed its last dataset holds no segment. Called with the mutex held.
-  void seal_if_last(Dataset* dataset) noexcept {
+  /// A process that has closed its last dataset holds no segment, unless it would have to wait for the next
+  /// (`keeps`). Called with the mutex held.
+  void seal_if_last(Dataset* dataset, bool keeps) noexcept {
     open_.erase(dataset);
-    if (!open_.empty() || !writer_) return;
+    if (!open_.empty() || !writer_ || (keeps && writer_->room_segments() == 0)) return;
     writer_->seal();
   }
   [[nodiscard]] bool foreign() const noexcept { return foreign_; }
@@ -295,6 +305,7 @@ Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std:
   if (!writer) return std::move(writer).error();
   waiting_since_ = 0;
   said_since_sync_ = true;
+  (*writer)->spills(rule_.spills());
   return (*writer)->append(
       type, flags, number_, meta, payload, fill, [this] { return while_waiting(); }, static_cast<std::uint32_t>(turn_));
 }
@@ -315,6 +326,10 @@ Result<void> Dataset::schema(const Schema& schema) {
   if (!sequence) return std::move(sequence).error().with("journal the schema");
   schema_ = std::move(bytes);
   told();
+  along_records_.clear();
+  for (const auto& v : schema.variables)
+    along_records_.push_back(!v.dimensions.empty() && schema.dimensions[v.dimensions[0]].unlimited);
+  if (last_frame_bytes_ == 0) expected_bytes_ = frame_bytes(schema);
   auto writer = session_.writer();
   if (writer) {
     const auto wanted = frame_bytes(schema) / std::max(writers_, 1U) / (*writer)->segment_bytes() + 1;
@@ -330,6 +345,7 @@ Result<void> Dataset::put_whole(const journal::Put& put, std::uint64_t bytes,
   if (!sequence) return std::move(sequence).error().with("journal a block");
   if (pending_ != nullptr) pending_->push_back(*sequence);
   frame_put_bytes_ += bytes;
+  put_ever_ = true;
   if (puts_since_sync_++ == 0) session_.stage().control().bursts.fetch_add(1, std::memory_order_relaxed);
   page_->bytes_put.fetch_add(bytes, std::memory_order_relaxed);
   return {};
@@ -377,6 +393,7 @@ Result<void> Dataset::put(std::uint32_t variable, const Box& box, const std::vec
   const Timer timer(stall_ns_);
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
+  if (leaves_out(variable, box)) return {};
   journal::Put put{variable, box, stride};
   const auto* data = static_cast<const std::byte*>(memory.data);
   if (memory.step.empty()) return put_dense(put, data, element);
@@ -420,6 +437,7 @@ Result<void> Dataset::put_strings(std::uint32_t variable, const Box& box, const 
   const Timer timer(stall_ns_);
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
+  if (leaves_out(variable, box)) return {};
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();
   const auto meta = 16 + 24 * box.rank();
@@ -464,6 +482,27 @@ Result<void> Dataset::put_strings(std::uint32_t variable, const Box& box, const 
   return {};
 }
 
+/// Whether this is of a frame that is left out because the stage was full when it began. A frame is what has one index
+/// along the record dimension; what lies along none is never left out.
+bool Dataset::leaves_out(std::uint32_t variable, const Box& box) {
+  if (!rule_.drops_frames() || variable >= along_records_.size() || !along_records_[variable]) return false;
+  const auto [frame, fresh] = frames_left_out_.try_emplace(box.start[0], false);
+  if (!fresh) return frame->second;
+  auto writer = session_.writer();
+  if (!writer) return false;
+  // Room for as much as the last one took; one that is larger than half of the stage begins when half of it is free.
+  auto& control = session_.stage().control();
+  const auto bytes = last_frame_bytes_ > 0 ? last_frame_bytes_ : expected_bytes_;
+  const auto needed = std::min(bytes / (*writer)->segment_bytes() + 1, control.segments_limit.load() / 2);
+  // One is left for what is not left out: that a file is created, its schema, its end.
+  if ((*writer)->room_segments() > needed) return false;
+  frame->second = true;
+  page_->frames_dropped.fetch_add(1, std::memory_order_relaxed);
+  session_.say_once(std::string(page_->path) + ": frame " + std::to_string(box.start[0] + 1) +
+                    " is left out: the stage is full (full: drop-frame)");
+  return true;
+}
+
 Result<void> Dataset::sink_error() {
   const auto errors = page_->errors.load(std::memory_order_acquire);
   if (errors == errors_seen_) return {};
@@ -491,6 +530,7 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
     (*writer)->keep_ahead(std::min(used - frame_first_segment_ + 1, session_.fair_segments()));
     frame_first_segment_ = used;
   }
+  if (frame_put_bytes_ > 0) last_frame_bytes_ = frame_put_bytes_;
   frame_put_bytes_ = 0;
   if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
   said_since_sync_ = false;
@@ -504,22 +544,48 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
 }
 
 Result<void> Dataset::sync() {
-  const std::lock_guard guard(session_.mutex());
-  ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+  std::uint64_t target = 0;
+  {
+    const std::lock_guard guard(session_.mutex());
+    if (all_left_out()) return {};
+    ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+    target = writers_ > 0 ? round_ : page_->synced.load(std::memory_order_acquire);
+  }
+  ADVECTIO_TRY(await_promise(target));
   return sink_error();
+}
+
+/// Until what has been synced is as far as the config promises. Not for what becomes one file with others: those may
+/// wait for this process.
+Result<void> Dataset::await_promise(std::uint64_t target) {
+  if (rule_.promise == 's') return {};
+  const Timer timer(stall_ns_);
+  const auto& reached = rule_.promise == 'd' ? page_->durable : page_->visible;
+  ADVECTIO_TRY(session_.wait_until(
+      [&] {
+        return reached.load(std::memory_order_acquire) >= target || !in_flight(*page_) ||
+               page_->errors.load(std::memory_order_acquire) != errors_seen_ || belongs_to_another(*page_, target);
+      },
+      std::string("wait for ") + page_->path + " to be " + (rule_.promise == 'd' ? "durable" : "visible")));
+  // Known before, and still so.
+  if (errors_seen_ == page_->errors.load(std::memory_order_acquire) &&
+      page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
+    return error_of_page(*page_);
+  return {};
 }
 
 Result<void> Dataset::close() {
   if (closed_) return {};
+  if (all_left_out()) return abort();
   {
     const std::lock_guard guard(session_.mutex());
     auto r = sync_record(RecordType::close, 0);
     closed_ = true;
     if (!r) return r;
     page_->closed.store(1, std::memory_order_release);
-    session_.seal_if_last(this);
+    session_.seal_if_last(this, rule_.drops_frames());
   }
-  if (close_waits_) {
+  if (rule_.close == '1' || rule_.promise != 's') {
     const auto target = page_->synced.load(std::memory_order_acquire);
     auto r = session_.wait_until([&] { return !in_flight(*page_) || waits_for_others(*page_, target); },
                                  std::string("wait for ") + page_->path);
@@ -542,6 +608,7 @@ Result<void> Dataset::abort() {
 
 Result<void> Dataset::wait_visible() {
   // Of several writers the others may have said something.
+  if (all_left_out()) return {};
   if (said_since_sync_ || writers_ > 1) {
     const std::lock_guard guard(session_.mutex());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
@@ -561,6 +628,8 @@ Result<void> Dataset::wait_visible() {
 }
 
 Result<void> Dataset::hand_over() {
+  if (all_left_out())
+    return Error{Code::unsupported, std::string(page_->path) + ": its frames were left out (full: drop-frame)", 0};
   ADVECTIO_TRY(close());
   const auto target = page_->synced.load(std::memory_order_acquire);
   ADVECTIO_TRY(session_.wait_until([&] { return !in_flight(*page_) || waits_for_others(*page_, target); },
@@ -638,23 +707,19 @@ std::uint64_t Dataset::records(std::uint64_t turn) noexcept {
 
 Rule SessionImpl::rule_for(const std::string& path) const {
   Rule all;
-  all.capture = 1;
-  all.close_wait = 0;
-  all.join = 0;
   const std::string whole = absolute(path);
   const std::string name = base_name(path);
   for (const auto& r : rules_) {
     const bool by_path = r.match.find('/') != std::string::npos;
     if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
-    if (r.capture >= 0) all.capture = r.capture;
-    if (r.close_wait >= 0) all.close_wait = r.close_wait;
-    if (r.join >= 0) all.join = r.join;
+    for (const auto flag : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full})
+      if (r.*flag != '-') all.*flag = r.*flag;
   }
   return all;
 }
 
 bool SessionImpl::wants(const std::string& path) {
-  return rule_for(path).capture == 1;
+  return rule_for(path).capture == '1';
 }
 
 Result<Writer*> SessionImpl::writer() {
@@ -700,6 +765,15 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
                                                     Page<DatasetPage> page, const std::string& page_name) {
   auto w = writer();
   if (!w) return std::move(w).error();
+  auto rule = rule_for(page->path);
+  if (const char* why = !rule.drops_frames()  ? nullptr
+                        : rule.promise == 'd' ? "what is promised to be durable is never left out"
+                        : page->writers > 0   ? "it cannot be done where several processes write a file"
+                                              : nullptr) {
+    rule.full = 'w';
+    say_once(std::string(page->path) + ": full: drop-frame does not hold, the program waits: " + why);
+  }
+  (*w)->spills(rule.spills());
   std::uint64_t since = 0, activity = 0;
   auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
     auto& control = stage_.control();
@@ -713,8 +787,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
   });
   if (!sequence) return std::move(sequence).error();
   datasets_made_ = number;
-  const bool close_waits = rule_for(page->path).close_wait == 1;
-  auto dataset = std::make_unique<Dataset>(*this, number, std::move(page), close_waits);
+  auto dataset = std::make_unique<Dataset>(*this, number, std::move(page), rule);
   open_.insert(dataset.get());
   // A second mapping, to ask after the dataset when the program has closed and forgotten it.
   if (auto again = stage_.open_page(page_name); again) closing_.push_back(std::move(again).value());
@@ -865,7 +938,7 @@ std::uint32_t SessionImpl::owner_of_next(const std::string& path, bool shared) c
   if (c.nodes < 2) return 0;
   auto turn = datasets_made_ + static_cast<std::uint32_t>(std::max<std::int64_t>(0, rank_from_environment()));
   const auto name = base_name(path);
-  const auto whole = shared || rule_for(path).join != 1 ? std::string() : whole_name(name);
+  const auto whole = shared || rule_for(path).join != '1' ? std::string() : whole_name(name);
   if (!whole.empty()) {
     // Tiles that become one file have one owner, which every rank knows by the file's name.
     const auto hash = std::hash<std::string>()(path.substr(0, path.size() - name.size()) + whole);
@@ -998,10 +1071,8 @@ std::vector<Rule> read_rules(const std::string& path) {
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
-    // rule <capture> <close> <join> <pattern>, each of the first three "1", "0" or "-"
-    if (line.rfind("rule ", 0) != 0 || line.size() < 12) continue;
-    const auto flag = [](char c) { return c == '-' ? -1 : c - '0'; };
-    rules.push_back({line.substr(11), flag(line[5]), flag(line[7]), flag(line[9])});
+    if (line.rfind("rule ", 0) != 0 || line.size() < 16) continue;
+    rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
   }
   return rules;
 }

@@ -273,6 +273,12 @@ class Parser {
         return refuse(line("level"), text);
       }
     }
+    if (v.promise == Promise::durable && rule.sets("durable") && !v.durable)
+      return refuse(line("promise"), where + ".promise: durable cannot be kept with durable: false in the same rule");
+    if (v.full == WhenFull::drop_frame && v.promise == Promise::durable)
+      return refuse(line("full"), where + ".full: drop-frame cannot be for what is promised to be durable");
+    if (v.full == WhenFull::drop_frame && v.join)
+      return refuse(line("full"), where + ".full: drop-frame cannot be for tiles that become one file (join: true)");
     if (v.format && !is_hdf5(*v.format)) {
       if (names_codec && v.codec != Codec::none)
         return refuse(line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
@@ -309,6 +315,21 @@ class Parser {
                           size_text(*stage.bytes_max) + "); make it at most that");
       stage.warm_bytes = *stage.bytes_max;
     }
+    return check_spill(config);
+  }
+
+  bool check_spill(const Config& config) {
+    const auto line_at = [](const std::string& origin) {
+      return std::atoi(origin.substr(origin.rfind(':') + 1).c_str());
+    };
+    const StageConfig& stage = config.stage;
+    if (stage.spill_max && stage.spill.empty())
+      return refuse(line_at(config.origins.at("stage.spill_max")),
+                    "stage.spill_max: there is nowhere to spill to; name a directory on a disk with stage.spill");
+    for (const auto& rule : config.datasets)
+      if (rule.values.full == WhenFull::spill && stage.spill.empty())
+        return refuse(line_at(rule.origins.at("full")),
+                      "full: spill has nowhere to spill to; name a directory on a disk with stage.spill");
     return true;
   }
 
@@ -376,6 +397,12 @@ Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory
   return cap;
 }
 
+std::uint64_t spill_bytes_max(const Config& config, std::uint64_t free_bytes) noexcept {
+  const StageConfig& stage = config.stage;
+  if (stage.spill.empty()) return 0;
+  return stage.spill_max.value_or(free_bytes / 10 * 8) / stage.segment_bytes * stage.segment_bytes;
+}
+
 std::string_view name_of(LogLevel level) noexcept {
   switch (level) {
     case LogLevel::error: return "error";
@@ -410,6 +437,15 @@ std::string_view name_of(Shuffle shuffle) noexcept {
     case Shuffle::none: return "none";
     case Shuffle::byte: return "byte";
     case Shuffle::bit: return "bit";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(Promise promise) noexcept {
+  switch (promise) {
+    case Promise::staged: return "staged";
+    case Promise::visible: return "visible";
+    case Promise::durable: return "durable";
   }
   return "unknown";
 }

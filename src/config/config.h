@@ -23,6 +23,8 @@ struct StageConfig {
   std::uint64_t segment_bytes = 32ULL << 20;
   std::uint64_t warm_bytes = 512ULL << 20;
   std::chrono::milliseconds wait_max = std::chrono::minutes(10);
+  std::string spill;                       ///< directory on a disk; empty: none
+  std::optional<std::uint64_t> spill_max;  ///< empty: auto, see `spill_bytes_max`
   bool operator==(const StageConfig&) const = default;
 };
 
@@ -45,12 +47,16 @@ enum class Codec : std::uint8_t { asked, none, deflate, zstd, lz4, blosc_lz4, bl
 enum class DeflateBy : std::uint8_t { isal, libdeflate };
 enum class Shuffle : std::uint8_t { asked, none, byte, bit };
 enum class CloseMode : std::uint8_t { async, wait };
+/// How far a frame has got.
+enum class Promise : std::uint8_t { staged, visible, durable };
+enum class WhenFull : std::uint8_t { automatic, wait, spill, drop_frame };
 
 std::string_view name_of(LogLevel) noexcept;
 std::string_view name_of(Codec) noexcept;
 std::string_view name_of(DeflateBy) noexcept;
 std::string_view name_of(Shuffle) noexcept;
 std::string_view name_of(CloseMode) noexcept;
+std::string_view name_of(Promise) noexcept;
 
 /// What the rules say about one dataset, all of them applied. "Asked": as the program asked for it.
 struct DatasetPolicy {
@@ -64,6 +70,8 @@ struct DatasetPolicy {
   std::vector<std::pair<std::string, unsigned>> round;        ///< variable name or pattern, significant bits
   bool durable = true;
   CloseMode close = CloseMode::async;
+  Promise promise = Promise::staged;
+  WhenFull full = WhenFull::automatic;
   bool join = false;
   bool operator==(const DatasetPolicy&) const = default;
 };
@@ -107,6 +115,10 @@ DatasetPolicy resolve(const Config& config, const std::string& path);
 /// directory), rounded down to whole segments. `free_bytes` is what is free there before anything is staged. Error
 /// Code::config when the auto cap would be under two segments: says the numbers and what to do.
 Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory_bytes, std::uint64_t free_bytes);
+
+/// The cap of what spills to a disk: `stage.spill_max`, or for auto 80 % of what is free there, rounded down to whole
+/// segments. 0 where nothing may spill.
+std::uint64_t spill_bytes_max(const Config& config, std::uint64_t free_bytes) noexcept;
 
 /// One key as it stands: for `explain`, for the JSON dump, and for the reference page.
 struct ExplainedValue {

@@ -271,6 +271,10 @@ const std::vector<Field<StageConfig>>& stage_fields() {
                  "most bytes_max."),
       duration_field("wait_max", &StageConfig::wait_max,
                      "How long a put may wait on a full stage without any progress before it fails."),
+      text_field("spill", &StageConfig::spill, "path or null", true,
+                 "Where output goes on when the stage is full (datasets' full): a directory on a node-local disk."),
+      size_or_auto_field("spill_max", &StageConfig::spill_max, {},
+                         "Cap of what is there at one time; auto: 80 % of what is free there."),
   };
   return fields;
 }
@@ -346,6 +350,19 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
       choice_field<P, CloseMode>("close", &P::close, "async, wait",
                                  {{"async", CloseMode::async}, {"wait", CloseMode::wait}},
                                  "async: nc_close returns at once; wait: when the file is complete."),
+      choice_field<P, Promise>(
+          "promise", &P::promise, "staged, visible, durable",
+          {{"staged", Promise::staged}, {"visible", Promise::visible}, {"durable", Promise::durable}},
+          "How far a frame has got when nc_sync or nc_close returns: it survives the program, is in the file, is on "
+          "the disk; see promises.md."),
+      choice_field<P, WhenFull>(
+          "full", &P::full, "auto, wait, spill, drop-frame",
+          {{"auto", WhenFull::automatic},
+           {"wait", WhenFull::wait},
+           {"spill", WhenFull::spill},
+           {"drop-frame", WhenFull::drop_frame}},
+          "When the stage is full: wait for room, go on in stage.spill, or leave out whole frames; "
+          "auto: spill where there is a stage.spill, else wait."),
       flag_field("join", &P::join,
                  "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
                  "split-files.md."),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "journal/reader.h"
+#include "journal/spill.h"
 #include "journal/writer.h"
 
 namespace advectio::journal {
@@ -38,7 +39,7 @@ std::byte* Mirror::room(std::uint64_t bytes, SegmentMappings& mappings) {
   auto free = stage_.files().list(stage_.pool());
   if (!free) return nullptr;
   for (const auto& name : *free) {
-    if (name[0] == '.') continue;
+    if (name[0] != segment_letter) continue;
     const auto path = directory_ + "/" + chain_name(next_index_, name);
     if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
     auto* data = mappings.of(stage_, name, path);
@@ -91,9 +92,9 @@ void free_journal(const Stage& stage, const std::string& journal) {
   if (!names) return;
   for (const auto& file : *names) {
     if (file.rfind("ahead-", 0) == 0)
-      (void)stage.files().rename(directory + "/" + file, stage.pool() + "/" + file.substr(6));
+      (void)give_back(stage, directory + "/" + file, file.substr(6));
     else if (const auto parsed = parse_chain_name(file))
-      (void)stage.files().rename(directory + "/" + file, stage.pool() + "/" + parsed->second);
+      (void)give_back(stage, directory + "/" + file, parsed->second);
   }
   std::error_code ignored;
   std::filesystem::remove_all(directory, ignored);

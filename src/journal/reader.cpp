@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "journal/spill.h"
+
 namespace advectio::journal {
 
 namespace {
@@ -202,7 +204,7 @@ Result<void> Reader::release_oldest(const Stage& stage, bool recycle) {
   held_.pop_front();
   h.mapping = Mapping();
   if (!recycle) return {};
-  return files_.rename(directory_ + "/" + h.file, stage.pool() + "/" + h.segment);
+  return give_back(stage, directory_ + "/" + h.file, h.segment);
 }
 
 }  // namespace advectio::journal

@@ -1,10 +1,11 @@
-#include "journal/stage.h"
+#include "journal/spill.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -74,6 +75,7 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
   if (!opened) return opened;
   // A restarted server keeps the segment size of the segments that exist; the caps may change.
   opened->control().segments_max = segments_max;
+  opened->control().segments_limit.store(segments_max);
   opened->control().wait_max_ns = wait_max_ns;
   opened->control().server_pid = static_cast<std::uint32_t>(::getpid());
   return opened;
@@ -94,6 +96,13 @@ Result<Stage> Stage::open(Files& files, const std::string& directory) {
                      ", this program reads " + std::to_string(format_version),
                  0};
   return stage;
+}
+
+std::uint64_t Stage::free_segments() const {
+  const auto names = files_->list(pool());
+  if (!names) return 0;
+  return static_cast<std::uint64_t>(
+      std::count_if(names->begin(), names->end(), [](const std::string& name) { return name[0] == segment_letter; }));
 }
 
 std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {

@@ -4,6 +4,7 @@
 //   control              one shared page: doorbells, caps, heartbeat          (StageControl)
 //   server.lock          locked (fcntl) by the living server
 //   pool/<segment>       segments nobody uses, touched and warm
+//   spill                where segments on a disk are, when there are any: a link (spill.h)
 //   journals/<writer>/   one per process: `writer` (WriterPage, locked by the living process), `<index>-<segment>`
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
 //   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema; `<page>.writers`
@@ -52,7 +53,11 @@ struct StageControl {
   /// Where the run has a server on each of several nodes: this node's number, how many there are (0 and 1: this one
   /// alone), and how many of them, the last ones, are there for output only.
   std::uint32_t node, nodes, io_nodes;
-  std::atomic<std::uint32_t> asked;  ///< counts what processes want to know of the other nodes (`questions`)
+  std::atomic<std::uint32_t> asked;           ///< counts what processes want to know of the other nodes (`questions`)
+  std::atomic<std::uint64_t> segments_limit;  ///< as `segments_max`, or less where the file system has no more room
+  // Segments that spill to a disk (spill.h): how many may, how many there are now and have been in all, and when a
+  // writer last wanted one (CLOCK_MONOTONIC).
+  std::atomic<std::uint64_t> spill_max, spill_total, spilled, spill_wanted_ns;
 };
 
 struct WriterPage {
@@ -114,6 +119,7 @@ struct DatasetPage {
   /// round under way has been committed.
   std::atomic<std::uint64_t> round;
   std::atomic<std::uint64_t> waits;  ///< of a tile: its records up to this sequence have been read, and wait for others
+  std::atomic<std::uint64_t> frames_dropped;  ///< written by the program: left out, as the stage was full
 };
 inline constexpr const char* alone = "-";
 
@@ -185,6 +191,9 @@ class Stage {
   [[nodiscard]] std::string journals() const { return directory_ + "/journals"; }
   [[nodiscard]] std::string datasets() const { return directory_ + "/datasets"; }
   [[nodiscard]] std::string questions() const { return directory_ + "/questions"; }
+
+  /// Segments that nobody uses, without those on a disk.
+  [[nodiscard]] std::uint64_t free_segments() const;
 
   /// Name of the page of the dataset whose file is this inode.
   static std::string page_name(std::uint64_t device, std::uint64_t inode);

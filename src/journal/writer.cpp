@@ -10,6 +10,8 @@
 #include <new>
 #include <random>
 
+#include "journal/spill.h"
+
 namespace advectio::journal {
 
 namespace {
@@ -192,7 +194,8 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
           next = std::move(s);
       }
     }
-    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), next);
+    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), false, next);
+    if (next.data == nullptr && spills_) take_from_pool(chain_name(next_index_, ""), true, next);
     if (next.data != nullptr) break;
 
     auto& control = stage_.control();
@@ -201,8 +204,7 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
       waiting_since = now;
       control.waits.fetch_add(1, std::memory_order_relaxed);
     }
-    control.starved_ns.store(now, std::memory_order_relaxed);
-    ring(control.work);
+    ask_for_room();
     if (while_waiting) ADVECTIO_TRY(while_waiting());
     await_ring(control.progress, seen, wait_slice_ns);
   }
@@ -216,6 +218,7 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
     reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
     ring(stage_.control().work);
   }
+  let_go(current_);
   current_ = std::move(next);
   at_ = segment_header_bytes;
   ++next_index_;
@@ -225,11 +228,36 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
 void Writer::seal() noexcept {
   if (current_.data == nullptr) return;
   reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
+  let_go(current_);
   current_ = Segment{};
   ring(stage_.control().work);
 }
 
-bool Writer::take_from_pool(const std::string& as_prefix, Segment& out) {
+/// A spilled segment is for one use: its pages are the kernel's to write back and to forget.
+void Writer::let_go(const Segment& segment) {
+  if (!is_spilled(segment.name)) return;
+  const std::lock_guard guard(mutex_);
+  mappings_.erase(segment.name);
+}
+
+/// As soon as the stage is full, of the disk, where the records may go there and it has room.
+void Writer::ask_for_room() {
+  auto& control = stage_.control();
+  const bool full = control.segments_total.load() >= control.segments_limit.load();
+  const bool spills = spills_ && full && control.spill_total.load() < control.spill_max.load();
+  (spills ? control.spill_wanted_ns : control.starved_ns).store(monotonic_ns(), std::memory_order_relaxed);
+  ring(control.work);
+}
+
+std::uint64_t Writer::room_segments() {
+  const auto& control = stage_.control();
+  const auto limit = control.segments_limit.load(), total = control.segments_total.load();
+  auto room = stage_.free_segments() + (limit > total ? limit - total : 0);
+  const std::lock_guard guard(mutex_);
+  return room + ahead_.size();
+}
+
+bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment& out) {
   auto names = stage_.files().list(stage_.pool());
   if (!names) return false;
   // Those we have mapped before first: their pages are in our page tables.
@@ -239,7 +267,7 @@ bool Writer::take_from_pool(const std::string& as_prefix, Segment& out) {
                           [this](const std::string& n) { return mappings_.count(n) > 0; });
   }
   for (const auto& name : *names) {
-    if (name[0] == '.') continue;
+    if (name[0] != (spilled ? spilled_letter : segment_letter)) continue;
     const std::string path = directory_ + "/" + as_prefix + name;
     if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
     auto* data = mapped(name, path);
@@ -286,7 +314,7 @@ void Writer::stay_ahead() {
     }
     guard.unlock();
     Segment s;
-    const bool got = take_from_pool("ahead-", s);
+    const bool got = take_from_pool("ahead-", false, s);
     guard.lock();
     if (got) {
       ahead_.push_back(std::move(s));

@@ -63,6 +63,12 @@ class Writer {
                                const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting,
                                std::uint32_t turn = 0);
 
+  /// Whether the records that follow may go on in segments on a disk when the stage is full (spill.h).
+  void spills(bool may) noexcept { spills_ = may; }
+
+  /// Free segments of the stage, those held ready here among them, and those that may still be made.
+  [[nodiscard]] std::uint64_t room_segments();
+
   /// End the segment under way, so that the server can recycle it once it is drained; the next record begins another.
   void seal() noexcept;
 
@@ -90,7 +96,9 @@ class Writer {
   };
 
   Result<void> next_segment(const WhileWaiting& while_waiting);
-  bool take_from_pool(const std::string& as_prefix, Segment& out);
+  bool take_from_pool(const std::string& as_prefix, bool spilled, Segment& out);
+  void ask_for_room();
+  void let_go(const Segment& segment);
   std::byte* mapped(const std::string& segment, const std::string& path);
   void stay_ahead();
 
@@ -102,6 +110,7 @@ class Writer {
   ProcessLock lock_;
   std::uint64_t segment_bytes_ = 0;
 
+  bool spills_ = false;
   Segment current_;
   std::uint64_t at_ = 0;  ///< offset of the next record in `current_`
   std::uint64_t next_sequence_ = 1;
@@ -110,7 +119,8 @@ class Writer {
   // Shared with the thread that takes and maps segments ahead of need.
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::unordered_map<std::string, Mapping> mappings_;  ///< every segment this process has ever had: kept warm
+  std::unordered_map<std::string, Mapping>
+      mappings_;  ///< every segment this process has ever had: kept warm, but for spilled ones
   std::deque<Segment> ahead_;
   std::uint64_t ahead_wanted_ = 0;
   bool ending_ = false;

@@ -370,12 +370,15 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
   }
   d->page->visible.store(sequence, std::memory_order_release);
   forward(true);
-  if (d->policy.durable) {
-    const std::lock_guard guard(durable_mutex_);
-    durable_jobs_.push_back({d->sink->make_durable(), d, sequence, d->frames_visible, synced_ns});
-    durable_wake_.notify_one();
-  }
+  if (d->policy.durable || d->promises_durable()) make_durable_soon(d, d->sink->make_durable(), sequence, synced_ns);
   return {};
+}
+
+void ServerImpl::make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make,
+                                   std::uint64_t sequence, std::uint64_t synced_ns, bool last) {
+  const std::lock_guard guard(durable_mutex_);
+  durable_jobs_.push_back({std::move(make), d, sequence, d->frames_visible, synced_ns, last});
+  durable_wake_.notify_one();
 }
 
 Result<void> ServerImpl::on_sync(const std::shared_ptr<Dataset>& d, const Record& r) {
@@ -401,11 +404,17 @@ Result<void> ServerImpl::on_close(const std::shared_ptr<Dataset>& d, const Recor
 
 /// Closed, and all of it committed: leave the file as it will be. May be done again after a failure or a death.
 Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
+  if (d->ending) return {};
   d->state = State::closed;
   if (!d->sink) ADVECTIO_TRY(commit(d, d->visible, 0));
+  auto make_durable = d->sink->make_durable();
   ADVECTIO_TRY_WITH(d->sink->close(), "close");
   count_sink(*d);
-  end_dataset(*d, State::finished);
+  d->ending = d->promises_durable() && !d->merge;
+  if (d->ending)
+    make_durable_soon(d, std::move(make_durable), d->page->visible.load(), 0, true);
+  else
+    end_dataset(*d, State::finished);
   return {};
 }
 
@@ -441,10 +450,7 @@ void ServerImpl::fail(Dataset& d, Error error) {
   d.declared = false;
   d.failed_at_ns = monotonic_ns();
   auto& page = *d.page;
-  const auto n = std::min(sizeof page.error_text - 1, error.message.size());
-  std::memcpy(page.error_text, error.message.data(), n);
-  page.error_text[n] = '\0';
-  page.error_sys.store(error.sys != 0 ? error.sys : EIO, std::memory_order_release);
+  tell_error(d, error);
   if (!known) {
     page.errors.fetch_add(1, std::memory_order_release);
     log_.error(text + "; what is staged is kept and tried again");
@@ -453,6 +459,15 @@ void ServerImpl::fail(Dataset& d, Error error) {
   page.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
   d.error = std::move(error);
   forward(true);
+}
+
+/// For whoever writes it: what the next sync or close gives when `errors` has been counted up.
+void ServerImpl::tell_error(Dataset& d, const Error& error) {
+  auto& page = *d.page;
+  const auto n = std::min(sizeof page.error_text - 1, error.message.size());
+  std::memcpy(page.error_text, error.message.data(), n);
+  page.error_text[n] = '\0';
+  page.error_sys.store(error.sys != 0 ? error.sys : EIO, std::memory_order_release);
 }
 
 /// The file is as it will be; nothing of the dataset is needed in the stage any more.
@@ -474,6 +489,10 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
   const bool shared = d.page->writers > 0;
+  d.frames_dropped = d.page->frames_dropped.load();
+  if (d.frames_dropped > 0)
+    log_.warning(d.path + ": " + std::to_string(d.frames_dropped) +
+                 " frames were left out, as the stage was full (full: drop-frame)");
   d.page->visible.store(shared ? d.page->synced.load() : d.seen, std::memory_order_release);
   // First of all: a server that takes over from here must not look for what is removed below.
   d.page->state.store(
@@ -540,6 +559,7 @@ Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
 }
 
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
+  if (d.ending) return;
   if (d.sink) d.sink->abandon();
   const bool any = d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
   if (!any && !d.partial) {

@@ -177,6 +177,7 @@ void Relay::tell(const DatasetId& id, const DatasetPage& page, std::uint32_t wri
   put(out, id);
   out.number(page.synced.load(std::memory_order_acquire));
   out.number(page.frames_synced.load(std::memory_order_acquire));
+  out.number(page.frames_dropped.load(std::memory_order_acquire));
   out.number(page.closed.load(std::memory_order_acquire));
   out.number(writer);
   put(out, slot);
@@ -627,6 +628,7 @@ void Relay::on_tell(Decoder& in) {
   const auto id = take_id(in);
   const auto synced = in.number<std::uint64_t>();
   const auto frames = in.number<std::uint64_t>();
+  const auto dropped = in.number<std::uint64_t>();
   const auto closed = in.number<std::uint32_t>();
   const auto writer = in.number<std::uint32_t>();
   const auto slot = take_slot(in);
@@ -636,6 +638,7 @@ void Relay::on_tell(Decoder& in) {
   auto& page = *it->second.page;
   raise(page.synced, synced);
   raise(page.frames_synced, frames);
+  raise(page.frames_dropped, dropped);
   // Of several writers each says it for itself.
   if (it->second.writers == 0) raise(page.closed, closed);
   if (writer < it->second.writers) store(it->second.slots[writer], slot);
@@ -664,6 +667,7 @@ bool Relay::tell_what_is_new() {
     out.number(p.frames_synced.load(std::memory_order_acquire));
     out.number(p.closed.load(std::memory_order_acquire));
     out.number(p.visible.load(std::memory_order_acquire));
+    out.number(p.durable.load(std::memory_order_acquire));
     out.number(p.waits.load(std::memory_order_acquire));
     out.number(p.frames_visible.load(std::memory_order_acquire));
     out.number(p.errors.load(std::memory_order_acquire));
@@ -697,6 +701,7 @@ void Relay::on_progress(Decoder& in) {
     const auto closed = in.number<std::uint32_t>();
     if (p.writers == 0) raise(p.closed, closed);
     const auto visible = in.number<std::uint64_t>();
+    const auto durable = in.number<std::uint64_t>();
     p.waits.store(in.number<std::uint64_t>(), std::memory_order_release);
     p.frames_visible.store(in.number<std::uint64_t>(), std::memory_order_relaxed);
     const auto errors = in.number<std::uint32_t>();
@@ -721,6 +726,7 @@ void Relay::on_progress(Decoder& in) {
       slot.visible.store(visible_w, std::memory_order_release);
     }
     p.visible.store(visible, std::memory_order_release);
+    p.durable.store(durable, std::memory_order_release);
   }
   p.state.store(state, std::memory_order_release);
   stage_.control().activity.fetch_add(1, std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "journal/reader.h"
+#include "journal/spill.h"
 
 namespace advectio {
 
@@ -18,14 +19,22 @@ namespace {
 
 constexpr std::chrono::milliseconds starved_look_around(3);
 constexpr std::uint64_t enough_for_now = 4;  // free segments with which making more can wait
+constexpr std::uint64_t spill_ahead = 2;
+constexpr std::uint64_t spill_wanted_lately_ns = 500'000'000;
 
-/// Count the segments of a stage, and remember the highest number given.
-std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_number) {
-  std::uint64_t n = 0;
+struct Count {
+  std::uint64_t segments = 0;
+  std::uint64_t next_number = 0;  ///< above all that were given
+};
+
+/// The segments of a stage, and those that have spilled.
+std::pair<Count, Count> count_segments(const journal::Stage& stage) {
+  Count stages, spill;
   const auto see = [&](const std::string& segment) {
-    if (segment.empty() || segment[0] != 's') return;
-    ++n;
-    next_number = std::max<std::uint64_t>(next_number, std::strtoull(segment.c_str() + 1, nullptr, 10) + 1);
+    if (segment.empty() || (segment[0] != journal::segment_letter && !journal::is_spilled(segment))) return;
+    auto& c = journal::is_spilled(segment) ? spill : stages;
+    ++c.segments;
+    c.next_number = std::max<std::uint64_t>(c.next_number, std::strtoull(segment.c_str() + 1, nullptr, 10) + 1);
   };
   auto& files = stage.files();
   if (auto free = files.list(stage.pool())) {
@@ -48,7 +57,7 @@ std::uint64_t count_segments(const journal::Stage& stage, std::uint64_t& next_nu
       }
     }
   }
-  return n;
+  return {stages, spill};
 }
 
 /// Segments that writers have mapped and not begun: as good as free.
@@ -68,12 +77,14 @@ std::uint64_t ahead_of_need(const journal::Stage& stage) {
 
 SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
     : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log) {
-  std::uint64_t next = 0;
-  total_ = count_segments(stage, next);
-  next_number_ = next;
+  const auto [there, spilled] = count_segments(stage);
+  total_ = there.segments;
+  next_number_ = there.next_number;
+  next_spilled_ = spilled.next_number;
   begun_ = total_.load();
-  limit_ = stage.control().segments_max;
+  set_limit(stage.control().segments_max);
   stage_.control().segments_total.store(total_);
+  stage_.control().spill_total.store(spilled.segments);
   warming_ = std::thread([this] { warm_ahead(); });
   answering_ = std::thread([this] { make_what_is_missed(); });
 }
@@ -93,8 +104,7 @@ void SegmentPool::warm_ahead() {
   std::unique_lock guard(mutex_);
   while (!ending_) {
     guard.unlock();
-    std::uint64_t free = 0;
-    if (auto names = stage_.files().list(stage_.pool())) free = names->size();
+    auto free = stage_.free_segments();
     const auto wanted = total_.load() < warm_ ? warm_ : wanted_later();
     if (free < wanted) free += ahead_of_need(stage_);
     const bool made = free < wanted && make_one();
@@ -120,6 +130,7 @@ void SegmentPool::make_what_is_missed() {
   auto answered = journal::monotonic_ns();
   std::unique_lock guard(mutex_);
   while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_; })) {
+    make_spill();
     if (stage_.control().starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
     guard.unlock();
     answered = journal::monotonic_ns();
@@ -128,6 +139,28 @@ void SegmentPool::make_what_is_missed() {
     }
     guard.lock();
   }
+}
+
+/// On the disk, a little ahead of a writer that has wanted one of late.
+void SegmentPool::make_spill() {
+  auto& control = stage_.control();
+  if (control.spill_wanted_ns.load(std::memory_order_relaxed) + spill_wanted_lately_ns < journal::monotonic_ns())
+    return;
+  const auto names = stage_.files().list(stage_.pool());
+  if (!names) return;
+  auto free = static_cast<std::uint64_t>(std::count_if(names->begin(), names->end(), journal::is_spilled));
+  for (; free < spill_ahead && control.spill_total.load() < control.spill_max.load(); ++free) {
+    auto made = journal::make_spilled(stage_, next_spilled_.fetch_add(1));
+    if (made) continue;
+    control.spill_max.store(control.spill_total.load());
+    log_.warning("the spill cannot grow beyond " + std::to_string(control.spill_max.load()) +
+                 " segments: " + made.error().message);
+  }
+}
+
+void SegmentPool::set_limit(std::uint64_t segments) noexcept {
+  limit_ = segments;
+  stage_.control().segments_limit.store(segments);
 }
 
 bool SegmentPool::make_one() {
@@ -153,7 +186,7 @@ bool SegmentPool::make_one() {
   if (!reserved) {
     (void)files.remove(hidden);
     --begun_;
-    limit_ = total_.load();
+    set_limit(total_.load());
     log_.warning("the stage cannot grow beyond " + std::to_string(limit_.load()) +
                  " segments: " + reserved.error().message);
     return false;

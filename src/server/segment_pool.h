@@ -24,15 +24,17 @@ class SegmentPool {
   /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
   void rest(bool resting) noexcept { resting_.store(resting); }
   /// One segment more than the cap, where the run could not go on otherwise.
-  void grow_beyond_cap() noexcept { limit_.fetch_add(1); }
+  void grow_beyond_cap() noexcept { set_limit(limit_.load() + 1); }
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
 
  private:
   void warm_ahead();
   void make_what_is_missed();
+  void make_spill();
   [[nodiscard]] std::uint64_t wanted_later() const noexcept;
   bool make_one();
+  void set_limit(std::uint64_t segments) noexcept;
 
   const journal::Stage& stage_;
   std::uint64_t warm_;
@@ -40,7 +42,7 @@ class SegmentPool {
   std::atomic<std::uint64_t> total_{0};  ///< made
   std::atomic<std::uint64_t> begun_{0};  ///< and those in the making
   std::atomic<std::uint64_t> limit_{0};
-  std::atomic<std::uint64_t> next_number_{0};
+  std::atomic<std::uint64_t> next_number_{0}, next_spilled_{0};
   std::atomic<bool> resting_{false};
   std::mutex mutex_;
   std::condition_variable wake_;

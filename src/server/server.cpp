@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "journal/mirror.h"
+#include "journal/spill.h"
 #include "platform/machine.h"
 #include "server/server_impl.h"
 
@@ -93,15 +94,19 @@ Result<void> ServerImpl::begin() {
     relay_ = std::make_unique<Relay>(stage_, *options_.neighbours, log_);
     asked_ = stage_.control().asked.load() - 1;  // those that an earlier server has heard, too
   }
+  if (!options_.spill.empty())
+    ADVECTIO_TRY_WITH(journal::begin_spill(stage_, options_.spill, options_.spill_max / stage_.control().segment_bytes),
+                      "stage.spill");
   durable_thread_ = std::thread([this] { make_durable_jobs(); });
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
     std::string rules;
     for (const auto& r : config_.datasets) {
-      const char capture = !r.sets("capture") ? '-' : r.values.capture ? '1' : '0';
-      const char close = !r.sets("close") ? '-' : r.values.close == CloseMode::wait ? '1' : '0';
-      const char join = !r.sets("join") ? '-' : r.values.join ? '1' : '0';
-      rules += std::string("rule ") + capture + ' ' + close + ' ' + join + ' ' + r.match + '\n';
+      const auto flag = [&r](const char* key, char set) { return std::string(1, r.sets(key) ? set : '-') + ' '; };
+      rules += "rule " + flag("capture", r.values.capture ? '1' : '0') +
+               flag("close", r.values.close == CloseMode::wait ? '1' : '0') + flag("join", r.values.join ? '1' : '0') +
+               flag("promise", "svd"[static_cast<int>(r.values.promise)]) +
+               flag("full", "awsd"[static_cast<int>(r.values.full)]) + r.match + '\n';
     }
     ADVECTIO_TRY(replace_whole(files_, options_.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
   }
@@ -160,7 +165,9 @@ void ServerImpl::release(Journal& j) {
       for (const auto& [number, last] : j.loads.front().last) {
         const auto it = j.datasets.find(number);
         if (it == j.datasets.end() || it->second->over()) continue;
-        if (it->second->state == State::failed || it->second->visible_of(j.reader->journal()) < last) return;
+        if (it->second->ending || it->second->state == State::failed ||
+            it->second->visible_of(j.reader->journal()) < last)
+          return;
       }
       j.loads.pop_front();
     }
@@ -181,7 +188,7 @@ void ServerImpl::forward(bool rang) {
 /// A writer has found the pool empty: take back what others have only mapped ahead, and commit in the midst of frames.
 void ServerImpl::make_room() {
   // It may have got one since, unless it is on another node.
-  if (const auto free = files_.list(stage_.pool()); free && !free->empty() && !(relay_ && relay_->pleaded())) return;
+  if (stage_.free_segments() > 0 && !(relay_ && relay_->pleaded())) return;
   bool reclaimed = false;
   for (auto& [name, j] : journals_) {
     const std::string directory = stage_.journals() + "/" + name;
@@ -259,6 +266,7 @@ void ServerImpl::make_durable_jobs() {
       job.make = std::move(it->make);
       job.sequence = it->sequence;
       job.frames = it->frames;
+      job.last = it->last;
       it = durable_jobs_.erase(it);
     }
     ++durable_busy_;
@@ -267,7 +275,8 @@ void ServerImpl::make_durable_jobs() {
     const auto now = realtime_ns();
     guard.lock();
     --durable_busy_;
-    durable_done_.push_back({std::move(job.dataset), job.frames, std::move(synced), now, std::move(done)});
+    durable_done_.push_back(
+        {std::move(job.dataset), job.sequence, job.frames, job.last, std::move(synced), now, std::move(done)});
     journal::ring(stage_.control().work);
   }
 }
@@ -285,9 +294,18 @@ void ServerImpl::collect_durable() {
       log_.error(text);
       errors_.push_back(text);
       not_durable_ = true;
+      if (x.dataset->page) {
+        tell_error(*x.dataset, x.result.error());
+        x.dataset->page->errors.fetch_add(1, std::memory_order_release);
+      }
+      if (x.last) end_dataset(*x.dataset, State::finished);
+      forward(true);
       continue;
     }
     x.dataset->frames_durable = x.frames;
+    if (x.dataset->page) x.dataset->page->durable.store(x.sequence, std::memory_order_release);
+    if (x.last) end_dataset(*x.dataset, State::finished);
+    if (x.dataset->promises_durable()) forward(true);
     for (const auto at : x.synced)
       if (at != 0) x.dataset->to_durable.add(seconds(x.at_ns - std::min(x.at_ns, at)));
   }
@@ -311,8 +329,7 @@ bool ServerImpl::give_way(std::uint32_t work, std::uint64_t now) {
   if (burst_began_ns_ == 0) burst_began_ns_ = now;
   if (now - burst_began_ns_ > burst_max_ns) return false;
   if (pool_ && !pool_->exhausted()) return true;
-  const auto free = files_.list(stage_.pool());
-  return free && free->size() >= 2;
+  return stage_.free_segments() >= 2;
 }
 
 Outcome ServerImpl::run() {
@@ -477,6 +494,7 @@ Outcome ServerImpl::conclude() {
   pool_.reset();
   if (clean) {
     std::error_code ignored;
+    journal::remove_spill(stage_);
     std::filesystem::remove_all(options_.run_dir, ignored);
   }
   {

@@ -36,6 +36,8 @@ struct ServerOptions {
   std::uint64_t segments_max = 0;
   std::uint64_t warm_segments = 0;
   std::uint64_t wait_max_ns = 0;
+  std::string spill;  ///< directory; empty: nothing spills
+  std::uint64_t spill_max = 0;
   double exit_when_idle_s = -1;      ///< < 0: only when told to drain
   bool recover = false;              ///< finish what is there, then end; nobody new is expected
   unsigned threads = 0;              ///< for the status only

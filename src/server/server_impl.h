@@ -110,6 +110,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   Error error;
 
   std::uint64_t frames_synced = 0, frames_visible = 0, frames_durable = 0;
+  std::uint64_t frames_dropped = 0;  ///< once its page is gone
   std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
   std::uint64_t busy_ns = 0;  ///< time this server has spent on it
   Samples stall, to_visible, to_durable;
@@ -120,6 +121,8 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   }
 
   [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
+  bool ending = false;  ///< all that is left to do is to make it durable, as was promised
+  [[nodiscard]] bool promises_durable() const { return policy.promise == Promise::durable; }
 
   // Where a server of another node may have to do with it.
   DatasetId id;
@@ -189,7 +192,9 @@ struct Journal {
 
 struct DurableDone {
   std::shared_ptr<Dataset> dataset;
+  std::uint64_t sequence = 0;
   std::uint64_t frames = 0;
+  bool last = false;
   std::vector<std::uint64_t> synced;
   std::uint64_t at_ns = 0;
   Result<void> result;
@@ -201,6 +206,7 @@ struct DurableJob {
   std::uint64_t sequence = 0;
   std::uint64_t frames = 0;
   std::uint64_t synced_ns = 0;  ///< real time of the sync record; 0: no frame ended here
+  bool last = false;            ///< the file is closed, and the dataset ends with this
 };
 
 class ServerImpl final : public Server {
@@ -278,6 +284,9 @@ class ServerImpl final : public Server {
   Result<void> ready_sink(Dataset& d);
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
   void count_sink(Dataset& d);
+  void make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make, std::uint64_t sequence,
+                         std::uint64_t synced_ns, bool last = false);
+  void tell_error(Dataset& d, const Error& error);
   void fail(Dataset& d, Error error);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);

@@ -60,6 +60,8 @@ json ServerImpl::status_json(bool final) {
          {"frames_synced", d->page ? std::max(d->frames_synced, d->page->frames_synced.load()) : d->frames_synced},
          {"frames_visible", d->frames_visible},
          {"frames_durable", d->frames_durable},
+         {"frames_dropped", d->page ? d->page->frames_dropped.load() : d->frames_dropped},
+         {"promise", std::string(name_of(d->policy.promise))},
          {"bytes_put", d->bytes_put},
          {"bytes_written", d->bytes_written},
          {"ratio", d->bytes_written > 0
@@ -89,6 +91,9 @@ json ServerImpl::status_json(bool final) {
                 {"bytes_allocated_peak", allocated_peak_},
                 {"backlog_bytes", waiting},
                 {"backlog_peak_bytes", backlog_peak_},
+                {"spill_bytes_max", control.spill_max.load() * segment},
+                {"spill_bytes", control.spill_total.load() * segment},
+                {"spilled_bytes", control.spilled.load() * segment},
                 {"waits", control.waits.load()},
                 {"wait_s", seconds(control.wait_ns.load())}}},
               {"writers", writers},

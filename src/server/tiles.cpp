@@ -31,6 +31,9 @@ void ServerImpl::gather(const std::shared_ptr<Dataset>& d) {
     w->format = d->format;
     w->policy = d->policy;
     w->merge = std::make_unique<Merge>();
+    if (d->policy.promise != Promise::staged)
+      log_.warning(path + ": its tiles do not wait to be " + std::string(name_of(d->policy.promise)) +
+                   " (promise), as each could wait for a rank that waits for it");
     it = wholes_.insert(wholes_.end(), std::move(w));
   }
   d->whole = it->get();

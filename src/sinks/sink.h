@@ -26,9 +26,6 @@
 
 namespace advectio {
 
-/// How far a frame has got.
-enum class Promise : std::uint8_t { none = 0, staged = 1, visible = 2, durable = 3 };
-
 /// The piece of one variable that one rank puts.
 struct Block {
   std::uint32_t variable = 0;         ///< index into Schema::variables

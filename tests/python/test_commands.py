@@ -175,7 +175,8 @@ def final(**changes):
         "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True,
         "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "encode_cpu_s": 0.0},
         "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "backlog_bytes": 0,
-                  "backlog_peak_bytes": 0, "waits": 0, "wait_s": 0.0},
+                  "backlog_peak_bytes": 0, "spill_bytes_max": 0,
+                  "spill_bytes": 0, "spilled_bytes": 0, "waits": 0, "wait_s": 0.0},
         "writers": [], "datasets": [dataset()], "errors": [],
     } | changes  # fmt: skip
 

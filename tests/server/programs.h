@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -34,6 +35,9 @@ struct Store {
   std::map<std::string, FileImage> files;  ///< by the name in the output directory
   std::string fail_commit_of;              ///< commits of this file fail with ENOSPC
   std::string fail_close_of;               ///< and what is done at the close of this one
+  std::atomic<bool> commits_stand{false};  ///< none returns
+  std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
+  std::atomic<bool> disk_fails{false};
   void allow() {
     const std::lock_guard guard(mutex);
     fail_commit_of.clear();
@@ -59,6 +63,7 @@ class MemorySink final : public Sink {
     return {};
   }
   Result<void> commit() override {
+    while (store_.commits_stand) ::usleep(1000);
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
     auto& f = store_.files[name_];
@@ -69,6 +74,8 @@ class MemorySink final : public Sink {
   }
   std::function<Result<void>()> make_durable() override {
     return [&store = store_, name = name_]() -> Result<void> {
+      while (store.disk_stands) ::usleep(1000);
+      if (store.disk_fails) return system_error("fdatasync " + name, EIO);
       const std::lock_guard guard(store.mutex);
       ++store.files[name].durable;
       return {};

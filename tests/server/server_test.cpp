@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -34,6 +35,8 @@ class ServerTest : public ::testing::Test {
     o.warm_segments = 2;
     o.wait_max_ns = wait_max_ns;
     o.recover = recover;
+    o.spill = spill_;
+    o.spill_max = spill_max_;
     auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
@@ -100,6 +103,8 @@ class ServerTest : public ::testing::Test {
     return 0;
   }
 
+  std::string spill_;
+  std::uint64_t spill_max_ = 64 << 20;
   Scratch scratch_{"/dev/shm"};
   Scratch output_;
   Config config_ = default_config();
@@ -308,6 +313,191 @@ TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
     EXPECT_EQ(image("a.nc").committed.size(), 3U);
     EXPECT_FALSE(std::filesystem::exists(run_dir()));
   }
+}
+
+/// A stage of 256 KiB that nobody empties until it is told to, and frames of 4 KB.
+class FullStageTest : public ServerTest {
+ protected:
+  static constexpr int frames = 150;
+  void write(const std::string& full, int files = 1) {
+    config_ = parse_config("stage: {spill: /tmp}\ndatasets: [{match: '*', full: " + full + "}]", "test").value();
+    store_.commits_stand = true;
+    program_ = std::make_unique<Program>(run_dir(), [this, files](Session& s) {
+      int code = write_frames(s, out("a.nc"), frames, true, false);
+      for (int f = 1; code == 0 && f < files; ++f) code = write_frames(s, out(std::to_string(f)), 1, true, false);
+      std::ofstream(out("written")) << code;
+      s.finish();
+      return code;
+    });
+    start(4);
+    program_->go();
+  }
+  bool written() const { return std::filesystem::exists(out("written")); }
+  json end() {
+    store_.commits_stand = false;
+    EXPECT_EQ(program_->wait(), 0);
+    auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_FALSE(std::filesystem::exists(run_dir()));
+    return status;
+  }
+  std::size_t spilled_files() const {
+    const auto all = std::filesystem::recursive_directory_iterator(disk_.path());
+    return static_cast<std::size_t>(std::distance(begin(all), std::filesystem::recursive_directory_iterator()));
+  }
+  Scratch disk_;
+  std::unique_ptr<Program> program_;
+};
+
+TEST_F(FullStageTest, SpillsToADiskAndTheProgramGoesOn) {
+  for (const std::string full : {"auto", "spill"}) {
+    SCOPED_TRACE(full);
+    spill_ = disk_.path();
+    write(full);
+    EXPECT_TRUE(eventually([&] { return written(); }));
+    EXPECT_GT(spilled_files(), 3U);
+    const auto status = end();
+    EXPECT_EQ(image("a.nc").committed.size(), static_cast<std::size_t>(frames));
+    EXPECT_GT(status["stage"]["spilled_bytes"].get<std::uint64_t>(), 256U * 1024U);
+    EXPECT_EQ(spilled_files(), 0U);
+    std::filesystem::remove(out("written"));
+  }
+}
+
+TEST_F(FullStageTest, WhatHasSpilledOutlivesTheServer) {
+  spill_ = disk_.path();
+  write("auto");
+  ASSERT_TRUE(eventually([&] { return written(); }));
+  server_->stop();
+  store_.commits_stand = false;
+  thread_.join();
+  server_.reset();
+  start(4);
+  (void)end();
+  EXPECT_EQ(image("a.nc").committed.size(), static_cast<std::size_t>(frames));
+  EXPECT_EQ(spilled_files(), 0U);
+}
+
+TEST_F(FullStageTest, WaitsWhereItIsToldToAndWhereTheSpillIsFullToo) {
+  for (const bool full_too : {false, true}) {
+    SCOPED_TRACE(full_too);
+    spill_ = disk_.path();
+    spill_max_ = full_too ? 2 * 64 * 1024 : 64 << 20;
+    write(full_too ? "spill" : "wait");
+    ::usleep(300'000);
+    EXPECT_FALSE(written());
+    EXPECT_LE(spilled_files(), full_too ? 3U : 1U);
+    (void)end();
+    EXPECT_EQ(image("a.nc").committed.size(), static_cast<std::size_t>(frames));
+    std::filesystem::remove(out("written"));
+  }
+}
+
+TEST_F(FullStageTest, LeavesOutWholeFramesAndSaysWhich) {
+  write("drop-frame");
+  ASSERT_TRUE(eventually([&] { return written(); }));
+  store_.commits_stand = false;
+  const auto status = end();
+  const auto& d = status["datasets"][0];
+  const auto dropped = d["frames_dropped"].get<std::size_t>();
+  EXPECT_GT(dropped, 0U);
+  EXPECT_LT(dropped, static_cast<std::size_t>(frames));
+  EXPECT_EQ(d["frames_visible"].get<std::size_t>() + dropped, static_cast<std::size_t>(frames));
+  const auto committed = image("a.nc").committed;
+  EXPECT_EQ(committed.size() + dropped, static_cast<std::size_t>(frames));
+  for (const auto& [frame, value] : committed) EXPECT_EQ(value, static_cast<float>(frame));
+}
+
+TEST_F(FullStageTest, AFileOfWhichEveryFrameIsLeftOutIsNone) {
+  // The first fills the stage; those after it have one frame each.
+  write("drop-frame", 6);
+  ASSERT_TRUE(eventually([&] { return written(); }));
+  const auto status = end();
+  for (std::size_t f = 1; f < 6; ++f) {
+    EXPECT_FALSE(std::filesystem::exists(out(std::to_string(f)))) << f;
+    EXPECT_EQ(status["datasets"][f]["state"], "dropped") << f;
+    EXPECT_EQ(status["datasets"][f]["frames_dropped"], 1) << f;
+  }
+}
+
+/// A program that says how many of its calls of sync and close have returned.
+class PromiseTest : public ServerTest {
+ protected:
+  void write(const std::string& promise, bool closes) {
+    config_ = parse_config("datasets: [{match: '*', promise: " + promise + "}]", "test").value();
+    program_ = std::make_unique<Program>(run_dir(), [this, closes](Session& s) {
+      auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+      if (!d || !(*d)->schema(series(width))) return 1;
+      const std::vector<float> row(width, 1.0F);
+      if (!(*d)->put(0, {{0, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      const auto done = closes ? (*d)->close() : (*d)->sync();
+      std::ofstream(out("returned")) << (done ? 0 : done.error().sys);
+      s.finish();
+      return 0;
+    });
+    start();
+    program_->go();
+  }
+  bool returned() const { return std::filesystem::exists(out("returned")); }
+  std::string result() const {
+    std::string text;
+    std::ifstream(out("returned")) >> text;
+    return text;
+  }
+  Outcome end() {
+    EXPECT_EQ(program_->wait(), 0);
+    std::filesystem::remove(out("returned"));
+    (void)drain();
+    return outcome_;
+  }
+  std::unique_ptr<Program> program_;
+};
+
+TEST_F(PromiseTest, DurableWaitsForTheDisk) {
+  for (const bool closes : {false, true}) {
+    SCOPED_TRACE(closes);
+    store_.disk_stands = true;
+    write("durable", closes);
+    ASSERT_TRUE(eventually([&] { return image("a.nc").commits > 0; }));
+    ::usleep(100'000);
+    EXPECT_FALSE(returned());
+    store_.disk_stands = false;
+    ASSERT_TRUE(eventually([&] { return returned(); }));
+    EXPECT_GT(image("a.nc").durable, 0);
+    EXPECT_EQ(result(), "0");
+    EXPECT_EQ(end(), Outcome::clean);
+  }
+}
+
+TEST_F(PromiseTest, DurableOutlivesTheServerThatWasToKeepIt) {
+  store_.disk_stands = true;
+  write("durable", true);
+  ASSERT_TRUE(eventually([&] { return image("a.nc").closed; }));
+  server_->stop();
+  store_.disk_stands = false;  // the thread ends with the server
+  thread_.join();
+  server_.reset();
+  start();
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  EXPECT_EQ(result(), "0");
+  EXPECT_EQ(end(), Outcome::clean);
+}
+
+TEST_F(PromiseTest, DurableThatCannotBeKeptIsAnError) {
+  store_.disk_fails = true;
+  write("durable", false);
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  EXPECT_EQ(result(), std::to_string(EIO));
+  EXPECT_EQ(end(), Outcome::incomplete);
+}
+
+TEST_F(PromiseTest, VisibleWaitsForTheCommitAndNotForTheDisk) {
+  store_.disk_stands = true;
+  write("visible", false);
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  EXPECT_EQ(image("a.nc").commits, 1);
+  store_.disk_stands = false;
+  EXPECT_EQ(end(), Outcome::clean);
 }
 
 TEST_F(ServerTest, ACloseThatFailsIsTriedAgain) {

@@ -30,6 +30,9 @@ class StageStatus(TypedDict):
     bytes_allocated_peak: int
     backlog_bytes: int
     backlog_peak_bytes: int
+    spill_bytes_max: int
+    spill_bytes: int
+    spilled_bytes: int  # in all
     waits: int
     wait_s: float
 
@@ -59,6 +62,8 @@ class DatasetStatus(TypedDict):
     frames_synced: int
     frames_visible: int
     frames_durable: int
+    frames_dropped: int  # left out, as the stage was full
+    promise: str
     bytes_put: int
     bytes_written: int
     ratio: float | None

@@ -97,6 +97,8 @@ def table_of(status: Status, everything: bool = False) -> Table:
             time_text(row.median("to_durable_s")),
             "" if row.state == "finished" else row.state,
         ]
+        if row.total("frames_dropped"):
+            cells[-1] = ", ".join(filter(None, [cells[-1], f"{counted(int(row.total('frames_dropped')), 'frame')} left out"]))
         table.add_row(*cells, style="red" if incomplete_row(row) else None)
     if left_out:
         table.add_row(f"… and {left_out} more (--verbose or --json shows all)", style="dim")
@@ -118,6 +120,8 @@ def footer_of(status: Status) -> str:
     waits = counted(stage["waits"], "stage wait")
     if stage["waits"]:
         waits += f" ({time_text(stage['wait_s'])})"
+    if stage["spilled_bytes"]:
+        waits += f" · spilled {size_text(stage['spilled_bytes'])}"
     parts = [
         f"backlog peak {size_text(stage['backlog_peak_bytes'])} of {size_text(stage['bytes_max'])}",
         f"drain {drained}",

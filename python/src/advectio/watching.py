@@ -96,6 +96,8 @@ class View:
             f"of {size_text(stage['bytes_max'])}",
             style="not bold",
         )
+        if stage["spill_bytes"]:
+            line.append(f" · {size_text(stage['spill_bytes'])} spilled to disk", style="not bold yellow")
         if stage["waits"]:
             line.append(f" · {stage['waits']} stage waits, {time_text(stage['wait_s'])}", style="not bold yellow")
         for node in status.get("nodes", []):
@@ -132,7 +134,7 @@ class View:
                 size_text(d["bytes_put"]),
                 size_text(d["bytes_written"]),
                 time_text(spread_of(d, "to_visible_s")["median"]),
-                d["error"] or d["state"],
+                d["error"] or d["state"] + (f", {d['frames_dropped']} frames left out" if d["frames_dropped"] else ""),
                 style="red" if d["error"] else None,
             )
         return table

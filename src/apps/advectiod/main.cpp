@@ -149,6 +149,12 @@ int serve(Arguments a, const Config& config, bool recover) {
     if (!cap) return complain(cap.error().message);
     // Simulated nodes have one machine's memory between them.
     options.segments_max = *cap / std::max<std::size_t>(1, found->simulated.size()) / options.segment_bytes;
+    if (!recover && !config.stage.spill.empty()) {
+      auto there = system_files().free_bytes(config.stage.spill);
+      if (!there) return complain(std::move(there).error().with("stage.spill").message);
+      options.spill = config.stage.spill;
+      options.spill_max = spill_bytes_max(config, *there) / std::max<std::size_t>(1, found->simulated.size());
+    }
     if (!recover)
       options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }

@@ -102,11 +102,13 @@ int main(int argc, char** argv) {
     computed = run_compute(compute, run.compute_work);
     (void)computed;
     times->compute_s = MPI_Wtime() - at;
-    /* A model's ranks exchange halos in every step; none runs ahead of the others by an output time. */
+    /* A model's ranks exchange halos in every step; none runs ahead of the others by an output time, and none waits for
+     * another's computing within its output. */
     wait_for_all(MPI_COMM_WORLD);
     at = MPI_Wtime();
     advance_fields(fields, f);
     times->advance_s = MPI_Wtime() - at;
+    wait_for_all(MPI_COMM_WORLD);
     memcpy(dates[f], date_of(fields), DATE_LENGTH + 1);
     if (!output.open && output.writes) {
       char path[PATH_MAX];

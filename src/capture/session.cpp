@@ -290,6 +290,7 @@ Result<void> Dataset::while_waiting() {
   }
   if (page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
     return error_of_page(*page_).with("the stage is full and this dataset cannot be written");
+  if (!session_.stage().there()) return Error{Code::gone, "the stage has been removed", EIO};
   if (now - waiting_since_ < control.wait_max_ns) return {};
   return Error{session_.stage().server_alive() ? Code::timeout : Code::gone,
                "the stage is full and nothing has left it for " +
@@ -751,6 +752,8 @@ Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
     if (const auto a = control.activity.load(std::memory_order_relaxed); a != activity) {
       activity = a;
       since = now;
+    } else if (!stage_.there()) {
+      return Error{Code::gone, what + ": the stage has been removed", EIO};
     } else if (now - since > control.wait_max_ns) {
       const bool alive = stage_.server_alive();
       return Error{alive ? Code::timeout : Code::gone,
@@ -782,6 +785,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
       since = now;
       activity = a;
     }
+    if (!stage_.there()) return Error{Code::gone, "the stage has been removed", EIO};
     if (now - since < control.wait_max_ns) return {};
     return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
   });
@@ -845,7 +849,10 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
   });
-  if (!made) return std::move(made).error().with("register " + path);
+  if (!made) {
+    if (link != real) ::unlink(link.c_str());
+    return std::move(made).error().with("register " + path);
+  }
   if (writers > 0) take_slot(made->slots[0], number);
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});

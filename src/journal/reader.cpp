@@ -93,7 +93,9 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   auto mapping = files_.map(**file, *size, false);
   if (!mapping) return std::move(mapping).error();
   const auto& header = *reinterpret_cast<const SegmentHeader*>(mapping->data());
-  if (trust_ == Trust::published) {
+  const auto first = header_at(mapping.value(), segment_header_bytes, *size);
+  const bool has_next = first && (!begun_ || follows(first->sequence));
+  if (trust_ == Trust::published && !(writer_gone_ && has_next)) {
     // The writer renames the file first and writes the header then: until `committed` says so there is nothing to see.
     if (header.committed.load(std::memory_order_acquire) < segment_header_bytes || header.journal != page_->journal ||
         header.index != held.index)
@@ -106,12 +108,8 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
     if (header_is_whole(header, page_->journal, held.index, *size)) {
       sequence_ = header.first_sequence - 1;
     } else if (*size >= segment_header_bytes + sizeof(RecordHeader)) {
-      RecordHeader first;
-      std::memcpy(&first, mapping->data() + segment_header_bytes, sizeof first);
-      if (first.magic != record_magic || first.crc != crc32c(&first, offsetof(RecordHeader, crc)) ||
-          first.journal != page_->journal)
-        return false;
-      sequence_ = first.sequence - 1;
+      if (!first) return false;
+      sequence_ = first->sequence - 1;
     }
     begun_ = true;
   }
@@ -123,6 +121,16 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   return true;
 }
 
+std::optional<RecordHeader> Reader::header_at(const Mapping& segment, std::uint64_t at,
+                                              std::uint64_t limit) const noexcept {
+  RecordHeader r{};
+  if (limit < at || limit - at < sizeof r) return std::nullopt;
+  std::memcpy(&r, segment.data() + at, sizeof r);
+  if (r.magic != record_magic || r.crc != crc32c(&r, offsetof(RecordHeader, crc)) || r.journal != page_->journal)
+    return std::nullopt;
+  return r;
+}
+
 Result<std::optional<Record>> Reader::next() {
   for (;;) {
     if (held_.empty() || held_.back().done) {
@@ -130,7 +138,9 @@ Result<std::optional<Record>> Reader::next() {
       if (!opened) return std::move(opened).error();
       if (!*opened) return std::optional<Record>();
       const auto& opened_header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
-      if (trust_ == Trust::published && !follows(opened_header.first_sequence))
+      const auto first = header_at(held_.back().mapping, at_, held_.back().mapping.bytes());
+      const bool has_next = writer_gone_ && first && follows(first->sequence);
+      if (trust_ == Trust::published && !has_next && !follows(opened_header.first_sequence))
         return Error{Code::corrupt, directory_ + "/" + held_.back().file + ": records are missing before it", 0};
     }
     Held& h = held_.back();
@@ -141,31 +151,28 @@ Result<std::optional<Record>> Reader::next() {
     std::uint64_t limit = size;
     if (trust_ == Trust::published) {
       limit = header.committed.load(std::memory_order_acquire);
-      if (limit > size || limit < at_)
+      if (limit > size || (limit < at_ && !writer_gone_))
         return Error{
             Code::corrupt,
             directory_ + "/" + h.file + ": published up to byte " + std::to_string(limit) + ", which cannot be", 0};
     }
+    const bool unpublished = trust_ == Trust::published && writer_gone_ && at_ >= limit;
+    if (unpublished) limit = size;
     const auto broken = [&](const char* what) -> Result<std::optional<Record>> {
-      if (trust_ == Trust::scan) return std::optional<Record>();
+      if (trust_ == Trust::scan || unpublished) return std::optional<Record>();
       return Error{Code::corrupt, directory_ + "/" + h.file + " at byte " + std::to_string(at_) + ": " + what, 0};
     };
 
-    bool whole = limit - at_ >= sizeof(RecordHeader);
-    RecordHeader r{};
-    if (whole) {
-      std::memcpy(&r, h.mapping.data() + at_, sizeof r);
-      whole = r.magic == record_magic && r.crc == crc32c(&r, offsetof(RecordHeader, crc)) &&
-              r.journal == page_->journal && follows(r.sequence);
-    }
-    if (!whole) {
-      if (trust_ == Trust::published && at_ < limit) return broken("the record header is damaged");
+    const auto there = header_at(h.mapping, at_, limit);
+    if (!there || !follows(there->sequence)) {
+      if (trust_ == Trust::published && !unpublished && at_ < limit) return broken("the record header is damaged");
       // The end of this segment, for now or for good. When scanning, the chain itself tells: go on where the
       // next segment begins with the very next record.
-      if (trust_ == Trust::published && !sealed) return std::optional<Record>();
+      if (trust_ == Trust::published && !sealed && !writer_gone_) return std::optional<Record>();
       h.done = true;
       continue;
     }
+    const RecordHeader& r = *there;
     const auto room = limit - at_ - sizeof r;
     if (padded(r.meta_bytes) > room || r.payload_bytes > room - padded(r.meta_bytes) ||
         padded(r.payload_bytes) > room - padded(r.meta_bytes))
@@ -184,7 +191,7 @@ Result<std::optional<Record>> Reader::next() {
     record.payload = {meta + padded(r.meta_bytes), r.payload_bytes};
     record.payload_crc = r.payload_crc;
     record.whole = {h.mapping.data() + at_, record_bytes(r.meta_bytes, r.payload_bytes)};
-    if (trust_ == Trust::scan && !verify_payload(record)) return std::optional<Record>();
+    if ((trust_ == Trust::scan || unpublished) && !verify_payload(record)) return std::optional<Record>();
     at_ += record.whole.size();
     sequence_ = r.sequence;
     h.last_sequence = sequence_;

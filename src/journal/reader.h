@@ -50,6 +50,9 @@ class Reader {
   [[nodiscard]] std::uint64_t journal() const noexcept { return page_->journal; }
   /// True while the process that writes lives.
   [[nodiscard]] bool writer_alive() const noexcept;
+  /// The writer is gone: nothing changes any more, and what is whole has been written, whatever the headers of the
+  /// segments say of it. So damage of those loses nothing. (A record that was written and not published yet counts.)
+  void set_writer_gone() noexcept { writer_gone_ = true; }
   /// Sequence of the last record `next` gave.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 
@@ -74,6 +77,9 @@ class Reader {
   Reader(Files& files, std::string directory, Trust trust, Page<WriterPage> page)
       : files_(files), directory_(std::move(directory)), trust_(trust), page_(std::move(page)) {}
   Result<bool> open_segment(std::uint64_t index);
+  /// The header of a record at `at`, where there is a whole one of this journal.
+  [[nodiscard]] std::optional<RecordHeader> header_at(const Mapping& segment, std::uint64_t at,
+                                                      std::uint64_t limit) const noexcept;
   /// A mirror leaves out what is not for this node.
   [[nodiscard]] bool follows(std::uint64_t sequence) const noexcept {
     return page_->mirror != 0 ? sequence > sequence_ : sequence == sequence_ + 1;
@@ -85,6 +91,7 @@ class Reader {
   Page<WriterPage> page_;
   std::deque<Held> held_;
   bool begun_ = false;
+  bool writer_gone_ = false;
   std::uint64_t next_index_ = 0;
   std::uint64_t at_ = 0;
   std::uint64_t sequence_ = 0;

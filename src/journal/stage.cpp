@@ -109,11 +109,31 @@ std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
   return std::to_string(device) + "-" + std::to_string(inode);
 }
 
+std::uint32_t seal_of(const DatasetPage& page) noexcept {
+  const auto from = offsetof(DatasetPage, format);
+  auto crc = crc32c(reinterpret_cast<const std::byte*>(&page) + from, offsetof(DatasetPage, synced) - from);
+  crc = crc32c(&page.writers, sizeof page.writers, crc);
+  crc = crc32c(&page.owner, sizeof page.owner, crc);
+  crc = crc32c(&page.created_ns, sizeof page.created_ns, crc);
+  return crc32c(&page.tiles, sizeof page.tiles, crc);
+}
+
+void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
+  page.visible_next.store(sequence, std::memory_order_relaxed);
+  page.visible.store(sequence, std::memory_order_release);
+}
+
+Result<Page<DatasetPage>> Stage::open_damaged_page(const std::string& name) const {
+  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
+}
+
 Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
-  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
+  auto page = open_damaged_page(name);
   if (!page) return page;
   if ((*page)->magic != dataset_magic || !is_read((*page)->version))
     return Error{Code::corrupt, datasets() + "/" + name + " is not a dataset's page", 0};
+  if ((*page)->seal != seal_of(**page))
+    return Error{Code::corrupt, datasets() + "/" + name + " is a dataset's page and damaged (CRC)", 0};
   return page;
 }
 
@@ -146,6 +166,7 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
   fill(*made.page);
   made.page->magic = dataset_magic;
   made.page->version = format_version;
+  made.page->seal = seal_of(*made.page);
   const auto writers = made.page->writers;
   if (auto there = open_page(name);
       there && (*there)->journal == made.page->journal && (*there)->number == made.page->number) {

@@ -74,9 +74,10 @@ struct WriterPage {
 
 enum class DatasetState : std::uint32_t {
   in_flight = 0,
-  finished = 1,  ///< complete and visible; the server has let go of the file
-  failed = 2,    ///< the sink met an error; what is staged stays staged
-  dropped = 3,   ///< nothing of it had been synced when its writer died, or it was aborted
+  // Far from each other, so that a damaged page is not taken for that of a dataset which is done.
+  finished = 0x46494E31,  ///< complete and visible; the server has let go of the file
+  failed = 0x9A17C6D2,    ///< the sink met an error; what is staged stays staged
+  dropped = 0xC5E8304B,   ///< nothing of it had been synced when its writer died, or it was aborted
 };
 
 struct DatasetPage {
@@ -120,7 +121,13 @@ struct DatasetPage {
   std::atomic<std::uint64_t> round;
   std::atomic<std::uint64_t> waits;  ///< of a tile: its records up to this sequence have been read, and wait for others
   std::atomic<std::uint64_t> frames_dropped;  ///< written by the program: left out, as the stage was full
+  /// CRC-32C of what is known from the beginning and never changes (seal_of).
+  std::uint32_t seal;
+  /// Stored before `visible`. Where the two differ after a crash the smaller one is right, or as good.
+  std::atomic<std::uint64_t> visible_next;
 };
+std::uint32_t seal_of(const DatasetPage& page) noexcept;
+void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
 
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
@@ -197,7 +204,10 @@ class Stage {
 
   /// Name of the page of the dataset whose file is this inode.
   static std::string page_name(std::uint64_t device, std::uint64_t inode);
+  /// Errors: Code::corrupt where it is not what was made.
   [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
+  /// The same, whatever is in it.
+  [[nodiscard]] Result<Page<DatasetPage>> open_damaged_page(const std::string& name) const;
   /// The slots beside that page, one for each writer of a shared dataset.
   [[nodiscard]] Result<Page<WriterSlot>> open_slots(const std::string& page, std::uint32_t writers) const;
   /// The page, and the slots where there are several writers: made, or those that another process of this node has made
@@ -208,6 +218,8 @@ class Stage {
   /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
   void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
 
+  /// False when somebody has removed the directory.
+  [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;
 

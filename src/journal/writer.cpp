@@ -85,20 +85,21 @@ Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIde
     copy_text(page.command, sizeof page.command, identity.command);
   });
   if (!made) return std::move(made).error();
-  return std::unique_ptr<Writer>(
-      new Writer(stage, stage.journals() + "/" + name, name, uid, std::move(made->page), std::move(made->lock)));
+  // Each process maps the control page for itself.
+  auto own = Stage::open(stage.files(), stage.directory());
+  if (!own) return std::move(own).error();
+  return std::unique_ptr<Writer>(new Writer(std::move(own).value(), stage.journals() + "/" + name, name, uid,
+                                            std::move(made->page), std::move(made->lock)));
 }
 
-Writer::Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
+Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
                ProcessLock lock)
-    : directory_(std::move(directory)),
+    : stage_(std::move(stage)),
+      directory_(std::move(directory)),
       name_(std::move(name)),
       uid_(uid),
       page_(std::move(page)),
       lock_(std::move(lock)) {
-  // Each process maps the control page for itself.
-  auto own = Stage::open(stage.files(), stage.directory());
-  if (own) stage_ = std::move(own).value();
   segment_bytes_ = stage_.control().segment_bytes;
   ahead_wanted_ = 1;
 

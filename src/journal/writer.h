@@ -87,7 +87,7 @@ class Writer {
   void forget_in_child() noexcept;
 
  private:
-  Writer(const Stage& stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
+  Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
          ProcessLock lock);
 
   struct Segment {

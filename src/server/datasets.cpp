@@ -30,6 +30,50 @@ std::shared_ptr<Dataset> ServerImpl::entry_of(const std::string& name, Page<Data
   return d;
 }
 
+/// What a page may say of the dataset that a tile goes into.
+static bool is_a_whole(const std::string& name) {
+  return name.empty() || name == journal::alone ||
+         (name.find('-') != std::string::npos && name.find_first_not_of("0123456789-") == std::string::npos);
+}
+
+/// The second name of the file whose page that is, whatever the page says; it is beside what it names.
+std::string ServerImpl::second_name(const std::string& page_name, const DatasetPage& page) const {
+  for (const char* named : {page.link, page.path}) {
+    const auto directory = directory_of(std::string(named, ::strnlen(named, sizeof page.link)));
+    const auto names =
+        directory.empty() ? Result<std::vector<std::string>>(std::vector<std::string>()) : files_.list(directory);
+    if (!names) continue;
+    for (const auto& name : *names) {
+      struct stat st {};
+      if (name[0] == '.' && name.find(".advectio-") != std::string::npos && !name.ends_with("-redo") &&
+          ::lstat((directory + name).c_str(), &st) == 0 && Stage::page_name(st.st_dev, st.st_ino) == page_name)
+        return directory + name;
+    }
+  }
+  return {};
+}
+
+/// A page that is damaged: which records belong to the dataset, and which of them are in the file, cannot be told. The
+/// file is brought to its last commit, the stage stays as it is.
+void ServerImpl::leave_at_last_commit(const std::string& page_name, const Error& why) {
+  page_damaged_ = true;
+  std::string path = stage_.datasets() + "/" + page_name;
+  if (auto page = stage_.open_damaged_page(page_name)) {
+    if (const auto link = second_name(page_name, **page); !link.empty()) {
+      const auto name = link.substr(link.find_last_of('/') + 2);
+      path = directory_of(link) + name.substr(0, name.find(".advectio-"));
+      SinkRequest request{link, FileFormat::netcdf4, resolve(config_, path), true};
+      if (auto bytes = read_whole(files_, stage_.datasets() + "/" + page_name + ".schema"))
+        if (auto schema = decode_schema(*bytes)) request.format = schema->format;
+      if (auto sink = sinks_(request)) (*sink)->abandon();
+    }
+  }
+  const std::string text =
+      path + ": " + why.message + "; it holds what had been committed, and what was staged of it after that is lost";
+  log_.error(text);
+  errors_.push_back(text);
+}
+
 /// The datasets an earlier server has left in flight.
 void ServerImpl::take_up_datasets() {
   auto names = files_.list(stage_.datasets());
@@ -41,10 +85,15 @@ void ServerImpl::take_up_datasets() {
     if (page && (*page)->tiles > 0) continue;
     if (!page) {
       if (page.error().code == Code::not_found) continue;  // of a whole that has just been ended
-      log_.error(page.error().message);
-      errors_.push_back(page.error().message);
+      leave_at_last_commit(name, page.error());
       continue;
     }
+    if (!is_a_whole((*page)->whole)) {
+      leave_at_last_commit(name, Error{Code::corrupt, "it names a whole that cannot be", 0});
+      continue;
+    }
+    if ((*page)->owner == 0)
+      journal::set_visible(**page, std::min((*page)->visible.load(), (*page)->visible_next.load()));
     auto d = entry_of(name, std::move(page).value());
     d->seen = d->visible = d->page->visible.load();
     d->frames_visible = d->frames_synced = d->page->frames_visible.load();
@@ -368,7 +417,7 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
     d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
     d->page->frames_visible.store(d->frames_visible, std::memory_order_relaxed);
   }
-  d->page->visible.store(sequence, std::memory_order_release);
+  journal::set_visible(*d->page, sequence);
   forward(true);
   if (d->policy.durable || d->promises_durable()) make_durable_soon(d, d->sink->make_durable(), sequence, synced_ns);
   return {};
@@ -493,17 +542,25 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   if (d.frames_dropped > 0)
     log_.warning(d.path + ": " + std::to_string(d.frames_dropped) +
                  " frames were left out, as the stage was full (full: drop-frame)");
-  d.page->visible.store(shared ? d.page->synced.load() : d.seen, std::memory_order_release);
+  journal::set_visible(*d.page, shared ? d.page->synced.load() : d.seen);
   // First of all: a server that takes over from here must not look for what is removed below.
   d.page->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
       std::memory_order_release);
   const auto name = d.link.substr(d.link.find_last_of('/') + 1);
-  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) (void)files_.remove(d.link);
+  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) {
+    if (auto removed = files_.remove(d.link); !removed) {
+      const std::string text = d.path + ": its second name stays: " + removed.error().message;
+      log_.error(text);
+      errors_.push_back(text);
+      left_behind_.push_back({d.link, d.page_name, d.page->journal, d.page->number});
+    }
+  }
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
+  const bool left = !left_behind_.empty() && left_behind_.back().link == d.link;
   if (d.spread && relay_)
     relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
-  else
+  else if (!left)
     stage_.remove_dataset(d.page_name, d.page->journal, d.page->number);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
@@ -541,6 +598,37 @@ void ServerImpl::writer_gone(Journal& j, Dataset& d) {
   if (all_writers_over(d)) drop_rest(d, j.name);
 }
 
+/// It was about to join, has said so in its slot, and died before it could say it in its journal.
+bool ServerImpl::died_before_joining(const Dataset& d, std::size_t w) const {
+  const auto uid = d.slots[w].journal.load(std::memory_order_acquire);
+  if (uid == 0 || d.shares[w].journal != 0 || d.spread) return false;
+  const auto names = files_.list(stage_.journals());
+  if (!names) return false;
+  for (const auto& name : *names) {
+    const auto it = journals_.find(name);
+    if (it == journals_.end()) return false;  // it may be that one
+    const Journal& j = *it->second;
+    if (!j.reader || j.broken) continue;
+    if (j.reader->journal() == uid) return !j.alive && j.read_to_end;
+  }
+  return true;
+}
+
+/// Shared datasets that have lost a writer before it was one.
+void ServerImpl::look_at_shared() {
+  const auto datasets = datasets_;
+  for (const auto& d : datasets) {
+    if (!d->shared() || d->owner || d->over() || d->state == State::failed) continue;
+    bool lost = false;
+    for (std::size_t w = 0; w < d->shares.size(); ++w) {
+      if (d->shares[w].over || !died_before_joining(*d, w)) continue;
+      d->shares[w].over = lost = true;
+    }
+    if (!lost) continue;
+    if (auto done = end_if_all_over(d); !done) fail(*d, std::move(done).error());
+  }
+}
+
 /// Of a shared dataset: the others may still have to say what belongs to a frame that one which has gone has synced.
 bool ServerImpl::all_writers_over(const Dataset& d) const {
   for (std::size_t w = 0; w < d.shares.size(); ++w)
@@ -561,6 +649,13 @@ Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
   if (d.ending) return;
   if (d.sink) d.sink->abandon();
+  if (!d.shared() && !d.merge && d.page->synced.load() > d.visible) {
+    fail(d, Error{Code::corrupt,
+                  "its writer " + writer + " has synced up to record " + std::to_string(d.page->synced.load()) +
+                      ", and the journal ends at " + std::to_string(d.visible),
+                  EIO});
+    return;
+  }
   const bool any = d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
   if (!any && !d.partial) {
     log_.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
@@ -609,8 +704,7 @@ bool ServerImpl::follow(Journal& j) {
     j.loads.back().last[r.dataset] = r.sequence;
     j.loads.back().bytes += r.payload.size();
     if (r.type != RecordType::put) backlog_peak_ = std::max(backlog_peak_, backlog());
-    // Replayed records may have been through a crash: look at every byte.
-    auto done = handle(j, r, options_.recover);
+    auto done = handle(j, r, verify_);
     if (!done) {
       if (const auto it = j.datasets.find(r.dataset); it != j.datasets.end()) {
         fail(*it->second, std::move(done).error());
@@ -632,7 +726,7 @@ bool ServerImpl::follow(Journal& j) {
     }
     const auto owed = slots[i].owed;
     if (!d->weave->passed(writer, owed != 0 ? std::min(slots[i].turn, owed) : slots[i].turn)) continue;
-    if (auto done = weave(d, options_.recover); !done) fail(*d, std::move(done).error());
+    if (auto done = weave(d, verify_); !done) fail(*d, std::move(done).error());
   }
   if (any && relay_) tell_of(j);
   if (any) forward(false);
@@ -669,12 +763,19 @@ void ServerImpl::retry_failed(bool now) {
 
 /// Everything that the writer has said since the last commit, once more.
 Result<void> ServerImpl::replay(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d) {
-  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+  auto again = read_again(j);
   if (!again) return std::move(again).error();
+  auto done = replay_from(**again, j, number, d);
+  // What the sink has taken is mapped by `again`.
+  if (!done && d->sink) d->sink->abandon();
+  return done;
+}
+
+Result<void> ServerImpl::replay_from(Reader& again, Journal& j, std::uint32_t number,
+                                     const std::shared_ptr<Dataset>& d) {
   const auto until = j.reader->sequence();
-  // The blocks stay mapped by `again` until they are committed.
-  while (!d->over() && (*again)->sequence() < until) {
-    auto next = (*again)->next();
+  while (!d->over() && again.sequence() < until) {
+    auto next = again.next();
     if (!next) return std::move(next).error();
     if (!next->has_value()) break;
     if ((*next)->dataset == number) ADVECTIO_TRY(handle(j, **next, true));
@@ -682,6 +783,13 @@ Result<void> ServerImpl::replay(Journal& j, std::uint32_t number, const std::sha
   if (d->over() || !d->uncommitted) return {};
   d->partial = true;
   return commit(d, d->seen, 0);
+}
+
+/// A second reader of a journal, from the oldest that is held.
+Result<std::unique_ptr<Reader>> ServerImpl::read_again(const Journal& j) {
+  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+  if (again && !j.alive) (*again)->set_writer_gone();
+  return again;
 }
 
 /// The same where there are several.
@@ -697,7 +805,7 @@ Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
     if (it == journals_.end()) continue;
     Journal& j = *it->second;
     if (j.broken) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
-    auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+    auto again = read_again(j);
     if (!again) return std::move(again).error();
     const auto until = j.reader->sequence();
     while ((*again)->sequence() < until) {

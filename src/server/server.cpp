@@ -88,6 +88,8 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
 Result<void> ServerImpl::begin() {
   last_writer_ns_ = monotonic_ns();
   ADVECTIO_TRY(journal::remove_mirrors(stage_));
+  const auto left = files_.list(stage_.journals());
+  verify_ = options_.recover || (left && !left->empty());
   take_up_datasets();
   if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1) {
     ADVECTIO_TRY(files_.make_directory(stage_.questions(), 0700));
@@ -349,13 +351,15 @@ Outcome ServerImpl::run() {
     if (look || !moved) look_for_writers();
     if (look) {
       last_look_ns_ = now;
+      look_at_stage();
       for (auto& [name, j] : journals_) {
         if (!j->alive || !j->reader) continue;
         if (j->reader->writer_alive()) {
           last_writer_ns_ = now;
           continue;
         }
-        // Gone. What it had published before is handled first.
+        // Gone. What it had written before is handled first.
+        j->reader->set_writer_gone();
         while (follow(*j)) {
         }
         if (!j->broken) writer_gone(*j);
@@ -363,6 +367,7 @@ Outcome ServerImpl::run() {
       }
       if (std::none_of(journals_.begin(), journals_.end(), [](const auto& j) { return j.second->alive; }))
         stage_.control().bursts.store(0);  // what the dead have left
+      look_at_shared();
       forget_journals();
       retry_failed(false);
       look_at_wholes();
@@ -377,8 +382,11 @@ Outcome ServerImpl::run() {
     }
     make_picture();
     if (stopping_ && !moved) {
-      for (auto& d : datasets_)
+      for (auto& d : datasets_) {
+        if (stage_gone_ && !d->over() && d->state != State::failed)
+          fail(*d, Error{Code::gone, "the stage has been removed", EIO});
         if (!d->over() && d->sink) d->sink->abandon();
+      }
       if (relay_) relay_->cut_short();
       break;
     }
@@ -436,6 +444,7 @@ bool ServerImpl::finished() {
   settle_orphans();
   // Whatever failed gets a last chance.
   retry_failed(true);
+  settle_left_behind();
   if (settle_wholes()) return false;
   forget_journals();
   {
@@ -479,9 +488,29 @@ void ServerImpl::settle_orphans() {
   }
 }
 
+void ServerImpl::settle_left_behind() {
+  std::erase_if(left_behind_, [this](const LeftBehind& left) {
+    if (!files_.remove(left.link)) return false;
+    stage_.remove_dataset(left.page_name, left.journal, left.number);
+    return true;
+  });
+}
+
+/// Somebody may have removed it under the run. What is mapped can still be read; nothing new comes, and nobody could
+/// ask for the drain.
+void ServerImpl::look_at_stage() {
+  if (stage_gone_ || stage_.there()) return;
+  stage_gone_ = true;
+  const std::string text =
+      "the stage " + stage_.directory() + " has been removed: what was in it and in no file is lost";
+  log_.error(text);
+  errors_.push_back(text);
+  stop();
+}
+
 /// Everything that is for this node to write is in its file.
 bool ServerImpl::all_done() const {
-  bool clean = !not_durable_;
+  bool clean = !not_durable_ && !stage_gone_ && !page_damaged_ && left_behind_.empty();
   for (const auto& [name, j] : journals_) clean = clean && !j->broken;
   for (const auto& d : datasets_) clean = clean && d->over();
   return clean;
@@ -503,6 +532,7 @@ Outcome ServerImpl::conclude() {
     concluded_ = true;
   }
   socket_->finish(final);
+  if (stage_gone_) return Outcome::stage_gone;
   return clean ? Outcome::clean : Outcome::incomplete;
 }
 

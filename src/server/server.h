@@ -47,6 +47,7 @@ struct ServerOptions {
 enum class Outcome : std::uint8_t {
   clean = 0,       ///< everything is in its file; the run directory has been removed
   incomplete = 1,  ///< some dataset could not be finished; what is left is in the run directory
+  stage_gone = 4,  ///< somebody has removed the run directory; to start again would serve an empty one
 };
 
 class Server {

@@ -231,6 +231,8 @@ class ServerImpl final : public Server {
 
  private:
   void take_up_datasets();
+  [[nodiscard]] std::string second_name(const std::string& page_name, const DatasetPage& page) const;
+  void leave_at_last_commit(const std::string& page_name, const Error& why);
   void look_for_writers();
   bool follow(Journal& j);
   Result<void> handle(Journal& j, const Record& r, bool verify);
@@ -243,6 +245,8 @@ class ServerImpl final : public Server {
   Result<void> do_step(const std::shared_ptr<Dataset>& d, const Weave::Step& step, bool verify);
   Result<void> end_round(const std::shared_ptr<Dataset>& d, const Weave::Step& step);
   Result<void> replay(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);
+  Result<void> replay_from(Reader& again, Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);
+  Result<std::unique_ptr<Reader>> read_again(const Journal& j);
   Result<void> replay_shared(const std::shared_ptr<Dataset>& d);
   // Tiles that become one file: what it takes to call the rest of the ledger for them. Their order and place is
   // Merge's.
@@ -292,6 +296,8 @@ class ServerImpl final : public Server {
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);
   void writer_gone(Journal& j, Dataset& d);
+  bool died_before_joining(const Dataset& d, std::size_t w) const;
+  void look_at_shared();
   bool all_writers_over(const Dataset& d) const;
   void drop_rest(Dataset& d, const std::string& writer);
   void release(Journal& j);
@@ -303,6 +309,8 @@ class ServerImpl final : public Server {
   bool give_way(std::uint32_t work, std::uint64_t now);
   void forget_journals();
   void settle_orphans();
+  void settle_left_behind();
+  void look_at_stage();
   void collect_durable();
   void make_picture();
   json status_json(bool final);
@@ -335,6 +343,7 @@ class ServerImpl final : public Server {
   std::uint32_t asked_ = 0;
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
 
+  bool verify_ = false;  ///< records may have been through a crash: look at every byte
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ControlSocket> socket_;
   std::atomic<bool> stopping_{false};
@@ -356,6 +365,16 @@ class ServerImpl final : public Server {
   std::uint64_t memory_peak_ = 0;
 
   bool not_durable_ = false;
+  bool stage_gone_ = false;
+  bool page_damaged_ = false;
+  /// Of datasets that are over: a second name that could not be removed. Their pages stay, so that the next server,
+  /// too, knows of it.
+  struct LeftBehind {
+    std::string link, page_name;
+    std::uint64_t journal = 0;
+    std::uint32_t number = 0;
+  };
+  std::vector<LeftBehind> left_behind_;
 
   std::mutex picture_mutex_;
   std::condition_variable picture_made_;

@@ -164,6 +164,7 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
   if (::link(path.c_str(), whole.link.c_str()) != 0) {
     whole.link = path;
     std::memcpy(made->page->link, path.c_str(), path.size() + 1);
+    made->page->seal = journal::seal_of(*made->page);
   }
   whole.page = std::move(made->page);
   return {};
@@ -219,7 +220,7 @@ Result<void> ServerImpl::settle_tiles(Dataset& whole) {
     }
     t->visible = whole.merge->visible(t->tile);
     t->page->round.store(whole.merge->syncs(t->tile), std::memory_order_relaxed);
-    t->page->visible.store(t->visible, std::memory_order_release);
+    journal::set_visible(*t->page, t->visible);
   }
   forward(true);
   return {};
@@ -283,8 +284,7 @@ void ServerImpl::give_back(Dataset& whole, Dataset& d) {
   for (const auto& e : d.returned) {
     if (d.over()) break;
     // A block that was kept for comparison is of a frame that has been ended.
-    const auto done =
-        e.kept && e.record.type != RecordType::put ? Result<void>{} : act(self, e.record, options_.recover);
+    const auto done = e.kept && e.record.type != RecordType::put ? Result<void>{} : act(self, e.record, verify_);
     if (done) continue;
     fail(d, done.error());
     break;

@@ -429,6 +429,74 @@ TEST_F(JournalTest, TheServerLockIsHeldByOneAtATime) {
   EXPECT_FALSE(ProcessLock::held(scratch_ / "lock"));
 }
 
+TEST_F(JournalTest, DamagedSegmentHeadersLoseNothingOnceTheWriterHasGone) {
+  add_segments(4);
+  std::mt19937 random(20261121);
+  std::vector<Said> said;
+  std::string name;
+  {
+    auto w = writer();
+    name = w->name();
+    for (std::uint64_t bytes = 0; bytes < 3 * segment_bytes;) {
+      said.push_back(random_record(random));
+      ASSERT_TRUE(say(*w, said.back()).ok());
+      bytes += record_bytes(said.back().meta.size(), said.back().payload.size());
+    }
+  }
+  const auto directory = stage_.journals() + "/" + name;
+  const auto segments = system_files().list(directory).value();
+  for (const auto& segment : segments) {
+    if (!parse_chain_name(segment)) continue;
+    auto file = system_files().open(directory + "/" + segment, OpenMode::read_write);
+    for (std::uint64_t at = 0; at < 80; ++at) {
+      if (at == 72) continue;  // of `sealed` below
+      std::byte there{};
+      ASSERT_TRUE((*file)->read(at, {&there, 1}).ok());
+      const auto other = there ^ std::byte{5};
+      ASSERT_TRUE((*file)->write(at, {&other, 1}).ok());
+      // Published further than there can be anything is damage that is told.
+      auto r = reader(name);
+      r->set_writer_gone();
+      std::uint64_t read = 0;
+      bool told = false;
+      for (;;) {
+        auto next = r->next();
+        told = !next;
+        if (told || !next->has_value()) break;
+        expect_same(**next, said.at(read), read + 1);
+        ++read;
+      }
+      EXPECT_TRUE(told || read == said.size()) << segment << " byte " << at << ": " << read << " of " << said.size();
+      if (at < 64) {
+        EXPECT_EQ(read, said.size()) << segment << " byte " << at;
+      }
+      ASSERT_TRUE((*file)->write(at, {&there, 1}).ok());
+    }
+  }
+}
+
+TEST_F(JournalTest, APageThatIsNotWhatWasMadeIsNotOpened) {
+  auto made = stage_.make_dataset("1-2", [](DatasetPage& p) {
+    p.journal = 7;
+    std::strcpy(p.path, "/a/b.nc");
+  });
+  ASSERT_TRUE(made.ok());
+  made->page->visible.store(9);  // changes all the time
+  EXPECT_TRUE(stage_.open_page("1-2").ok());
+  for (auto* at : {&made->page->path[1], reinterpret_cast<char*>(&made->page->number), &made->page->link[4000],
+                   reinterpret_cast<char*>(&made->page->tiles)}) {
+    *at ^= 1;
+    EXPECT_EQ(stage_.open_page("1-2").error().code, Code::corrupt);
+    *at ^= 1;
+  }
+  EXPECT_TRUE(stage_.open_page("1-2").ok());
+}
+
+TEST_F(JournalTest, AWriterThatCannotMapItsStageFailsAndHarmsNobody) {
+  ASSERT_TRUE(system_files().remove(stage_.directory() + "/control").ok());
+  EXPECT_FALSE(Writer::open(stage_, {3, static_cast<std::uint32_t>(::getpid()), "node1", "model"}).ok());
+}
+
 TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
   const auto page = [](std::uint64_t journal) {
     return [journal](DatasetPage& p) {

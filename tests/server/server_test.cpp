@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "journal/reader.h"
 #include "server/programs.h"
 
 /// A server of these tests dies when it has given a file its second name.
@@ -15,6 +17,16 @@ extern "C" int link(const char* from, const char* to) noexcept {
   const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
   if (dies_at_link) (void)::kill(::getpid(), SIGKILL);
   return done;
+}
+
+/// The second names of files cannot be removed.
+static bool names_stay = false;
+extern "C" int unlink(const char* path) noexcept {
+  if (names_stay && std::strstr(path, ".advectio-") != nullptr) {
+    errno = EROFS;
+    return -1;
+  }
+  return ::unlinkat(AT_FDCWD, path, 0);
 }
 
 namespace advectio {
@@ -554,6 +566,93 @@ TEST_F(ServerTest, FramesThatAreCommittedAgainCountOnce) {
   EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
+TEST_F(ServerTest, AServerThatTakesOverLooksAtEveryByte) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  const auto directory = run_dir() + "/journals/" + system_files().list(run_dir() + "/journals").value().at(0);
+  const auto names = system_files().list(directory).value();
+  for (const auto& name : names) {
+    if (!journal::parse_chain_name(name)) continue;
+    auto segment = system_files().open(directory + "/" + name, OpenMode::read_write);
+    std::byte byte{};
+    // In the midst of the second frame's block: create, schema and the first frame take less than a frame.
+    const auto at = 4096 + 2 * width * sizeof(float);
+    ASSERT_TRUE((*segment)->read(at, {&byte, 1}).ok());
+    byte ^= std::byte{1};
+    ASSERT_TRUE((*segment)->write(at, {&byte, 1}).ok());
+  }
+  start();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_NE(status["datasets"][0]["error"].get<std::string>().find("CRC"), std::string::npos);
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+}
+
+TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  names_stay = true;
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  names_stay = false;
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_NE(status["errors"].dump().find("a.nc: its second name stays"), std::string::npos);
+  EXPECT_EQ(system_files().list(output_.path())->size(), 2U);
+  start(2, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, false, false); });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  std::filesystem::remove_all(run_dir());
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::stage_gone);
+  EXPECT_NE(server_->status().find("has been removed"), std::string::npos);
+}
+
+TEST_F(ServerTest, ADamagedPageIsSaidAndNothingIsWrittenByIt) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  for_each_page([](journal::DatasetPage& page) { page.link[std::strlen(page.link) - 20] ^= 1; });
+  start(2, true);
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_NE(server_->status().find(out("a.nc") + ": "), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(ServerTest, WhatIsVisibleAndHowADatasetIsIsNotBelievedWhenItIsDamaged) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  for_each_page([](journal::DatasetPage& page) {
+    page.visible.fetch_xor(64);
+    page.state.fetch_xor(1);
+  });
+  start(2, true);
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+}
+
 class SharedDatasetTest : public ServerTest {
  protected:
   /// Collective puts of one row each: step frame × writers + writer.
@@ -667,6 +766,28 @@ TEST_F(SharedDatasetTest, WhenOneIsKilledTheFrameItHadNotSyncedIsDroppedForAll) 
   EXPECT_EQ(status["datasets"][0]["state"], "finished");
   EXPECT_EQ(status["datasets"][0]["frames_visible"], 5);
   expect_frames(5);
+}
+
+TEST_F(SharedDatasetTest, AWriterThatDiesWithinItsJoinHoldsNobodyUp) {
+  Program alone(run_dir(), [this](Session& s) {
+    Invitation i;
+    auto d = s.create_shared({out("a.nc"), FileFormat::netcdf4, false}, 2, i);
+    if (!d || !(*d)->schema(series(width))) return 1;
+    (*d)->end_turn();
+    // The other has taken its slot, and its journal has never said so.
+    auto stage = journal::Stage::open(system_files(), run_dir());
+    auto slots = stage->open_slots(i.page, 2);
+    (*slots)[1].pid = 1;
+    (*slots)[1].journal.store(4711);
+    put_frame(**d, 0, 0);
+    return ::kill(::getpid(), SIGKILL);
+  });
+  start();
+  alone.go();
+  (void)alone.wait();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_FALSE(std::filesystem::exists(out("a.nc")));
 }
 
 TEST_F(SharedDatasetTest, NothingIsLostOrRepeatedWrongWhenTheServerIsReplaced) {

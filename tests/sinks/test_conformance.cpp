@@ -418,6 +418,70 @@ TEST_P(EverySink, FailsWhenTheFileMayNotGrow) {
   EXPECT_EQ(read_by_netcdf(path_).values[0], both);
 }
 
+TEST_P(EverySink, AFileWhoseBeginningCannotBeWrittenStaysAndIsBegunAgain) {
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  s.dimensions = {{"x", 100, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float64;
+  v.dimensions = {0};
+  s.variables = {v};
+  Random random(1);
+  const OwnedBlock block(0, Box{{0}, {100}}, testing::random_values(random, DataType::float64, 100));
+  rlimit none = old;
+  none.rlim_cur = 0;
+  auto sink = open();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  auto result = sink->declare(s);
+  if (result.ok()) result = sink->write(block.block);
+  if (result.ok()) result = sink->commit();
+  sink.reset();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  (void)std::signal(SIGXFSZ, before);
+  EXPECT_FALSE(result.ok());
+  ASSERT_TRUE(std::filesystem::exists(path_));
+  sink = open(true);
+  ASSERT_OK(sink->declare(s));
+  ASSERT_OK(sink->write(block.block));
+  ASSERT_OK(sink->close());
+  EXPECT_EQ(read_by_netcdf(path_).values[0], block.data);
+}
+
+TEST_P(EverySink, WhatTheSystemRefusesAtTheOpeningDoesNotEmptyAFile) {
+  Schema s;
+  s.format = GetParam().ability.formats[0];
+  s.dimensions = {{"x", 100, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float64;
+  v.dimensions = {0};
+  s.variables = {v};
+  Random random(1);
+  const OwnedBlock block(0, Box{{0}, {100}}, testing::random_values(random, DataType::float64, 100));
+  auto sink = open();
+  ASSERT_OK(sink->declare(s));
+  ASSERT_OK(sink->write(block.block));
+  ASSERT_OK(sink->close());
+  sink.reset();
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  const int next = ::dup(0);
+  ASSERT_GE(next, 0);
+  ::close(next);
+  for (rlim_t more = 1; more < 4; ++more) {
+    rlimit few = old;
+    few.rlim_cur = static_cast<rlim_t>(next) + more;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    (void)GetParam().open(system_files(), path_, executor_, true).ok();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+    EXPECT_EQ(read_by_netcdf(path_).values[0], block.data);
+  }
+}
+
 Attribute text(const std::string& name, const std::string& value) {
   Attribute a{name, DataType::text, value.size(), Bytes(value.size()), {}};
   std::memcpy(a.values.data(), value.data(), value.size());

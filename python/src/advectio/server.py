@@ -21,6 +21,7 @@ from advectio.protocol import Connection, NoServer, Status, as_status
 
 START_TIMEOUT_S = 60.0
 REFUSED = 2  # advectiod's exit code when something is wrong with its arguments, config or stage
+STAGE_GONE = 4  # somebody has removed its run directory
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -193,6 +194,11 @@ class Server:
             return
         how = ended_how(self._process.returncode, self.job is not None)
         subject = self._subject
+        if self._process.returncode == STAGE_GONE or not os.path.isdir(self.run_directory):
+            # A new server would serve a new, empty stage, and all would seem well.
+            self.given_up = True
+            say("error", f"{self.run_directory} has been removed under the run: what was staged there and in no file is lost")
+            return
         if self.restarts >= self._restarts_max:
             self.given_up = True
             say(

@@ -248,8 +248,10 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (!size) return std::move(size).error();
   if (*size == 0) return {};
   // A header is complete or not there at all: what was only begun is begun again.
-  if (nc_open(path_.c_str(), NC_WRITE, &nc_) != NC_NOERR) {
+  if (const int status = nc_open(path_.c_str(), NC_WRITE, &nc_); status != NC_NOERR) {
     nc_ = -1;
+    // What the system refuses now says nothing of what is in the file.
+    if (status > 0) return netcdf_error("open " + path_, status);
     return file_->resize(0);
   }
   auto schema = read_schema(nc_);
@@ -278,7 +280,10 @@ Result<void> Cdf5Sink::replace_content() {
 }
 
 Result<void> Cdf5Sink::create() {
-  ADVECTIO_NC(nc_create(path_.c_str(), NC_CLOBBER | mode_of(pending_->format), &nc_), "create " + path_);
+  // Whatever fails from here to the end of define mode, netCDF-C removes the file it was told to create. By the name of
+  // our descriptor it cannot.
+  const auto unremovable = "/proc/self/fd/" + std::to_string(file_->descriptor());
+  ADVECTIO_NC(nc_create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), &nc_), "create " + path_);
   auto defined = define(nc_, {}, *pending_);
   // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
   const int status = end_define(nc_, *pending_);

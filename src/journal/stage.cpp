@@ -15,8 +15,10 @@ namespace advectio::journal {
 namespace {
 
 template <typename T>
-Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create) {
-  auto file = files.open(path, create ? OpenMode::create_new : OpenMode::read_write, 0600);
+Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create,
+                         Access access = Access::use) {
+  const auto existing = access == Access::look ? OpenMode::read : OpenMode::read_write;
+  auto file = files.open(path, create ? OpenMode::create_new : existing, 0600);
   if (!file) return std::move(file).error();
   if (create) {
     ADVECTIO_TRY((*file)->reserve(bytes));
@@ -27,7 +29,7 @@ Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t by
       return Error{Code::corrupt, path + " is " + std::to_string(*size) + " bytes long, not " + std::to_string(bytes),
                    0};
   }
-  auto mapping = files.map(**file, bytes, true);
+  auto mapping = files.map(**file, bytes, access == Access::use);
   if (!mapping) return std::move(mapping).error();
   return Page<T>(std::move(mapping).value());
 }
@@ -79,11 +81,12 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
   return opened;
 }
 
-Result<Stage> Stage::open(Files& files, const std::string& directory) {
+Result<Stage> Stage::open(Files& files, const std::string& directory, Access access) {
   Stage stage;
   stage.files_ = &files;
   stage.directory_ = directory;
-  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false);
+  stage.access_ = access;
+  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false, access);
   if (!page) return std::move(page).error().with("no stage at " + directory);
   stage.control_ = std::move(page).value();
   const auto& c = stage.control();
@@ -101,7 +104,7 @@ std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
 }
 
 Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
-  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
+  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false, access_);
   if (!page) return page;
   if ((*page)->magic != dataset_magic || !is_read((*page)->version))
     return Error{Code::corrupt, datasets() + "/" + name + " is not a dataset's page", 0};
@@ -109,7 +112,8 @@ Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
 }
 
 Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_t writers) const {
-  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
+  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false,
+                              access_);
 }
 
 namespace {
@@ -189,7 +193,7 @@ Result<ProcessLock> ProcessLock::take(const std::string& path) {
 }
 
 bool ProcessLock::held(const std::string& path) noexcept {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   struct flock whole {};
   whole.l_type = F_WRLCK;

@@ -267,7 +267,7 @@ void ServerImpl::make_durable_jobs() {
     const auto now = realtime_ns();
     guard.lock();
     --durable_busy_;
-    durable_done_.push_back({std::move(job.dataset), job.frames, std::move(synced), now, std::move(done)});
+    durable_done_.push_back({std::move(job.dataset), job.sequence, job.frames, std::move(synced), now, std::move(done)});
     journal::ring(stage_.control().work);
   }
 }
@@ -288,6 +288,7 @@ void ServerImpl::collect_durable() {
       continue;
     }
     x.dataset->frames_durable = x.frames;
+    if (x.dataset->page) x.dataset->page->durable.store(x.sequence, std::memory_order_release);
     for (const auto at : x.synced)
       if (at != 0) x.dataset->to_durable.add(seconds(x.at_ns - std::min(x.at_ns, at)));
   }

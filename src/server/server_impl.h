@@ -189,6 +189,7 @@ struct Journal {
 
 struct DurableDone {
   std::shared_ptr<Dataset> dataset;
+  std::uint64_t sequence = 0;
   std::uint64_t frames = 0;
   std::vector<std::uint64_t> synced;
   std::uint64_t at_ns = 0;

@@ -7,6 +7,7 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   drain_s    how long a drain takes
   exit       exit code after the drain
   recover    what `recover --json` prints; recover_exit its exit code
+  inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
 What it meets is appended to events.log beside that file.
 
 As advectiod_mpi it is one process of a job: the first one does all of the above, the others only tell what they have got.
@@ -254,9 +255,22 @@ def main():
         what = told()
         if "recover" in what:
             print(json.dumps(what["recover"]))
-        if what.get("recover_exit") != 2 and "--dry-run" not in sys.argv:
+        if what.get("recover_exit") != 2:
             shutil.rmtree(sys.argv[2], ignore_errors=True)
         return what.get("recover_exit", 0)
+    if sys.argv[1] == "inspect":
+        event(" ".join(sys.argv[1:]))
+        what = told()
+        if what.get("inspect_exit") == 2:
+            print(f"advectiod: error: no stage at {sys.argv[2]}", file=sys.stderr)
+            return 2
+        print(json.dumps({"done": 1, "of": 2}))
+        for record in what.get("records", []) if "--records" in sys.argv else []:
+            print(json.dumps({"record": record}))
+        empty = {"served": False, "server_pid": 1, "segment_bytes": 1, "segments_max": 2, "segments_free": 0, "nodes": 0}
+        found = empty | {"journals": [], "datasets": [], "errors": [], "damaged": False} | what.get("inspect", {})
+        print(json.dumps({"result": found | {"run_dir": sys.argv[2]}}))
+        return 1 if found["damaged"] else 0
     return 2
 
 

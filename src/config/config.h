@@ -30,6 +30,7 @@ struct ServerConfig {
   std::optional<unsigned> threads;  ///< empty: auto, the cores available
   std::uint64_t memory_max = 512ULL << 20;
   unsigned restarts_max = 5;
+  std::optional<std::uint64_t> drain_max;  ///< bytes a second; empty: none
   bool operator==(const ServerConfig&) const = default;
 };
 

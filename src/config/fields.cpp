@@ -75,21 +75,22 @@ Field<S> size_field(std::string_view key, std::uint64_t S::*member, SizeRange ra
   return f;
 }
 
+/// A size, or the scalar `word` where there is none.
 template <typename S>
-Field<S> size_or_auto_field(std::string_view key, std::optional<std::uint64_t> S::*member, SizeRange range,
-                            std::string_view doc) {
-  auto f = base<S>(key, "size or auto", doc, member);
+Field<S> size_or_field(std::string_view key, std::optional<std::uint64_t> S::*member, SizeRange range,
+                       std::string_view word, std::string_view type, std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
   f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
-    if (node.IsScalar() && node.Scalar() == "auto") {
+    if (node.IsScalar() && node.Scalar() == word) {
       s.*member = std::nullopt;
       return std::nullopt;
     }
     std::uint64_t value = 0;
-    if (auto fault = read_size(node, range, "a size like 4GiB, or auto,", value)) return fault;
+    if (auto fault = read_size(node, range, "a size like 4GiB, or " + std::string(word) + ",", value)) return fault;
     s.*member = value;
     return std::nullopt;
   };
-  f.show = [=](const S& s) { return s.*member ? size_text(*(s.*member)) : "auto"; };
+  f.show = [=](const S& s) { return s.*member ? size_text(*(s.*member)) : std::string(word); };
   f.number = [=](const S& s) { return s.*member ? std::optional(static_cast<double>(*(s.*member))) : std::nullopt; };
   return f;
 }
@@ -262,8 +263,8 @@ const std::vector<Field<StageConfig>>& stage_fields() {
   static const std::vector<Field<StageConfig>> fields = {
       text_field("directory", &StageConfig::directory, "path", false,
                  "Where run directories are made; a directory on a disk makes it a burst buffer."),
-      size_or_auto_field("bytes_max", &StageConfig::bytes_max, {},
-                         "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
+      size_or_field("bytes_max", &StageConfig::bytes_max, {}, "auto", "size or auto",
+                    "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
       size_field("segment_bytes", &StageConfig::segment_bytes, {1ULL << 20, 1ULL << 30, 4096},
                  "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes."),
       size_field("warm_bytes", &StageConfig::warm_bytes, {},
@@ -282,6 +283,10 @@ const std::vector<Field<ServerConfig>>& server_fields() {
       size_field("memory_max", &ServerConfig::memory_max, {1ULL << 20}, "Memory for chunks being compressed."),
       count_field("restarts_max", &ServerConfig::restarts_max, 0, 1000,
                   "How often `advectio run` restarts a server that died."),
+      size_or_field(
+          "drain_max", &ServerConfig::drain_max, {1ULL << 16}, "none", "size a second or none",
+          "Bytes a second that a node's server writes to files at most, on average; when the stage is full the "
+          "model waits for it."),
   };
   return fields;
 }

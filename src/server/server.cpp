@@ -267,7 +267,8 @@ void ServerImpl::make_durable_jobs() {
     const auto now = realtime_ns();
     guard.lock();
     --durable_busy_;
-    durable_done_.push_back({std::move(job.dataset), job.sequence, job.frames, std::move(synced), now, std::move(done)});
+    durable_done_.push_back(
+        {std::move(job.dataset), job.sequence, job.frames, std::move(synced), now, std::move(done)});
     journal::ring(stage_.control().work);
   }
 }
@@ -342,6 +343,7 @@ Outcome ServerImpl::run() {
         // Gone. What it had published before is handled first.
         while (follow(*j)) {
         }
+        if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`
         if (!j->broken) writer_gone(*j);
         j->alive = false;
       }
@@ -354,9 +356,12 @@ Outcome ServerImpl::run() {
     for (auto& [name, j] : journals_) release(*j);
     collect_durable();
     const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > now;
-    if (pool_ && starved && pool_->exhausted() && !moved) make_room();
+    // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
+    const bool in_debt = rate_.in_debt(monotonic_ns());
+    if (in_debt) forward(false);
+    if (pool_ && starved && pool_->exhausted() && !moved && !in_debt) make_room();
     if (relay_) {
-      if (!moved && !starved && relay_->pleaded()) make_room();
+      if (!moved && !starved && !in_debt && relay_->pleaded()) make_room();
       look_at_owners();
     }
     make_picture();
@@ -466,7 +471,7 @@ void ServerImpl::settle_orphans() {
 /// Everything that is for this node to write is in its file.
 bool ServerImpl::all_done() const {
   bool clean = !not_durable_;
-  for (const auto& [name, j] : journals_) clean = clean && !j->broken;
+  for (const auto& [name, j] : journals_) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : datasets_) clean = clean && d->over();
   return clean;
 }

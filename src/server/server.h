@@ -57,7 +57,8 @@ class Server {
   /// Serve until drained (`drain` request, idle time, recovery done) or until `stop` was called.
   virtual Outcome run() = 0;
 
-  /// From a signal handler: commit what has been published, then end; what is left stays in the run directory.
+  /// From a signal handler: commit what has been published (as far as `server.drain_max` lets it), then end; what is
+  /// left stays in the run directory.
   virtual void stop() noexcept = 0;
 
   /// As a `drain` request on the socket. May be called from a signal handler.

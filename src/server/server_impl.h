@@ -21,6 +21,7 @@
 
 #include "journal/reader.h"
 #include "server/control_socket.h"
+#include "server/drain_rate.h"
 #include "server/merge.h"
 #include "server/relay.h"
 #include "server/segment_pool.h"
@@ -111,6 +112,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
 
   std::uint64_t frames_synced = 0, frames_visible = 0, frames_durable = 0;
   std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
+  std::uint64_t charged = 0;  ///< of what its sink has written, so much has been counted against `server.drain_max`
   std::uint64_t busy_ns = 0;  ///< time this server has spent on it
   Samples stall, to_visible, to_durable;
   std::optional<double> last_stall;  ///< of the latest frame: closing the dataset still adds to it
@@ -215,6 +217,7 @@ class ServerImpl final : public Server {
         log_(log),
         lock_(std::move(lock)),
         stage_(std::move(stage)),
+        rate_(config_.server.drain_max),
         started_ns_(monotonic_ns()) {}
   ~ServerImpl() override;
 
@@ -279,6 +282,7 @@ class ServerImpl final : public Server {
   Result<void> ready_sink(Dataset& d);
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
   void count_sink(Dataset& d);
+  void charge(Dataset& d);
   void fail(Dataset& d, Error error);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
@@ -320,6 +324,7 @@ class ServerImpl final : public Server {
   Log& log_;
   journal::ProcessLock lock_;
   Stage stage_;
+  DrainRate rate_;
   std::uint64_t started_ns_;
 
   std::unique_ptr<Relay> relay_;                     ///< null: this node is the only one

@@ -49,6 +49,7 @@ server:
   threads: 3
   memory_max: 256MB
   restarts_max: 0
+  drain_max: 200MiB
 log:
   level: debug
   file: advectio.log
@@ -73,6 +74,7 @@ datasets:
   EXPECT_EQ(config.server.threads, 3U);
   EXPECT_EQ(config.server.memory_max, 256'000'000U);
   EXPECT_EQ(config.server.restarts_max, 0U);
+  EXPECT_EQ(config.server.drain_max, 200ULL << 20);
   EXPECT_EQ(config.log.level, LogLevel::debug);
   EXPECT_EQ(config.log.file, "advectio.log");
   ASSERT_EQ(config.datasets.size(), 1U);
@@ -166,6 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:2: server.threads: '0' is not a whole number from 1 to 1024, or auto"},
         Wrong{"server:\n  threads: 1.5\n",
               "advectio.yaml:2: server.threads: '1.5' is not a whole number from 1 to 1024, or auto"},
+        Wrong{"server:\n  drain_max: 1KiB\n",
+              "advectio.yaml:2: server.drain_max: 1KiB is too small; the least is 64KiB"},
         Wrong{"server:\n  restarts_max: -1\n",
               "advectio.yaml:2: server.restarts_max: '-1' is not a whole number from 0 to 1000"},
         Wrong{"log:\n  level: loud\n", "advectio.yaml:2: log.level: 'loud' is none of: error, warning, info, debug"},

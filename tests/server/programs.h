@@ -53,6 +53,7 @@ class MemorySink final : public Sink {
     return {};
   }
   Result<void> write(const Block& b) override {
+    written_ += b.bytes;
     for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
       pending_[b.box.start[0] + i + (b.box.start[1] << 32U) + (std::uint64_t{b.variable} << 56U)] =
           reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
@@ -81,11 +82,16 @@ class MemorySink final : public Sink {
     return {};
   }
   void abandon() noexcept override { pending_.clear(); }
-  [[nodiscard]] SinkCounters counters() const override { return {}; }
+  [[nodiscard]] SinkCounters counters() const override {
+    SinkCounters c;
+    c.bytes_out = written_;
+    return c;
+  }
 
  private:
   Store& store_;
   std::string name_;
+  std::uint64_t written_ = 0;
   std::map<std::uint64_t, float> pending_;
 };
 

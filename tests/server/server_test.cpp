@@ -194,6 +194,41 @@ TEST_F(ServerTest, AServerThatIsReplacedMissesNothingAndRepeatsNothingWrong) {
   for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
 }
 
+/// 100 frames of 4000 bytes at 400 kB/s: a second, but for what the bucket holds at first. Its program has ended long
+/// before; nothing of what it has synced is taken for what the dead leave behind.
+TEST_F(ServerTest, WritesNoFasterThanItMayAndAnswersMeanwhile) {
+  config_.server.drain_max = 400'000;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 100, true, false); });
+  start();
+  const auto began = journal::monotonic_ns();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto meanwhile = json::parse(server_->status());
+  EXPECT_EQ(meanwhile["server"]["drain_max"].get<std::uint64_t>(), 400'000U);
+  const auto status = drain();
+  const auto took_s = static_cast<double>(journal::monotonic_ns() - began) * 1e-9;
+  EXPECT_GE(took_s, (100 * 4000 - 0.1 * 400'000 - 4000) / 400'000);
+  EXPECT_GT(status["server"]["held_back_s"].get<double>(), took_s / 4);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 100U);
+}
+
+/// The stage holds less than half of it, and a put would give up after 50 ms without any progress: to wait for the
+/// limit is none of these.
+TEST_F(ServerTest, KeepsToTheLimitWhenTheStageIsFull) {
+  config_.server.drain_max = 400'000;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 100); });
+  start(3, false, 50'000'000);
+  const auto began = journal::monotonic_ns();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  const auto took_s = static_cast<double>(journal::monotonic_ns() - began) * 1e-9;
+  EXPECT_GE(took_s, (100 * 4000 - 0.1 * 400'000 - 4000) / 400'000);
+  EXPECT_GT(status["stage"]["waits"].get<int>(), 0);
+  EXPECT_EQ(image("a.nc").committed.size(), 100U);
+}
+
 TEST_F(ServerTest, AFullStageMakesTheProgramWaitAndTheCapHolds) {
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 500); });
   start(2);

@@ -118,6 +118,8 @@ def footer_of(status: Status) -> str:
     waits = counted(stage["waits"], "stage wait")
     if stage["waits"]:
         waits += f" ({time_text(stage['wait_s'])})"
+    if server.get("drain_max"):
+        drained += f" (at most {rate_text(server['drain_max'] or 0)}, held back {time_text(server.get('held_back_s', 0.0))})"
     parts = [
         f"backlog peak {size_text(stage['backlog_peak_bytes'])} of {size_text(stage['bytes_max'])}",
         f"drain {drained}",

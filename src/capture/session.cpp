@@ -89,6 +89,11 @@ struct Rule {
   int join = -1;
 };
 
+struct Told {
+  std::vector<Rule> rules;
+  bool later = false;  ///< the run does not wait for its files
+};
+
 class SessionImpl;
 
 /// The server has read a tile up to there, and waits for tiles of other processes (the config's `join`). Whoever waited
@@ -203,8 +208,8 @@ class Dataset final : public SharedDataset {
 
 class SessionImpl final : public Session {
  public:
-  SessionImpl(Stage stage, std::vector<Rule> rules)
-      : stage_(std::move(stage)), rules_(std::move(rules)), pid_(::getpid()) {}
+  SessionImpl(Stage stage, Told told)
+      : stage_(std::move(stage)), rules_(std::move(told.rules)), later_(told.later), pid_(::getpid()) {}
 
   bool wants(const std::string& path) override;
   Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
@@ -248,6 +253,7 @@ class SessionImpl final : public Session {
 
   Stage stage_;
   std::vector<Rule> rules_;
+  bool later_;
   pid_t pid_;
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
@@ -951,6 +957,7 @@ void SessionImpl::finish() noexcept {
       }
       (void)d->close();
     }
+    if (later_) return;
     for (const auto& p : closing_) {
       auto r =
           wait_until([&p] { return !in_flight(*p) || waits_for_others(*p, p->synced.load(std::memory_order_acquire)); },
@@ -993,17 +1000,18 @@ void say(const std::string& text) {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::vector<Rule> read_rules(const std::string& path) {
-  std::vector<Rule> rules;
+Told read_told(const std::string& path) {
+  Told told;
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
+    if (line == "later") told.later = true;
     // rule <capture> <close> <join> <pattern>, each of the first three "1", "0" or "-"
     if (line.rfind("rule ", 0) != 0 || line.size() < 12) continue;
     const auto flag = [](char c) { return c == '-' ? -1 : c - '0'; };
-    rules.push_back({line.substr(11), flag(line[5]), flag(line[7]), flag(line[9])});
+    told.rules.push_back({line.substr(11), flag(line[5]), flag(line[7]), flag(line[9])});
   }
-  return rules;
+  return told;
 }
 
 void child_after_fork() {
@@ -1050,7 +1058,7 @@ Session* Session::current() {
     }
     ::usleep(20'000);
   }
-  g.session = new SessionImpl(std::move(stage).value(), read_rules(directory + "/capture.conf"));
+  g.session = new SessionImpl(std::move(stage).value(), read_told(directory + "/capture.conf"));
   return g.session;
 }
 

@@ -17,12 +17,21 @@
 
 namespace advectio {
 
+/// Files that are copied before the program starts, or after it has ended.
+struct Transfer {
+  std::string from;  ///< shell pattern
+  std::string to;    ///< directory
+  bool operator==(const Transfer&) const = default;
+};
+
 struct StageConfig {
   std::string directory = "/dev/shm";
   std::optional<std::uint64_t> bytes_max;  ///< empty: auto, see `stage_bytes_max`
   std::uint64_t segment_bytes = 32ULL << 20;
   std::uint64_t warm_bytes = 512ULL << 20;
   std::chrono::milliseconds wait_max = std::chrono::minutes(10);
+  bool drain_later = false;  ///< the run ends before what it has staged is written
+  std::vector<Transfer> in, out;
   bool operator==(const StageConfig&) const = default;
 };
 

@@ -251,6 +251,45 @@ Field<S> text_field(std::string_view key, std::string S::*member, std::string_vi
   return f;
 }
 
+std::optional<Fault> read_transfer(const YAML::Node& node, Transfer& transfer) {
+  if (!node.IsMap()) return at(node, "{from: PATTERN, to: DIRECTORY} is wanted, this is " + kind_of(node));
+  for (const auto& entry : node) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (key != "from" && key != "to") return at(entry.first, kind_of(entry.first) + " is neither from nor to");
+    auto& text = key == "from" ? transfer.from : transfer.to;
+    if (!text.empty()) return at(entry.first, key + " stands there twice");
+    if (auto fault = wants_scalar(entry.second, key == "from" ? "a pattern" : "a directory")) return fault;
+    text = entry.second.Scalar();
+    if (text.empty()) return at(entry.first, key + " is empty");
+  }
+  if (transfer.from.empty() || transfer.to.empty())
+    return at(node, std::string(transfer.from.empty() ? "from" : "to") + " is missing");
+  return std::nullopt;
+}
+
+template <typename S>
+Field<S> transfers_field(std::string_view key, std::vector<Transfer> S::*member, std::string_view doc) {
+  auto f = base<S>(key, "[{from: pattern, to: directory}] or none", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    std::vector<Transfer> all;
+    const bool none = node.IsScalar() && node.Scalar() == "none";
+    if (!none && !node.IsSequence())
+      return at(node,
+                "a list like [{from: \"wrfinput*\", to: /local/run}], or none, is wanted, this is " + kind_of(node));
+    for (const auto& entry : node)
+      if (auto fault = read_transfer(entry, all.emplace_back())) return fault;
+    s.*member = std::move(all);
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) {
+    std::string out;
+    for (const auto& [from, to] : s.*member)
+      out += (out.empty() ? "[" : ", ") + ("{from: " + yaml_scalar(from)) + ", to: " + yaml_scalar(to) + "}";
+    return out.empty() ? std::string("none") : out + "]";
+  };
+  return f;
+}
+
 template <typename S>
 Field<S> with_example(Field<S> field, std::string_view example) {
   field.example = example;
@@ -272,6 +311,13 @@ const std::vector<Field<StageConfig>>& stage_fields() {
                  "most bytes_max."),
       duration_field("wait_max", &StageConfig::wait_max,
                      "How long a put may wait on a full stage without any progress before it fails."),
+      choice_field<StageConfig, bool>("drain", &StageConfig::drain_later, "here, later",
+                                      {{"here", false}, {"later", true}},
+                                      "later: the run ends with its command; `advectio drain` writes the rest, see "
+                                      "burst-buffer.md."),
+      transfers_field("in", &StageConfig::in, "Copied before the command starts: files and whole directories."),
+      transfers_field("out", &StageConfig::out,
+                      "Copied after the command has ended, also when it has failed; not for what Advectio writes."),
   };
   return fields;
 }

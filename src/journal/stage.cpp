@@ -171,6 +171,39 @@ void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
 }
 
+Result<void> Stage::make_durable() const {
+  const auto sync = [this](const std::string& path) -> Result<void> {
+    auto file = files_->open(path, OpenMode::read);
+    if (!file) return std::move(file).error();
+    return (*file)->sync();
+  };
+  // Files before the directories that name them.
+  const auto sync_all = [&](const std::string& directory) -> Result<std::vector<std::string>> {
+    auto names = files_->list(directory);
+    if (!names) return names;
+    for (const auto& name : *names) ADVECTIO_TRY(sync(directory + "/" + name));
+    ADVECTIO_TRY(sync(directory));
+    return names;
+  };
+  auto written = files_->list(journals());
+  if (!written) return std::move(written).error();
+  for (const auto& name : *written) {
+    auto done = sync_all(journals() + "/" + name);
+    if (!done) return std::move(done).error();
+  }
+  auto pages = sync_all(datasets());
+  if (!pages) return std::move(pages).error();
+  for (const auto& name : *pages) {
+    if (name.find('.') != std::string::npos) continue;
+    auto page = open_page(name);
+    if (!page) return std::move(page).error();
+    const std::string link = (*page)->link;
+    ADVECTIO_TRY(sync(link.substr(0, link.find_last_of('/') + 1)));
+  }
+  for (const char* name : {"/control", "/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
+  return {};
+}
+
 bool Stage::server_alive() const noexcept {
   return ProcessLock::held(directory_ + "/server.lock");
 }

@@ -204,6 +204,10 @@ class Stage {
   /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
   void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
 
+  /// Everything that a later server needs survives a loss of power on return: journals, pages, and the second names of
+  /// the files in flight. Free segments are nobody's.
+  [[nodiscard]] Result<void> make_durable() const;
+
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;
 

@@ -96,7 +96,7 @@ Result<void> ServerImpl::begin() {
   durable_thread_ = std::thread([this] { make_durable_jobs(); });
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
-    std::string rules;
+    std::string rules = options_.drain_later ? "later\n" : "";
     for (const auto& r : config_.datasets) {
       const char capture = !r.sets("capture") ? '-' : r.values.capture ? '1' : '0';
       const char close = !r.sets("close") ? '-' : r.values.close == CloseMode::wait ? '1' : '0';
@@ -108,6 +108,11 @@ Result<void> ServerImpl::begin() {
   if (!options_.recover || relay_) pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
   auto socket = ControlSocket::open(options_.run_dir + "/socket", {[this] { return status(); },
                                                                    [this] {
+                                                                     draining_ = true;
+                                                                     journal::ring(stage_.control().work);
+                                                                   },
+                                                                   [this] {
+                                                                     leaving_ = true;
                                                                      draining_ = true;
                                                                      journal::ring(stage_.control().work);
                                                                    }});
@@ -332,6 +337,10 @@ Outcome ServerImpl::run() {
     const bool look = now - last_look_ns_ > look_around_ns;
     for (auto& [name, j] : journals_) moved = follow(*j) || moved;
     if (look || !moved) look_for_writers();
+    if (leaving_ && may_leave()) {
+      leave();
+      break;
+    }
     if (look) {
       last_look_ns_ = now;
       for (auto& [name, j] : journals_) {
@@ -341,9 +350,9 @@ Outcome ServerImpl::run() {
           continue;
         }
         // Gone. What it had published before is handled first.
-        while (follow(*j)) {
+        while (!leaving_ && follow(*j)) {
         }
-        if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`
+        if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`, or it will be left
         if (!j->broken) writer_gone(*j);
         j->alive = false;
       }
@@ -375,6 +384,29 @@ Outcome ServerImpl::run() {
     if (!moved) journal::await_ring(stage_.control().work, seen, idle_slice_ns);
   }
   return conclude();
+}
+
+/// Nobody writes any more, and there is something to leave: what is done at once is done.
+bool ServerImpl::may_leave() {
+  look_for_writers();
+  bool rest = std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->state == State::failed; });
+  for (const auto& [name, j] : journals_) {
+    if (j->reader && j->reader->writer_alive()) return false;
+    rest = rest || !j->read_to_end;
+  }
+  return rest;
+}
+
+/// For another server, perhaps on another node, perhaps after this one has been without power.
+void ServerImpl::leave() {
+  for (auto& d : datasets_)
+    if (!d->over() && d->sink) d->sink->abandon();
+  auto safe = stage_.make_durable();
+  left_ = safe.ok();
+  if (left_) return;
+  const auto text = "what is staged could not be made durable: " + safe.error().message;
+  log_.error(text);
+  errors_.push_back(text);
 }
 
 /// Journals of processes that have gone, and of which nothing is needed any more.
@@ -491,7 +523,7 @@ Outcome ServerImpl::conclude() {
     concluded_ = true;
   }
   socket_->finish(final);
-  return clean ? Outcome::clean : Outcome::incomplete;
+  return clean ? Outcome::clean : left_ ? Outcome::left : Outcome::incomplete;
 }
 
 }  // namespace advectio

@@ -38,6 +38,7 @@ struct ServerOptions {
   std::uint64_t wait_max_ns = 0;
   double exit_when_idle_s = -1;      ///< < 0: only when told to drain
   bool recover = false;              ///< finish what is there, then end; nobody new is expected
+  bool drain_later = false;          ///< the programs need not wait for their files when they end
   unsigned threads = 0;              ///< for the status only
   Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
 };
@@ -45,6 +46,7 @@ struct ServerOptions {
 enum class Outcome : std::uint8_t {
   clean = 0,       ///< everything is in its file; the run directory has been removed
   incomplete = 1,  ///< some dataset could not be finished; what is left is in the run directory
+  left = 3,        ///< as asked (`leave`): what is not in its file is safe in the run directory, on its disk
 };
 
 class Server {
@@ -54,7 +56,8 @@ class Server {
                                               SinkFactory sinks, Log& log);
   virtual ~Server() = default;
 
-  /// Serve until drained (`drain` request, idle time, recovery done) or until `stop` was called.
+  /// Serve until drained (`drain` request, idle time, recovery done), until nobody writes after a `leave` request, or
+  /// until `stop` was called.
   virtual Outcome run() = 0;
 
   /// From a signal handler: commit what has been published (as far as `server.drain_max` lets it), then end; what is

@@ -296,6 +296,8 @@ class ServerImpl final : public Server {
   void make_durable_jobs();
   void forward(bool rang);
   bool finished();
+  bool may_leave();
+  void leave();
   bool give_way(std::uint32_t work, std::uint64_t now);
   void forget_journals();
   void settle_orphans();
@@ -336,6 +338,8 @@ class ServerImpl final : public Server {
   std::unique_ptr<ControlSocket> socket_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> leaving_{false};  ///< draining, but what is not written when nobody writes any more stays
+  bool left_ = false;
 
   // The ledger. Only the loop (`run`) touches it.
   std::map<std::string, std::unique_ptr<Journal>> journals_;

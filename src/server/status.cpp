@@ -76,6 +76,7 @@ json ServerImpl::status_json(bool final) {
               {"pid", ::getpid()},
               {"uptime_s", seconds(monotonic_ns() - started_ns_)},
               {"final", final},
+              {"left", left_},
               {"server",
                {{"threads", options_.threads},
                 {"memory_bytes", memory},

@@ -6,7 +6,9 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   die        serve: die by SIGKILL this many times, each shortly after it has started to listen
   drain_s    how long a drain takes
   exit       exit code after the drain
-  recover    what `recover --json` prints; recover_exit its exit code
+  left       when asked to leave: there is something to leave, and its exit code is 3
+  transfers  stage.in and stage.out of its config
+  recover    what `recover --json` prints; recover_exit its exit code, recover_s how long it takes
   inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
 What it meets is appended to events.log beside that file.
 
@@ -46,6 +48,7 @@ def config():
         "stage.bytes_max": "auto",
         "stage.segment_bytes": "32MiB",
         "stage.warm_bytes": "512MiB",
+        "stage.drain": "here",
         "server.restarts_max": "5",
         "log.level": "warning",
     }
@@ -87,6 +90,7 @@ def config():
                     for k, v in values.items()
                 ],
                 "datasets": [],
+                "transfers": {"in": [], "out": []} | told().get("transfers", {}),
                 "here": {
                     "memory_bytes": 8 << 30,
                     "threads": 2,
@@ -184,11 +188,14 @@ class Serve:
                 do = json.loads(line).get("do")
                 if do == "status":
                     reply = self.status()
-                elif do == "drain":
-                    event("drain")
+                elif do in ("drain", "leave"):
+                    event(do)
                     self.draining = self.draining or time.monotonic()
                     time.sleep(max(0.0, self.draining + self.told.get("drain_s", 0) - time.monotonic()))
                     reply = self.status(final=True)
+                    if do == "leave" and self.told.get("left"):
+                        reply["left"] = True
+                        self.told["exit"] = 3
                 else:
                     reply = {"error": f"{do}: not understood"}
                 with contextlib.suppress(OSError):
@@ -253,6 +260,10 @@ def main():
     if sys.argv[1] == "recover":
         event(" ".join(sys.argv[1:]))
         what = told()
+        if "recover_s" in what:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            event(f"pid {os.getpid()}")
+            time.sleep(what["recover_s"])
         if "recover" in what:
             print(json.dumps(what["recover"]))
         if what.get("recover_exit") != 2:

@@ -91,6 +91,7 @@ class Status(TypedDict):
     io_nodes: NotRequired[int]
     run_s: NotRequired[float]
     drain_wait_s: NotRequired[float]
+    stage_out: NotRequired[dict[str, Any]]  # files, bytes, failed: what the config's stage.out has come to
 
 
 class NoServer(Exception):

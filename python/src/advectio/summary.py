@@ -148,7 +148,8 @@ def show(status: Status, everything: bool = False) -> None:
         out.print("advectio: no dataset was captured (did the command write any netCDF?)", style="dim")
         return
     failed = len(incomplete(status))
-    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {f'{failed} not finished' if failed else 'complete'}"
+    state = f"{failed} not finished" if failed else "not all of it written yet" if status.get("left") else "complete"
+    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {state}"
     if "run_s" in status and "drain_wait_s" in status:
         line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
     out.print(line, style="bold red" if failed else "bold")

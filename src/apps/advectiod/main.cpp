@@ -27,7 +27,7 @@ constexpr const char* usage =
     "advectiod carries what the programs of a run have put into its stage to their files.\n"
     "It is started by `advectio run`; by hand:\n"
     "\n"
-    "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS]\n"
+    "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS] [--drain-later]\n"
     "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
     "  mpirun … advectiod_mpi serve --run-dir DIR [--io-nodes N] …\n"
     "      the same on several nodes, a process on each; the last N of them are there for output only\n"
@@ -63,6 +63,7 @@ struct Arguments {
   std::string command, run_dir, config_file, directory;
   double exit_when_idle_s = -1;
   unsigned io_nodes = 0;
+  bool drain_later = false;
 };
 
 Result<Arguments> parse(int argc, char** argv) {
@@ -74,10 +75,13 @@ Result<Arguments> parse(int argc, char** argv) {
       if (i + 1 >= argc) return Error{Code::invalid, arg + " needs a value", 0};
       return std::string(argv[++i]);
     };
-    if (arg == "--json")
-      continue;  // there is nothing else
+    if (arg == "--json") continue;  // there is nothing else
+    if (arg == "--drain-later") {
+      a.drain_later = true;
+      continue;
+    }
     if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
-             arg == "--io-nodes") {
+        arg == "--io-nodes") {
       auto v = value();
       if (!v) return std::move(v).error();
       if (arg == "--run-dir")
@@ -121,6 +125,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   ServerOptions options;
   options.run_dir = a.run_dir;
   options.recover = recover;
+  options.drain_later = a.drain_later;
   options.exit_when_idle_s = a.exit_when_idle_s;
   options.threads = threads;
   options.neighbours = neighbours;

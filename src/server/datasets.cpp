@@ -428,7 +428,7 @@ void ServerImpl::count_sink(Dataset& d) {
 }
 
 void ServerImpl::charge(Dataset& d) {
-  if (!d.sink) return;
+  if (!d.sink || !rate_.limited()) return;
   const auto written = d.sink->counters().bytes_out;
   if (written > d.charged) rate_.spend(written - d.charged);
   d.charged = written;
@@ -574,7 +574,7 @@ bool ServerImpl::follow(Journal& j) {
   std::vector<SlotState> slots;
   for (const auto& d : j.shared) slots.push_back(state_of(d->slots[d->share_of(j.reader->journal())]));
   const auto shared = j.shared;
-  while (bytes < turn_bytes && !rate_.in_debt(monotonic_ns())) {
+  while (bytes < turn_bytes && !in_debt()) {
     auto next = j.reader->next();
     if (!next) {
       j.broken = true;

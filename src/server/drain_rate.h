@@ -15,11 +15,13 @@ class DrainRate {
   explicit DrainRate(std::optional<std::uint64_t> bytes_per_second)
       : rate_(static_cast<double>(bytes_per_second.value_or(0))), credit_(rate_ * saved_s) {}
 
+  [[nodiscard]] bool limited() const noexcept { return rate_ > 0; }
+
   void spend(std::uint64_t bytes) noexcept { credit_ -= static_cast<double>(bytes); }
 
   /// True while nothing more may be taken.
   bool in_debt(std::uint64_t now_ns) noexcept {
-    if (rate_ == 0) return false;
+    if (!limited()) return false;
     const auto passed = last_ns_ == 0 || now_ns < last_ns_ ? 0 : now_ns - last_ns_;
     last_ns_ = now_ns;
     if (credit_ < 0) held_ns_ += passed;

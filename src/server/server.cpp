@@ -366,11 +366,11 @@ Outcome ServerImpl::run() {
     collect_durable();
     const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > now;
     // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
-    const bool in_debt = rate_.in_debt(monotonic_ns());
-    if (in_debt) forward(false);
-    if (pool_ && starved && pool_->exhausted() && !moved && !in_debt) make_room();
+    const bool pays = in_debt();
+    if (pays) forward(false);
+    if (pool_ && starved && pool_->exhausted() && !moved && !pays) make_room();
     if (relay_) {
-      if (!moved && !starved && !in_debt && relay_->pleaded()) make_room();
+      if (!moved && !starved && !pays && relay_->pleaded()) make_room();
       look_at_owners();
     }
     make_picture();

@@ -283,6 +283,7 @@ class ServerImpl final : public Server {
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
   void count_sink(Dataset& d);
   void charge(Dataset& d);
+  bool in_debt() { return rate_.limited() && rate_.in_debt(monotonic_ns()); }
   void fail(Dataset& d, Error error);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);

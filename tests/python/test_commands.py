@@ -16,7 +16,7 @@ def test_version(fake):
 
 def test_help_of_every_command_shows_an_example_or_says_what_to_do(fake):
     assert "advectio run -- mpirun" in fake.run("--help").stdout
-    for command in ("run", "status", "check", "recover", "inspect", "join", "env", "exec"):
+    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "env", "exec"):
         done = fake.run(command, "--help")
         assert done.returncode == 0
         assert f"advectio {command}" in done.stdout.replace("Usage: ", ""), command

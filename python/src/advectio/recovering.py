@@ -130,19 +130,15 @@ def report(before: Sequence[Survey], result: Status | None) -> list[Recovered]:
     for status in result["datasets"] if result else []:
         after[status["path"]].append(status)
     found = []
-    for survey in before:
+    for number, survey in enumerate(before):
         for d in survey.get("datasets", []):
-            if d["owner"] is None or d["owner"] == _number(before, survey):  # elsewhere it only passes through
+            if d["owner"] is None or d["owner"] == number:  # elsewhere it only passes through
                 matching = after[d["path"]]
                 found.append(_recovered(d, matching.pop(0) if matching else None, result is None))
     for rest in after.values():
         for status in rest:
             found.append(Recovered(status["path"], None, 0, _after(None, status), status["state"], status["error"], None))
     return found
-
-
-def _number(surveys: Sequence[Survey], survey: Survey) -> int:
-    return surveys.index(survey)
 
 
 def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool) -> Recovered:

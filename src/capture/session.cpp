@@ -90,6 +90,11 @@ struct Rule {
   [[nodiscard]] bool drops_frames() const noexcept { return full == 'd'; }
 };
 
+struct Told {
+  std::vector<Rule> rules;
+  bool later = false;  ///< the run does not wait for its files
+};
+
 class SessionImpl;
 
 /// The server has read a tile up to there, and waits for tiles of other processes (the config's `join`). Whoever waited
@@ -212,8 +217,8 @@ class Dataset final : public SharedDataset {
 
 class SessionImpl final : public Session {
  public:
-  SessionImpl(Stage stage, std::vector<Rule> rules)
-      : stage_(std::move(stage)), rules_(std::move(rules)), pid_(::getpid()) {}
+  SessionImpl(Stage stage, Told told)
+      : stage_(std::move(stage)), rules_(std::move(told.rules)), later_(told.later), pid_(::getpid()) {}
 
   bool wants(const std::string& path) override;
   Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
@@ -258,6 +263,7 @@ class SessionImpl final : public Session {
 
   Stage stage_;
   std::vector<Rule> rules_;
+  bool later_;
   pid_t pid_;
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
@@ -1031,6 +1037,7 @@ void SessionImpl::finish() noexcept {
       }
       (void)d->close();
     }
+    if (later_) return;
     for (const auto& p : closing_) {
       auto r =
           wait_until([&p] { return !in_flight(*p) || waits_for_others(*p, p->synced.load(std::memory_order_acquire)); },
@@ -1073,15 +1080,16 @@ void say(const std::string& text) {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::vector<Rule> read_rules(const std::string& path) {
-  std::vector<Rule> rules;
+Told read_told(const std::string& path) {
+  Told told;
   std::ifstream in(path);
   std::string line;
   while (std::getline(in, line)) {
+    if (line == "later") told.later = true;
     if (line.rfind("rule ", 0) != 0 || line.size() < 16) continue;
-    rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
+    told.rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
   }
-  return rules;
+  return told;
 }
 
 void child_after_fork() {
@@ -1128,7 +1136,7 @@ Session* Session::current() {
     }
     ::usleep(20'000);
   }
-  g.session = new SessionImpl(std::move(stage).value(), read_rules(directory + "/capture.conf"));
+  g.session = new SessionImpl(std::move(stage).value(), read_told(directory + "/capture.conf"));
   return g.session;
 }
 

@@ -17,6 +17,13 @@
 
 namespace advectio {
 
+/// Files that are copied before the program starts, or after it has ended.
+struct Transfer {
+  std::string from;  ///< shell pattern
+  std::string to;    ///< directory
+  bool operator==(const Transfer&) const = default;
+};
+
 struct StageConfig {
   std::string directory = "/dev/shm";
   std::optional<std::uint64_t> bytes_max;  ///< empty: auto, see `stage_bytes_max`
@@ -25,6 +32,8 @@ struct StageConfig {
   std::chrono::milliseconds wait_max = std::chrono::minutes(10);
   std::string spill;                       ///< directory on a disk; empty: none
   std::optional<std::uint64_t> spill_max;  ///< empty: auto, see `spill_bytes_max`
+  bool drain_later = false;  ///< the run ends before what it has staged is written
+  std::vector<Transfer> in, out;
   bool operator==(const StageConfig&) const = default;
 };
 
@@ -32,6 +41,7 @@ struct ServerConfig {
   std::optional<unsigned> threads;  ///< empty: auto, the cores available
   std::uint64_t memory_max = 512ULL << 20;
   unsigned restarts_max = 5;
+  std::optional<std::uint64_t> drain_max;  ///< bytes a second; empty: none
   bool operator==(const ServerConfig&) const = default;
 };
 

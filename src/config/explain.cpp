@@ -73,6 +73,12 @@ std::string to_json(const Config& config) {
     for (const auto& v : explain_rule(rule)) r["values"].push_back(json_of(v));
     j["datasets"].push_back(std::move(r));
   }
+  const auto transfers = [](const std::vector<Transfer>& all) {
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& t : all) list.push_back({{"from", t.from}, {"to", t.to}});
+    return list;
+  };
+  j["transfers"] = {{"in", transfers(config.stage.in)}, {"out", transfers(config.stage.out)}};
   // A path need not be UTF-8; the dump must not fail for that.
   return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -75,21 +75,22 @@ Field<S> size_field(std::string_view key, std::uint64_t S::*member, SizeRange ra
   return f;
 }
 
+/// A size, or the scalar `word` where there is none.
 template <typename S>
-Field<S> size_or_auto_field(std::string_view key, std::optional<std::uint64_t> S::*member, SizeRange range,
-                            std::string_view doc) {
-  auto f = base<S>(key, "size or auto", doc, member);
+Field<S> size_or_field(std::string_view key, std::optional<std::uint64_t> S::*member, SizeRange range,
+                       std::string_view word, std::string_view type, std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
   f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
-    if (node.IsScalar() && node.Scalar() == "auto") {
+    if (node.IsScalar() && node.Scalar() == word) {
       s.*member = std::nullopt;
       return std::nullopt;
     }
     std::uint64_t value = 0;
-    if (auto fault = read_size(node, range, "a size like 4GiB, or auto,", value)) return fault;
+    if (auto fault = read_size(node, range, "a size like 4GiB, or " + std::string(word) + ",", value)) return fault;
     s.*member = value;
     return std::nullopt;
   };
-  f.show = [=](const S& s) { return s.*member ? size_text(*(s.*member)) : "auto"; };
+  f.show = [=](const S& s) { return s.*member ? size_text(*(s.*member)) : std::string(word); };
   f.number = [=](const S& s) { return s.*member ? std::optional(static_cast<double>(*(s.*member))) : std::nullopt; };
   return f;
 }
@@ -250,6 +251,45 @@ Field<S> text_field(std::string_view key, std::string S::*member, std::string_vi
   return f;
 }
 
+std::optional<Fault> read_transfer(const YAML::Node& node, Transfer& transfer) {
+  if (!node.IsMap()) return at(node, "{from: PATTERN, to: DIRECTORY} is wanted, this is " + kind_of(node));
+  for (const auto& entry : node) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (key != "from" && key != "to") return at(entry.first, kind_of(entry.first) + " is neither from nor to");
+    auto& text = key == "from" ? transfer.from : transfer.to;
+    if (!text.empty()) return at(entry.first, key + " stands there twice");
+    if (auto fault = wants_scalar(entry.second, key == "from" ? "a pattern" : "a directory")) return fault;
+    text = entry.second.Scalar();
+    if (text.empty()) return at(entry.first, key + " is empty");
+  }
+  if (transfer.from.empty() || transfer.to.empty())
+    return at(node, std::string(transfer.from.empty() ? "from" : "to") + " is missing");
+  return std::nullopt;
+}
+
+template <typename S>
+Field<S> transfers_field(std::string_view key, std::vector<Transfer> S::*member, std::string_view doc) {
+  auto f = base<S>(key, "[{from: pattern, to: directory}] or none", doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    std::vector<Transfer> all;
+    const bool none = node.IsScalar() && node.Scalar() == "none";
+    if (!none && !node.IsSequence())
+      return at(node,
+                "a list like [{from: \"wrfinput*\", to: /local/run}], or none, is wanted, this is " + kind_of(node));
+    for (const auto& entry : node)
+      if (auto fault = read_transfer(entry, all.emplace_back())) return fault;
+    s.*member = std::move(all);
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) {
+    std::string out;
+    for (const auto& [from, to] : s.*member)
+      out += (out.empty() ? "[" : ", ") + ("{from: " + yaml_scalar(from)) + ", to: " + yaml_scalar(to) + "}";
+    return out.empty() ? std::string("none") : out + "]";
+  };
+  return f;
+}
+
 template <typename S>
 Field<S> with_example(Field<S> field, std::string_view example) {
   field.example = example;
@@ -262,8 +302,8 @@ const std::vector<Field<StageConfig>>& stage_fields() {
   static const std::vector<Field<StageConfig>> fields = {
       text_field("directory", &StageConfig::directory, "path", false,
                  "Where run directories are made; a directory on a disk makes it a burst buffer."),
-      size_or_auto_field("bytes_max", &StageConfig::bytes_max, {},
-                         "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
+      size_or_field("bytes_max", &StageConfig::bytes_max, {}, "auto", "size or auto",
+                    "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
       size_field("segment_bytes", &StageConfig::segment_bytes, {1ULL << 20, 1ULL << 30, 4096},
                  "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes."),
       size_field("warm_bytes", &StageConfig::warm_bytes, {},
@@ -273,8 +313,15 @@ const std::vector<Field<StageConfig>>& stage_fields() {
                      "How long a put may wait on a full stage without any progress before it fails."),
       text_field("spill", &StageConfig::spill, "path or null", true,
                  "Where output goes on when the stage is full (datasets' full): a directory on a node-local disk."),
-      size_or_auto_field("spill_max", &StageConfig::spill_max, {},
-                         "Cap of what is there at one time; auto: 80 % of what is free there."),
+      size_or_field("spill_max", &StageConfig::spill_max, {}, "auto", "size or auto",
+                    "Cap of what is there at one time; auto: 80 % of what is free there."),
+      choice_field<StageConfig, bool>("drain", &StageConfig::drain_later, "here, later",
+                                      {{"here", false}, {"later", true}},
+                                      "later: the run ends with its command; `advectio drain` writes the rest, see "
+                                      "burst-buffer.md."),
+      transfers_field("in", &StageConfig::in, "Copied before the command starts: files and whole directories."),
+      transfers_field("out", &StageConfig::out,
+                      "Copied after the command has ended, also when it has failed; not for what Advectio writes."),
   };
   return fields;
 }
@@ -286,6 +333,10 @@ const std::vector<Field<ServerConfig>>& server_fields() {
       size_field("memory_max", &ServerConfig::memory_max, {1ULL << 20}, "Memory for chunks being compressed."),
       count_field("restarts_max", &ServerConfig::restarts_max, 0, 1000,
                   "How often `advectio run` restarts a server that died."),
+      size_or_field(
+          "drain_max", &ServerConfig::drain_max, {1ULL << 16}, "none", "size a second or none",
+          "Bytes a second that a node's server writes to files at most, on average; when the stage is full the "
+          "model waits for it."),
   };
   return fields;
 }

@@ -56,6 +56,15 @@ class Reader {
   /// Sequence of the last record `next` gave.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 
+  /// Where it stands: the segment under way and the byte in it at which the next record begins, or the damage is.
+  struct Place {
+    std::string file;  ///< name in the journal's directory; empty: no segment has been opened
+    std::uint64_t byte = 0;
+  };
+  [[nodiscard]] Place place() const {
+    return held_.empty() || held_.back().done ? Place{} : Place{held_.back().file, at_};
+  }
+
   /// Bytes published and not yet given by `next` in the segment under way (a lower bound of what waits).
   [[nodiscard]] std::uint64_t bytes_ahead() const noexcept;
 

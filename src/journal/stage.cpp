@@ -16,8 +16,10 @@ namespace advectio::journal {
 namespace {
 
 template <typename T>
-Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create) {
-  auto file = files.open(path, create ? OpenMode::create_new : OpenMode::read_write, 0600);
+Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create,
+                         Access access = Access::use) {
+  const auto existing = access == Access::look ? OpenMode::read : OpenMode::read_write;
+  auto file = files.open(path, create ? OpenMode::create_new : existing, 0600);
   if (!file) return std::move(file).error();
   if (create) {
     ADVECTIO_TRY((*file)->reserve(bytes));
@@ -28,7 +30,7 @@ Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t by
       return Error{Code::corrupt, path + " is " + std::to_string(*size) + " bytes long, not " + std::to_string(bytes),
                    0};
   }
-  auto mapping = files.map(**file, bytes, true);
+  auto mapping = files.map(**file, bytes, access == Access::use);
   if (!mapping) return std::move(mapping).error();
   return Page<T>(std::move(mapping).value());
 }
@@ -81,11 +83,12 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
   return opened;
 }
 
-Result<Stage> Stage::open(Files& files, const std::string& directory) {
+Result<Stage> Stage::open(Files& files, const std::string& directory, Access access) {
   Stage stage;
   stage.files_ = &files;
   stage.directory_ = directory;
-  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false);
+  stage.access_ = access;
+  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false, access);
   if (!page) return std::move(page).error().with("no stage at " + directory);
   stage.control_ = std::move(page).value();
   const auto& c = stage.control();
@@ -124,7 +127,7 @@ void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
 }
 
 Result<Page<DatasetPage>> Stage::open_damaged_page(const std::string& name) const {
-  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false);
+  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false, access_);
 }
 
 Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
@@ -138,7 +141,8 @@ Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
 }
 
 Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_t writers) const {
-  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false);
+  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false,
+                              access_);
 }
 
 namespace {
@@ -197,6 +201,39 @@ void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
 }
 
+Result<void> Stage::make_durable() const {
+  const auto sync = [this](const std::string& path) -> Result<void> {
+    auto file = files_->open(path, OpenMode::read);
+    if (!file) return std::move(file).error();
+    return (*file)->sync();
+  };
+  // Files before the directories that name them.
+  const auto sync_all = [&](const std::string& directory) -> Result<std::vector<std::string>> {
+    auto names = files_->list(directory);
+    if (!names) return names;
+    for (const auto& name : *names) ADVECTIO_TRY(sync(directory + "/" + name));
+    ADVECTIO_TRY(sync(directory));
+    return names;
+  };
+  auto written = files_->list(journals());
+  if (!written) return std::move(written).error();
+  for (const auto& name : *written) {
+    auto done = sync_all(journals() + "/" + name);
+    if (!done) return std::move(done).error();
+  }
+  auto pages = sync_all(datasets());
+  if (!pages) return std::move(pages).error();
+  for (const auto& name : *pages) {
+    if (name.find('.') != std::string::npos) continue;
+    auto page = open_page(name);
+    if (!page) return std::move(page).error();
+    const std::string link = (*page)->link;
+    ADVECTIO_TRY(sync(link.substr(0, link.find_last_of('/') + 1)));
+  }
+  for (const char* name : {"/control", "/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
+  return {};
+}
+
 bool Stage::server_alive() const noexcept {
   return ProcessLock::held(directory_ + "/server.lock");
 }
@@ -219,7 +256,7 @@ Result<ProcessLock> ProcessLock::take(const std::string& path) {
 }
 
 bool ProcessLock::held(const std::string& path) noexcept {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   struct flock whole {};
   whole.l_type = F_WRLCK;

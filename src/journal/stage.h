@@ -182,6 +182,11 @@ struct DatasetFiles {
   Page<WriterSlot> slots;  ///< one for each writer of a shared dataset
 };
 
+enum class Access : std::uint8_t {
+  use,   ///< pages are mapped to be written, too
+  look,  ///< nothing can be changed, not even by mistake: who only inspects may not disturb a living server
+};
+
 /// The names of the directory, and its shared pages.
 class Stage {
  public:
@@ -189,7 +194,7 @@ class Stage {
   static Result<Stage> make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
                             std::uint64_t segments_max, std::uint64_t wait_max_ns);
   /// Everyone else's: Code::not_found where there is no stage, Code::unsupported for another version's.
-  static Result<Stage> open(Files& files, const std::string& directory);
+  static Result<Stage> open(Files& files, const std::string& directory, Access access = Access::use);
 
   [[nodiscard]] Files& files() const noexcept { return *files_; }
   [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
@@ -220,12 +225,17 @@ class Stage {
 
   /// False when somebody has removed the directory.
   [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }
+  /// Everything that a later server needs survives a loss of power on return: journals, pages, and the second names of
+  /// the files in flight. Free segments are nobody's.
+  [[nodiscard]] Result<void> make_durable() const;
+
   /// True while a server holds the lock.
   [[nodiscard]] bool server_alive() const noexcept;
 
  private:
   Files* files_ = nullptr;
   std::string directory_;
+  Access access_ = Access::use;
   Page<StageControl> control_;
 };
 

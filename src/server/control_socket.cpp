@@ -103,7 +103,8 @@ Result<Request> parse_request(const std::string& line) {
   const auto what = request["do"].get<std::string>();
   if (what == "status") return Request::status;
   if (what == "drain") return Request::drain;
-  return Error{Code::invalid, "unknown request '" + what + "'; there are status and drain", 0};
+  if (what == "leave") return Request::leave;
+  return Error{Code::invalid, "unknown request '" + what + "'; there are status, drain and leave", 0};
 }
 
 bool ControlSocket::handle(Client& client, const std::string& line) {
@@ -111,7 +112,7 @@ bool ControlSocket::handle(Client& client, const std::string& line) {
   if (!request) return send_line(client.fd, error_line(request.error().message));
   if (*request == Request::status) return send_line(client.fd, handlers_.status());
   client.waits_for_drain = true;
-  handlers_.drain();
+  *request == Request::drain ? handlers_.drain() : handlers_.leave();
   return true;
 }
 

@@ -12,7 +12,7 @@
 
 namespace advectio {
 
-enum class Request : std::uint8_t { status, drain };
+enum class Request : std::uint8_t { status, drain, leave };
 
 /// One line of a client. The error's text is for it.
 Result<Request> parse_request(const std::string& line);
@@ -22,6 +22,7 @@ class ControlSocket {
   struct Handlers {
     std::function<std::string()> status;  ///< the answer to {"do":"status"}
     std::function<void()> drain;          ///< {"do":"drain"} was asked; the answer comes from `finish`
+    std::function<void()> leave;          ///< {"do":"leave"}: the same without what can be written later
   };
   /// Listens at `path` (mode 0600; a stale socket of a dead server is replaced).
   static Result<std::unique_ptr<ControlSocket>> open(const std::string& path, Handlers handlers);

@@ -362,6 +362,7 @@ Result<void> ServerImpl::ready_sink(Dataset& d) {
     auto sink = sinks_({d.link, d.schema->format, d.policy, d.resume});
     if (!sink) return std::move(sink).error().with("open");
     d.sink = std::move(sink).value();
+    d.charged = 0;
     d.declared = false;
   }
   if (!d.declared) {
@@ -481,6 +482,14 @@ void ServerImpl::count_sink(Dataset& d) {
   const auto c = d.sink->counters();
   d.bytes_written = c.bytes_out;
   d.encode_ns = c.encode_ns;
+  charge(d);
+}
+
+void ServerImpl::charge(Dataset& d) {
+  if (!d.sink || !rate_.limited()) return;
+  const auto written = d.sink->counters().bytes_out;
+  if (written > d.charged) rate_.spend(written - d.charged);
+  d.charged = written;
 }
 
 /// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
@@ -680,7 +689,7 @@ bool ServerImpl::follow(Journal& j) {
   std::vector<SlotState> slots;
   for (const auto& d : j.shared) slots.push_back(state_of(d->slots[d->share_of(j.reader->journal())]));
   const auto shared = j.shared;
-  while (bytes < turn_bytes) {
+  while (bytes < turn_bytes && !in_debt()) {
     auto next = j.reader->next();
     if (!next) {
       j.broken = true;
@@ -705,8 +714,10 @@ bool ServerImpl::follow(Journal& j) {
     j.loads.back().bytes += r.payload.size();
     if (r.type != RecordType::put) backlog_peak_ = std::max(backlog_peak_, backlog());
     auto done = handle(j, r, verify_);
+    const auto it = j.datasets.find(r.dataset);
+    if (it != j.datasets.end()) charge(it->second->whole != nullptr ? *it->second->whole : *it->second);
     if (!done) {
-      if (const auto it = j.datasets.find(r.dataset); it != j.datasets.end()) {
+      if (it != j.datasets.end()) {
         fail(*it->second, std::move(done).error());
       } else {
         log_.error("journal " + j.name + ": " + done.error().message);

@@ -102,7 +102,7 @@ Result<void> ServerImpl::begin() {
   durable_thread_ = std::thread([this] { make_durable_jobs(); });
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
-    std::string rules;
+    std::string rules = options_.drain_later ? "later\n" : "";
     for (const auto& r : config_.datasets) {
       const auto flag = [&r](const char* key, char set) { return std::string(1, r.sets(key) ? set : '-') + ' '; };
       rules += "rule " + flag("capture", r.values.capture ? '1' : '0') +
@@ -115,6 +115,11 @@ Result<void> ServerImpl::begin() {
   if (!options_.recover || relay_) pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
   auto socket = ControlSocket::open(options_.run_dir + "/socket", {[this] { return status(); },
                                                                    [this] {
+                                                                     draining_ = true;
+                                                                     journal::ring(stage_.control().work);
+                                                                   },
+                                                                   [this] {
+                                                                     leaving_ = true;
                                                                      draining_ = true;
                                                                      journal::ring(stage_.control().work);
                                                                    }});
@@ -349,6 +354,10 @@ Outcome ServerImpl::run() {
     const bool look = now - last_look_ns_ > look_around_ns;
     for (auto& [name, j] : journals_) moved = follow(*j) || moved;
     if (look || !moved) look_for_writers();
+    if (leaving_ && may_leave()) {
+      leave();
+      break;
+    }
     if (look) {
       last_look_ns_ = now;
       look_at_stage();
@@ -360,8 +369,9 @@ Outcome ServerImpl::run() {
         }
         // Gone. What it had written before is handled first.
         j->reader->set_writer_gone();
-        while (follow(*j)) {
+        while (!leaving_ && follow(*j)) {
         }
+        if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`, or it will be left
         if (!j->broken) writer_gone(*j);
         j->alive = false;
       }
@@ -375,9 +385,12 @@ Outcome ServerImpl::run() {
     for (auto& [name, j] : journals_) release(*j);
     collect_durable();
     const bool starved = stage_.control().starved_ns.load() + starved_recently_ns > now;
-    if (pool_ && starved && pool_->exhausted() && !moved) make_room();
+    // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
+    const bool pays = in_debt();
+    if (pays) forward(false);
+    if (pool_ && starved && pool_->exhausted() && !moved && !pays) make_room();
     if (relay_) {
-      if (!moved && !starved && relay_->pleaded()) make_room();
+      if (!moved && !starved && !pays && relay_->pleaded()) make_room();
       look_at_owners();
     }
     make_picture();
@@ -394,6 +407,29 @@ Outcome ServerImpl::run() {
     if (!moved) journal::await_ring(stage_.control().work, seen, idle_slice_ns);
   }
   return conclude();
+}
+
+/// Nobody writes any more, and there is something to leave: what is done at once is done.
+bool ServerImpl::may_leave() {
+  look_for_writers();
+  bool rest = std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->state == State::failed; });
+  for (const auto& [name, j] : journals_) {
+    if (j->reader && j->reader->writer_alive()) return false;
+    rest = rest || !j->read_to_end;
+  }
+  return rest;
+}
+
+/// For another server, perhaps on another node, perhaps after this one has been without power.
+void ServerImpl::leave() {
+  for (auto& d : datasets_)
+    if (!d->over() && d->sink) d->sink->abandon();
+  auto safe = stage_.make_durable();
+  left_ = safe.ok();
+  if (left_) return;
+  const auto text = "what is staged could not be made durable: " + safe.error().message;
+  log_.error(text);
+  errors_.push_back(text);
 }
 
 /// Journals of processes that have gone, and of which nothing is needed any more.
@@ -511,7 +547,7 @@ void ServerImpl::look_at_stage() {
 /// Everything that is for this node to write is in its file.
 bool ServerImpl::all_done() const {
   bool clean = !not_durable_ && !stage_gone_ && !page_damaged_ && left_behind_.empty();
-  for (const auto& [name, j] : journals_) clean = clean && !j->broken;
+  for (const auto& [name, j] : journals_) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : datasets_) clean = clean && d->over();
   return clean;
 }
@@ -533,7 +569,7 @@ Outcome ServerImpl::conclude() {
   }
   socket_->finish(final);
   if (stage_gone_) return Outcome::stage_gone;
-  return clean ? Outcome::clean : Outcome::incomplete;
+  return clean ? Outcome::clean : left_ ? Outcome::left : Outcome::incomplete;
 }
 
 }  // namespace advectio

@@ -40,6 +40,7 @@ struct ServerOptions {
   std::uint64_t spill_max = 0;
   double exit_when_idle_s = -1;      ///< < 0: only when told to drain
   bool recover = false;              ///< finish what is there, then end; nobody new is expected
+  bool drain_later = false;          ///< the programs need not wait for their files when they end
   unsigned threads = 0;              ///< for the status only
   Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
 };
@@ -47,6 +48,7 @@ struct ServerOptions {
 enum class Outcome : std::uint8_t {
   clean = 0,       ///< everything is in its file; the run directory has been removed
   incomplete = 1,  ///< some dataset could not be finished; what is left is in the run directory
+  left = 3,        ///< as asked (`leave`): what is not in its file is safe in the run directory, on its disk
   stage_gone = 4,  ///< somebody has removed the run directory; to start again would serve an empty one
 };
 
@@ -57,10 +59,12 @@ class Server {
                                               SinkFactory sinks, Log& log);
   virtual ~Server() = default;
 
-  /// Serve until drained (`drain` request, idle time, recovery done) or until `stop` was called.
+  /// Serve until drained (`drain` request, idle time, recovery done), until nobody writes after a `leave` request, or
+  /// until `stop` was called.
   virtual Outcome run() = 0;
 
-  /// From a signal handler: commit what has been published, then end; what is left stays in the run directory.
+  /// From a signal handler: commit what has been published (as far as `server.drain_max` lets it), then end; what is
+  /// left stays in the run directory.
   virtual void stop() noexcept = 0;
 
   /// As a `drain` request on the socket. May be called from a signal handler.

@@ -21,6 +21,7 @@
 
 #include "journal/reader.h"
 #include "server/control_socket.h"
+#include "server/drain_rate.h"
 #include "server/merge.h"
 #include "server/relay.h"
 #include "server/segment_pool.h"
@@ -112,6 +113,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::uint64_t frames_synced = 0, frames_visible = 0, frames_durable = 0;
   std::uint64_t frames_dropped = 0;  ///< once its page is gone
   std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
+  std::uint64_t charged = 0;  ///< of what its sink has written, so much has been counted against `server.drain_max`
   std::uint64_t busy_ns = 0;  ///< time this server has spent on it
   Samples stall, to_visible, to_durable;
   std::optional<double> last_stall;  ///< of the latest frame: closing the dataset still adds to it
@@ -220,6 +222,7 @@ class ServerImpl final : public Server {
         log_(log),
         lock_(std::move(lock)),
         stage_(std::move(stage)),
+        rate_(config_.server.drain_max),
         started_ns_(monotonic_ns()) {}
   ~ServerImpl() override;
 
@@ -291,6 +294,8 @@ class ServerImpl final : public Server {
   void make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make, std::uint64_t sequence,
                          std::uint64_t synced_ns, bool last = false);
   void tell_error(Dataset& d, const Error& error);
+  void charge(Dataset& d);
+  bool in_debt() { return rate_.limited() && rate_.in_debt(monotonic_ns()); }
   void fail(Dataset& d, Error error);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
@@ -306,6 +311,8 @@ class ServerImpl final : public Server {
   void make_durable_jobs();
   void forward(bool rang);
   bool finished();
+  bool may_leave();
+  void leave();
   bool give_way(std::uint32_t work, std::uint64_t now);
   void forget_journals();
   void settle_orphans();
@@ -336,6 +343,7 @@ class ServerImpl final : public Server {
   Log& log_;
   journal::ProcessLock lock_;
   Stage stage_;
+  DrainRate rate_;
   std::uint64_t started_ns_;
 
   std::unique_ptr<Relay> relay_;                     ///< null: this node is the only one
@@ -348,6 +356,8 @@ class ServerImpl final : public Server {
   std::unique_ptr<ControlSocket> socket_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> leaving_{false};  ///< draining, but what is not written when nobody writes any more stays
+  bool left_ = false;
 
   // The ledger. Only the loop (`run`) touches it.
   std::map<std::string, std::unique_ptr<Journal>> journals_;

@@ -45,10 +45,17 @@ TEST(Config, ReadsEveryKeyOfEverySection) {
   segment_bytes: 64MiB
   warm_bytes: 1.5GiB
   wait_max: 90s
+  drain: later
+  in: [{from: "wrfinput*", to: /local/run}]
+  out:
+    - from: /local/run/rsl.*
+      to: logs
+    - {to: logs, from: namelist.output}
 server:
   threads: 3
   memory_max: 256MB
   restarts_max: 0
+  drain_max: 200MiB
 log:
   level: debug
   file: advectio.log
@@ -70,9 +77,13 @@ datasets:
   EXPECT_EQ(config.stage.segment_bytes, 64ULL << 20);
   EXPECT_EQ(config.stage.warm_bytes, 3ULL << 29);
   EXPECT_EQ(config.stage.wait_max, std::chrono::seconds(90));
+  EXPECT_TRUE(config.stage.drain_later);
+  EXPECT_EQ(config.stage.in, (std::vector<Transfer>{{"wrfinput*", "/local/run"}}));
+  EXPECT_EQ(config.stage.out, (std::vector<Transfer>{{"/local/run/rsl.*", "logs"}, {"namelist.output", "logs"}}));
   EXPECT_EQ(config.server.threads, 3U);
   EXPECT_EQ(config.server.memory_max, 256'000'000U);
   EXPECT_EQ(config.server.restarts_max, 0U);
+  EXPECT_EQ(config.server.drain_max, 200ULL << 20);
   EXPECT_EQ(config.log.level, LogLevel::debug);
   EXPECT_EQ(config.log.file, "advectio.log");
   ASSERT_EQ(config.datasets.size(), 1U);
@@ -166,6 +177,15 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:2: server.threads: '0' is not a whole number from 1 to 1024, or auto"},
         Wrong{"server:\n  threads: 1.5\n",
               "advectio.yaml:2: server.threads: '1.5' is not a whole number from 1 to 1024, or auto"},
+        Wrong{"stage:\n  in: [{from: a}]\n", "advectio.yaml:2: stage.in: to is missing"},
+        Wrong{"stage:\n  out:\n    - {from: a, to: b}\n    - {from: a, too: b}\n",
+              "advectio.yaml:4: stage.out: 'too' is neither from nor to"},
+        Wrong{"stage:\n  in: wrfinput\n",
+              "advectio.yaml:2: stage.in: a list like [{from: \"wrfinput*\", to: /local/run}], or none, is wanted, "
+              "this is "
+              "'wrfinput'"},
+        Wrong{"server:\n  drain_max: 1KiB\n",
+              "advectio.yaml:2: server.drain_max: 1KiB is too small; the least is 64KiB"},
         Wrong{"server:\n  restarts_max: -1\n",
               "advectio.yaml:2: server.restarts_max: '-1' is not a whole number from 0 to 1000"},
         Wrong{"log:\n  level: loud\n", "advectio.yaml:2: log.level: 'loud' is none of: error, warning, info, debug"},

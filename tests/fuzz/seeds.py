@@ -150,7 +150,12 @@ def chunks() -> None:
 
 
 def requests() -> None:
-    for name, line in (("status", b'{"do":"status"}'), ("drain", b'{"do":"drain"}'), ("other", b'{"do":["\\u00e9",1e9,null]}')):
+    for name, line in (
+        ("status", b'{"do":"status"}'),
+        ("drain", b'{"do":"drain"}'),
+        ("leave", b'{"do":"leave"}'),
+        ("other", b'{"do":["\\u00e9",1e9,null]}'),
+    ):
         put("request", name, line)
 
 

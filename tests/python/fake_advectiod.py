@@ -6,7 +6,10 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   die        serve: die by SIGKILL this many times, each shortly after it has started to listen
   drain_s    how long a drain takes
   exit       exit code after the drain
-  recover    what `recover --json` prints; recover_exit its exit code
+  left       when asked to leave: there is something to leave, and its exit code is 3
+  transfers  stage.in and stage.out of its config
+  recover    what `recover --json` prints; recover_exit its exit code, recover_s how long it takes
+  inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
 What it meets is appended to events.log beside that file.
 
 As advectiod_mpi it is one process of a job: the first one does all of the above, the others only tell what they have got.
@@ -45,6 +48,7 @@ def config():
         "stage.bytes_max": "auto",
         "stage.segment_bytes": "32MiB",
         "stage.warm_bytes": "512MiB",
+        "stage.drain": "here",
         "server.restarts_max": "5",
         "log.level": "warning",
     }
@@ -86,6 +90,7 @@ def config():
                     for k, v in values.items()
                 ],
                 "datasets": [],
+                "transfers": {"in": [], "out": []} | told().get("transfers", {}),
                 "here": {
                     "memory_bytes": 8 << 30,
                     "threads": 2,
@@ -186,11 +191,14 @@ class Serve:
                 do = json.loads(line).get("do")
                 if do == "status":
                     reply = self.status()
-                elif do == "drain":
-                    event("drain")
+                elif do in ("drain", "leave"):
+                    event(do)
                     self.draining = self.draining or time.monotonic()
                     time.sleep(max(0.0, self.draining + self.told.get("drain_s", 0) - time.monotonic()))
                     reply = self.status(final=True)
+                    if do == "leave" and self.told.get("left"):
+                        reply["left"] = True
+                        self.told["exit"] = 3
                 else:
                     reply = {"error": f"{do}: not understood"}
                 with contextlib.suppress(OSError):
@@ -255,11 +263,28 @@ def main():
     if sys.argv[1] == "recover":
         event(" ".join(sys.argv[1:]))
         what = told()
+        if "recover_s" in what:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            event(f"pid {os.getpid()}")
+            time.sleep(what["recover_s"])
         if "recover" in what:
             print(json.dumps(what["recover"]))
-        if what.get("recover_exit") != 2 and "--dry-run" not in sys.argv:
+        if what.get("recover_exit") != 2:
             shutil.rmtree(sys.argv[2], ignore_errors=True)
         return what.get("recover_exit", 0)
+    if sys.argv[1] == "inspect":
+        event(" ".join(sys.argv[1:]))
+        what = told()
+        if what.get("inspect_exit") == 2:
+            print(f"advectiod: error: no stage at {sys.argv[2]}", file=sys.stderr)
+            return 2
+        print(json.dumps({"done": 1, "of": 2}))
+        for record in what.get("records", []) if "--records" in sys.argv else []:
+            print(json.dumps({"record": record}))
+        empty = {"served": False, "server_pid": 1, "segment_bytes": 1, "segments_max": 2, "segments_free": 0, "nodes": 0}
+        found = empty | {"journals": [], "datasets": [], "errors": [], "damaged": False} | what.get("inspect", {})
+        print(json.dumps({"result": found | {"run_dir": sys.argv[2]}}))
+        return 1 if found["damaged"] else 0
     return 2
 
 

@@ -22,6 +22,23 @@ def dataset(path="/out/wrfout_d01", state="finished", error=None, **changes):
     } | changes  # fmt: skip
 
 
+def survey_of_dataset(path="/out/wrfout_d01", **changes):
+    return {
+        "path": path, "link": path, "format": "netCDF-4", "state": "in flight", "closed": False, "error": None,
+        "frames_synced": 3, "frames_visible": 1, "frames_durable": 1, "frames_staged": 2, "bytes_put": 4000, "bytes_staged": 2000,
+        "bytes_unsynced": 0, "writers": 1, "tiles": None, "whole": None, "owner": None,
+    } | changes  # fmt: skip
+
+
+def survey_of_journal(**changes):
+    return {
+        "name": "0-4711-0badcafe", "host": "localhost", "pid": 4711, "rank": 0, "command": "./wrf.exe", "started_s": 1.7e9,
+        "alive": False, "mirror": False, "segments": 2, "segment_bytes": 2000, "records_bytes": 1500,
+        "records": {"create": 1, "put": 7, "sync": 3}, "first_sequence": 1, "last_sequence": 11, "payloads_checked": 0,
+        "payloads_wrong": 0, "damage": None,
+    } | changes  # fmt: skip
+
+
 class Fake:
     """One made-up installation with its stage."""
 

@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
-from fake_installation import dataset
+from fake_installation import dataset, survey_of_dataset, survey_of_journal
 
 
 def test_version(fake):
@@ -15,7 +16,7 @@ def test_version(fake):
 
 def test_help_of_every_command_shows_an_example_or_says_what_to_do(fake):
     assert "advectio run -- mpirun" in fake.run("--help").stdout
-    for command in ("run", "status", "check", "recover", "join", "env", "exec"):
+    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "env", "exec"):
         done = fake.run(command, "--help")
         assert done.returncode == 0
         assert f"advectio {command}" in done.stdout.replace("Usage: ", ""), command
@@ -184,26 +185,45 @@ def final(**changes):
 def test_recover_presents_what_was_done_and_returns_its_code(fake):
     left = fake.directory / "left"
     left.mkdir()
-    fake.tell(recover=final())
+    fake.tell(recover=final(), inspect={"datasets": [survey_of_dataset(bytes_unsynced=500)]})
     done = fake.run("recover", left)
     assert done.returncode == 0
-    assert "wrfout_d01" in done.stderr
-    assert fake.events == [f"recover {left} --json"]
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("wrfout_d01"))
+    assert re.split(r"  +", line) == ["wrfout_d01", "3", "1 → 3", "1 → 3", "2.00 kB", "finished"]
+    assert "/out/wrfout_d01: dropped: 500 B put after the last sync, before the program ended" in done.stderr
+    assert done.stderr.endswith(f"1 dataset complete; {left} is removed\n")
+    assert fake.events == [f"inspect {left} --progress", f"recover {left} --json"]
     left.mkdir()
     fake.tell(recover=final(datasets=[dataset(state="failed", error="No space left on device")]), recover_exit=1)
     done = fake.run("recover", "--json", left)
     assert done.returncode == 1
     assert json.loads(done.stdout)["datasets"][0]["error"] == "No space left on device"
+    assert json.loads(done.stdout)["recovered"][0]["state"] == "failed"
 
 
-def test_recover_dry_run_changes_nothing(fake):
+def test_recover_dry_run_tells_the_same_and_starts_no_recovery(fake):
     left = fake.directory / "left"
     left.mkdir()
-    fake.tell(recover=final())
-    done = fake.run("recover", "--dry-run", "--json", left)
-    assert json.loads(done.stdout)["datasets"]
-    assert fake.events == [f"recover {left} --dry-run --json"]
+    fake.tell(inspect={"datasets": [survey_of_dataset(bytes_unsynced=500)]})
+    done = fake.run("recover", "--dry-run", left)
+    assert done.returncode == 0
+    assert "dropped: 500 B put after the last sync" in done.stderr
+    (found,) = json.loads(fake.run("recover", "--dry-run", "--json", left).stdout)["recovered"]
+    assert found["before"] == {"frames_synced": 3, "frames_visible": 1, "frames_durable": 1}
+    assert found["after"] is None
+    assert fake.events == [f"inspect {left} --progress"] * 2
     assert left.exists()
+
+
+def test_recover_of_what_holds_nothing_any_more_says_so(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(recover=final(datasets=[]))
+    done = fake.run("recover", left)
+    assert (done.returncode, done.stderr) == (0, f"advectio: nothing was left in {left}; it is removed\n")
+    done = fake.run("recover", left)
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"advectio: {left} is not there: nothing is left to be written")
 
 
 def test_recover_uses_the_config_of_the_run(fake):
@@ -212,12 +232,63 @@ def test_recover_uses_the_config_of_the_run(fake):
     (left / "advectio.yaml").write_text("log:\n  level: info\n")
     fake.tell(recover=final())
     assert fake.run("recover", left).returncode == 0
-    assert fake.events == [f"recover {left} --config {left}/advectio.yaml --json"]
+    assert fake.events[-1] == f"recover {left} --config {left}/advectio.yaml --json"
 
 
-def test_recover_of_nothing_is_one_line(fake):
-    done = fake.run("recover", "/no/where")
-    assert (done.returncode, done.stderr) == (2, "advectio: error: /no/where is not a directory\n")
+def test_recover_of_what_is_no_run_directory_is_one_line(fake):
+    file = fake.directory / "file"
+    file.touch()
+    done = fake.run("recover", file)
+    assert (done.returncode, done.stderr) == (2, f"advectio: error: {file} is not a directory\n")
+    fake.tell(inspect_exit=2)
+    done = fake.run("recover", fake.directory)
+    assert (done.returncode, done.stderr) == (2, f"advectio: error: no stage at {fake.directory}\n")
+
+
+def test_inspect_shows_who_wrote_and_what_is_staged(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(inspect={"journals": [survey_of_journal()], "datasets": [survey_of_dataset()]})
+    done = fake.run("inspect", left)
+    assert done.returncode == 0, done.stderr
+    assert "no server" in done.stdout
+    assert "1 create, 7 put, 3 sync" in done.stdout
+    assert "1–11" in done.stdout
+    assert json.loads(fake.run("inspect", "--json", left).stdout)["datasets"][0]["frames_staged"] == 2
+
+
+def test_inspect_tells_of_damage_and_returns_1(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    damage = {"segment": "00000000-s1", "byte": 8192, "reason": "00000000-s1 at byte 8192: the record header is damaged"}
+    fake.tell(inspect={"journals": [survey_of_journal(damage=damage, payloads_wrong=1, payloads_checked=11)], "damaged": True})
+    done = fake.run("inspect", "--verify", left)
+    assert done.returncode == 1
+    assert "damaged behind record 11: 00000000-s1 at byte 8192" in done.stdout
+    assert "1 of 11 payloads are not what was written" in done.stdout
+    assert fake.events == [f"inspect {left} --verify --progress"]
+
+
+def test_inspect_does_not_take_a_process_of_another_host_for_ended(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(inspect={"journals": [survey_of_journal(host="far-away")]})
+    assert "not known from here" in fake.run("inspect", left).stdout
+    assert json.loads(fake.run("inspect", "--json", left).stdout)["journals"][0]["alive"] is None
+
+
+def test_inspect_lists_records_as_they_come(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    record = {"journal": "0-1-x", "sequence": 5, "type": "put", "dataset": 1, "turn": 0, "flags": 0, "bytes": 77,
+              "time_s": 0.25, "crc_ok": False}  # fmt: skip
+    fake.tell(records=[record])
+    lines = fake.run("inspect", "--records", left).stdout.splitlines()
+    assert lines[0] == "0-1-x"
+    assert lines[2].split() == ["5", "put", "1", "0", "77", "1970-01-01", "00:00:00.250", "CRC", "WRONG"]
+    lines = fake.run("inspect", "--records", "--json", left).stdout.splitlines()
+    assert json.loads(lines[0]) == {"record": record}
+    assert json.loads(lines[1])["journals"] == []
 
 
 def test_env_prints_lines_a_shell_can_evaluate(fake):

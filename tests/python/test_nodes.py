@@ -290,8 +290,8 @@ def test_what_servers_could_not_finish_is_kept_and_recovered_by_as_many(several)
     assert json.loads((left / "servers.json").read_text())["simulated"] == [1, 1, 0]
     several.tell(recover=final)
     assert several.run("recover", "--dry-run", "--json", left).returncode == 0
-    looked = [e for e in several.events if "--dry-run" in e]
-    assert looked == [f"recover {left}/{name} --dry-run --json" for name in ("n0", "n1", "io")]
+    looked = [e for e in several.events if e.startswith("inspect")]
+    assert looked == [f"inspect {left}/{name} --progress" for name in ("n0", "n1", "io")]
     done = several.run("recover", left)
     assert done.returncode == 0, done.stderr
     assert f"recover {left} --config {left}/advectio.yaml --json --io-nodes 1" in several.events

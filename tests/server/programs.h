@@ -57,6 +57,7 @@ class MemorySink final : public Sink {
     return {};
   }
   Result<void> write(const Block& b) override {
+    written_ += b.bytes;
     for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
       pending_[b.box.start[0] + i + (b.box.start[1] << 32U) + (std::uint64_t{b.variable} << 56U)] =
           reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
@@ -96,11 +97,16 @@ class MemorySink final : public Sink {
     borrowed_.clear();
     pending_.clear();
   }
-  [[nodiscard]] SinkCounters counters() const override { return {}; }
+  [[nodiscard]] SinkCounters counters() const override {
+    SinkCounters c;
+    c.bytes_out = written_;
+    return c;
+  }
 
  private:
   Store& store_;
   std::string name_;
+  std::uint64_t written_ = 0;
   std::map<std::uint64_t, float> pending_;
   std::vector<std::span<const std::byte>> borrowed_;
   volatile unsigned looked_at_ = 0;
@@ -169,9 +175,9 @@ inline SinkFactory sinks_of(Store& store) {
 }
 
 /// Ask for the drain as `advectio run` does, and wait for its end. The final status.
-inline json ask_for_the_drain(const std::string& run_dir) {
+inline json ask_for_the_drain(const std::string& run_dir, const std::string& what = "drain") {
   const std::string ask = "python3 - <<'E'\nimport socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('" + run_dir +
-                          "/socket')\ns.sendall(b'{\"do\":\"drain\"}\\n')\nprint(s.makefile().readline())\nE";
+                          "/socket')\ns.sendall(b'{\"do\":\"" + what + "\"}\\n')\nprint(s.makefile().readline())\nE";
   FILE* p = ::popen(ask.c_str(), "r");
   std::string text;
   char buffer[4096];

@@ -39,7 +39,8 @@ class ServerTest : public ::testing::Test {
   std::string run_dir() const { return scratch_ / "run"; }
   std::string out(const std::string& name) const { return output_ / name; }
 
-  void start(std::uint64_t segments_max = 16, bool recover = false, std::uint64_t wait_max_ns = 20'000'000'000) {
+  void start(std::uint64_t segments_max = 16, bool recover = false, std::uint64_t wait_max_ns = 20'000'000'000,
+             bool drain_later = false) {
     ServerOptions o;
     o.run_dir = run_dir();
     o.segment_bytes = 64 * 1024;
@@ -49,14 +50,15 @@ class ServerTest : public ::testing::Test {
     o.recover = recover;
     o.spill = spill_;
     o.spill_max = spill_max_;
+    o.drain_later = drain_later;
     auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
     thread_ = std::thread([this] { outcome_ = server_->run(); });
   }
   /// Ask for the drain as `advectio run` does, and wait for the end. The final status.
-  json drain() {
-    auto status = ask_for_the_drain(run_dir());
+  json drain(const std::string& what = "drain") {
+    auto status = ask_for_the_drain(run_dir(), what);
     thread_.join();
     server_.reset();
     return status;
@@ -209,6 +211,92 @@ TEST_F(ServerTest, AServerThatIsReplacedMissesNothingAndRepeatsNothingWrong) {
   const auto f = image("a.nc");
   ASSERT_EQ(f.committed.size(), 400U);
   for (const auto& [at, value] : f.committed) ASSERT_EQ(value, static_cast<float>(at));
+}
+
+/// 100 frames of 4000 bytes at 400 kB/s: a second, but for what the bucket holds at first. Its program has ended long
+/// before; nothing of what it has synced is taken for what the dead leave behind.
+TEST_F(ServerTest, WritesNoFasterThanItMayAndAnswersMeanwhile) {
+  config_.server.drain_max = 400'000;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 100, true, false); });
+  start();
+  const auto began = journal::monotonic_ns();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto meanwhile = json::parse(server_->status());
+  EXPECT_EQ(meanwhile["server"]["drain_max"].get<std::uint64_t>(), 400'000U);
+  const auto status = drain();
+  const auto took_s = static_cast<double>(journal::monotonic_ns() - began) * 1e-9;
+  EXPECT_GE(took_s, (100 * 4000 - 0.1 * 400'000 - 4000) / 400'000);
+  EXPECT_GT(status["server"]["held_back_s"].get<double>(), took_s / 4);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 100U);
+}
+
+/// The stage holds less than half of it, and a put would give up after 50 ms without any progress: to wait for the
+/// limit is none of these.
+TEST_F(ServerTest, KeepsToTheLimitWhenTheStageIsFull) {
+  config_.server.drain_max = 400'000;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 100); });
+  start(3, false, 50'000'000);
+  const auto began = journal::monotonic_ns();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  const auto took_s = static_cast<double>(journal::monotonic_ns() - began) * 1e-9;
+  EXPECT_GE(took_s, (100 * 4000 - 0.1 * 400'000 - 4000) / 400'000);
+  EXPECT_GT(status["stage"]["waits"].get<int>(), 0);
+  EXPECT_EQ(image("a.nc").committed.size(), 100U);
+}
+
+TEST_F(ServerTest, LeavesWhatIsNotWrittenWhenItIsAskedToAndAnotherFinishesIt) {
+  config_.server.drain_max = 65'536;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 100); });
+  start(16, false, 20'000'000'000, true);
+  a.go();
+  EXPECT_EQ(a.wait(), 0) << "it need not wait for its file";
+  const auto status = drain("leave");
+  EXPECT_EQ(outcome_, Outcome::left);
+  EXPECT_TRUE(status["left"].get<bool>());
+  EXPECT_LT(status["datasets"][0]["frames_visible"].get<int>(), 100);
+  ASSERT_TRUE(std::filesystem::exists(run_dir()));
+  config_.server.drain_max.reset();
+  start(16, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 100U);
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(ServerTest, DoesNotLeaveAsLongAsSomebodyWrites) {
+  config_.server.drain_max = 65'536;
+  Program a(run_dir(), [this](Session& s) {
+    const int first = write_frames(s, out("a.nc"), 50, true, false);
+    ::usleep(400'000);
+    return first != 0 ? first : write_frames(s, out("b.nc"), 50);
+  });
+  start(16, false, 20'000'000'000, true);
+  a.go();
+  ::usleep(100'000);
+  (void)drain("leave");
+  EXPECT_EQ(a.wait(), 0);
+  EXPECT_EQ(outcome_, Outcome::left);
+  config_.server.drain_max.reset();
+  start(16, true);
+  thread_.join();
+  server_.reset();
+  EXPECT_EQ(image("a.nc").committed.size() + image("b.nc").committed.size(), 100U);
+}
+
+TEST_F(ServerTest, LeavesNothingWhereAllIsWritten) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 20); });
+  start(16, false, 20'000'000'000, true);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  ASSERT_TRUE(eventually([&] { return server_->status().find("\"finished\"") != std::string::npos; }));
+  EXPECT_FALSE(drain("leave")["left"].get<bool>());
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
 }
 
 TEST_F(ServerTest, AFullStageMakesTheProgramWaitAndTheCapHolds) {

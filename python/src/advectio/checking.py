@@ -12,10 +12,11 @@ from typing import Any
 
 from rich.console import Console
 
-from advectio import installation, launching, places
+from advectio import installation, launching, places, transferring
 from advectio.errors import UserError
 from advectio.quantities import rate_text, size_text
 from advectio.server import read_config, settings
+from advectio.summary import counted
 
 _PROBE_BYTES = 128 << 20
 
@@ -78,6 +79,7 @@ class Check:
         self._nodes(installed, stage)
         self._limits()
         self._output()
+        self._transfers(raw)
         return self.findings
 
     def _programs(self) -> installation.Installation | None:
@@ -223,6 +225,29 @@ class Check:
         if frame:
             away = frame * (nodes - 1) // nodes if io_nodes == 0 else frame
             self.ok(f"network: up to {size_text(away)} of a frame go to the server that writes its file")
+
+    def _transfers(self, raw: dict[str, Any]) -> None:
+        """What stage.in and stage.out match now. For what comes of the run there is nothing to see yet."""
+        for which in ("in", "out"):
+            try:
+                wanted = transferring.rules(raw, which, os.getcwd())
+            except UserError as error:
+                self.error(str(error), "set it, or write the path itself")
+                continue
+            if not wanted:
+                continue
+            found = transferring.plan(wanted)
+            for name, why in found.failed.items() if which == "in" else ():
+                self.error(f"stage.in: {name}: {why}", "the run would not start: correct the pattern, or make the file")
+            lacking = transferring.shortage(found)
+            if lacking:
+                self.error(f"stage.{which}: {lacking}", "free space there, or copy less")
+            else:
+                self.ok(f"stage.{which}: {counted(len(found.copies), 'file')}, {size_text(found.bytes)}")
+            for to in sorted({rule.to for rule in wanted}):
+                there = transferring.existing(to)
+                if not _writable(there):
+                    self.error(f"stage.{which}: {there} is not writable", "choose another directory")
 
     def _limits(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

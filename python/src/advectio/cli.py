@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import advectio
-from advectio import checking, installation, joining, launching, places, quantities, recovering, watching
+from advectio import checking, draining, inspecting, installation, joining, launching, places, quantities, recovering, watching
 from advectio import run as running
 from advectio.errors import AlreadySaid, UserError
 from advectio.server import read_config, say
@@ -115,6 +115,12 @@ def run(
     nodes: NodesOption = None,
     io_nodes: IoNodesOption = 0,
     simulate_nodes: SimulateOption = None,
+    drain_later: Annotated[
+        bool,
+        typer.Option(
+            "--drain-later", help="End with the command; what is not written waits on the stage's disk for `advectio drain`."
+        ),
+    ] = False,
 ) -> None:
     """Run a command with its netCDF output carried by Advectio.
 
@@ -124,7 +130,7 @@ def run(
     Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
     finished; 2 when the config or the stage is not right; 127 when there is no such command.
     """
-    options = running.Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes)
+    options = running.Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later)
     raise typer.Exit(running.run(options))
 
 
@@ -233,10 +239,54 @@ def recover(
 ) -> None:
     """Finish the files of a run whose server has gone: after a crash, a full disk, a lost node that is back.
 
-    Everything that was synced is written from what is staged in the run directory; it is removed when all is done.
-    Exit code 1 when something could not be finished (it is said what; the directory stays).
+    Everything that was synced is written from what is staged in the run directory; it is removed when all is done. For each
+    dataset is told how far it had got and how far it is now, and what is dropped, and why.
+    Exit code 1 when something could not be finished (it is said what; the directory stays), 2 when DIR is no run directory,
+    4 when it is not there (any more).
     """
     raise typer.Exit(recovering.recover(directory, dry_run, as_json))
+
+
+@app.command(
+    epilog=_examples(
+        ("advectio drain /local/nvme/advectio-1000/20260101-120000-4711", "one run"),
+        ("advectio drain /local/nvme", "all runs of yours below that stage.directory"),
+    )
+)
+def drain(
+    directories: Annotated[
+        list[str], typer.Argument(metavar="DIR…", help="Run directories, or a stage.directory.", show_default=False)
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Write what `advectio run --drain-later` has left: in another job, wherever the stage's disk can be seen.
+
+    May be interrupted (Ctrl-C, kill -9) and called again. The run's config holds, server.drain_max too. Refused while
+    programs or the server of the run live.
+    Exit code 1 when something could not be finished (it stays), 2 when DIR is refused, 4 when it is not there (any more),
+    130 when interrupted.
+    """
+    raise typer.Exit(draining.drain(directories, as_json))
+
+
+@app.command(
+    epilog=_examples(
+        ("advectio inspect /dev/shm/advectio-1000/20260101-120000-4711", "who wrote, what is staged, how far it has got"),
+        ("advectio inspect DIR --verify", "and is every byte what was written"),
+    )
+)
+def inspect(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="A run directory, live or left behind.", show_default=False)],
+    records: Annotated[bool, typer.Option("--records", help="List every record, and check it.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every block against its CRC.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tell what a run directory holds, and change nothing: a run under way is not disturbed.
+
+    The processes that wrote, their journals and where one is damaged; for each dataset in flight what is synced, visible,
+    durable and staged. Exit code 1 when something is damaged, 2 when DIR is no run directory.
+    """
+    raise typer.Exit(inspecting.inspect(directory, records, verify, as_json))
 
 
 @app.command(

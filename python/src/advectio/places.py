@@ -10,6 +10,7 @@ from advectio.errors import UserError
 
 CONFIG_FILE = "advectio.yaml"
 SERVERS_FILE = "servers.json"  # of a run with several servers: where they are
+LEFT_FILE = "left.json"  # of a run that has ended and is to be drained later: when and where
 
 
 def config_file(option: str | None) -> str | None:

@@ -20,6 +20,8 @@ class ServerStatus(TypedDict):
     memory_bytes: int
     memory_peak_bytes: int
     encode_cpu_s: float
+    drain_max: NotRequired[int | None]  # bytes a second; of several servers the sum
+    held_back_s: NotRequired[float]  # by that
     restarts: NotRequired[int]  # known to who restarts it
 
 
@@ -86,6 +88,7 @@ class Status(TypedDict):
     writers: list[WriterStatus]
     datasets: list[DatasetStatus]
     errors: list[str]
+    left: NotRequired[bool]  # final: what is not in its file waits in the stage
     nodes: NotRequired[list[NodeStatus]]  # of several servers, which the rest speaks of as one
     # Added by the command line, about the whole run.
     command: NotRequired[list[str]]
@@ -93,6 +96,7 @@ class Status(TypedDict):
     io_nodes: NotRequired[int]
     run_s: NotRequired[float]
     drain_wait_s: NotRequired[float]
+    stage_out: NotRequired[dict[str, Any]]  # files, bytes, failed: what the config's stage.out has come to
 
 
 class NoServer(Exception):

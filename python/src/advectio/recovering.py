@@ -3,94 +3,234 @@
 import json
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from advectio import installation, launching, nodes, places, summary
+from rich.table import Table
+
+from advectio import inspecting, installation, launching, nodes, places
 from advectio.errors import AlreadySaid, UserError
-from advectio.protocol import Status
+from advectio.inspecting import DatasetSurvey, Survey
+from advectio.protocol import DatasetStatus, Status
+from advectio.quantities import size_text
 from advectio.server import say
+from advectio.summary import console, counted
+
+EXIT_GONE = 4
+
+
+@dataclass
+class Reached:
+    """How far a dataset has got. ``frames_durable`` None: not all that are visible, it is not known how many."""
+
+    frames_synced: int
+    frames_visible: int
+    frames_durable: int | None
+
+
+@dataclass
+class Recovered:
+    path: str
+    before: Reached | None  # None: it has been made of others (tiles)
+    bytes_staged: int
+    after: Reached | None  # None: nothing has been done (yet), or it is in the file of which it is a tile
+    state: str
+    error: str | None
+    dropped: str | None  # what of it is in no file, and why
 
 
 def recover(directory: str, dry_run: bool, as_json: bool) -> int:
-    if not os.path.isdir(directory):
-        raise UserError(f"{directory} is not a directory")
+    if gone(directory):
+        return EXIT_GONE
+    before = inspecting.surveys(directory)
+    code, result = (1 if _problems(before) else 0), None
+    if not dry_run:
+        code, result = finish(command_for(directory))
+        settle(directory, code)
+    told = present(directory, before, result, as_json)
+    if as_json:
+        print(json.dumps(told, indent=2))
+    return code
+
+
+def present(directory: str, before: Sequence[Survey], result: Status | None, as_json: bool) -> dict[str, Any]:
+    """For people on stderr; and all of it."""
+    found, problems = report(before, result), _problems(before)
+    if not as_json:
+        _show(directory, found, result, problems)
+    told: dict[str, Any] = dict(result) if result else {"run_dir": directory, "dry_run": True}
+    return told | {"recovered": [asdict(r) for r in found], "damage": problems}
+
+
+def gone(directory: str) -> bool:
+    """Said, where it is so: what is complete leaves nothing behind, and to ask once more is no mistake."""
+    if os.path.lexists(directory):
+        return False
+    say("", f"{directory} is not there: nothing is left to be written (a run that is complete leaves no directory behind)")
+    return True
+
+
+@dataclass
+class Command:
+    words: list[str]
+    environment: dict[str, str] | None
+
+
+def command_for(directory: str) -> Command:
+    """Several servers write what is left as they would have: where they were."""
     several = nodes.of_run(directory)
-    if dry_run:
-        return _dry_run(directory, several[0] if several else None, as_json)
     installed = installation.find()
     if several is None:
-        kept = os.path.join(directory, places.CONFIG_FILE)
-        command = [installed.server, "recover", directory, *_config(kept), "--json"]
-        code, result = _finish(command, None)
-    else:
-        # Several write what is left as they would have: where they were.
-        if installed.mpi_server is None:
-            raise UserError(installation.NO_MPI_SERVER)
-        where, config = several
-        job = launching.Job(launching.launcher(), where)
-        command = [installed.mpi_server, "recover", os.path.abspath(directory), *_config(config), "--json"]
-        command += ["--io-nodes", str(where.io_nodes)]
-        code, result = _finish([*job.prefix(os.environ), *command], job.environment(os.environ, directory))
-        if code == 0 and config and os.path.isfile(config):
-            os.unlink(config)
-    places.remove(directory)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        summary.show(result, everything=True)
-    return code
+        config = os.path.join(directory, places.CONFIG_FILE)
+        return Command([installed.server, "recover", directory, *_config(config), "--json"], None)
+    if installed.mpi_server is None:
+        raise UserError(installation.NO_MPI_SERVER)
+    where, kept = several
+    job = launching.Job(launching.launcher(), where)
+    words = [installed.mpi_server, "recover", os.path.abspath(directory), *_config(kept), "--json"]
+    words += ["--io-nodes", str(where.io_nodes)]
+    return Command([*job.prefix(os.environ), *words], job.environment(os.environ, directory))
 
 
 def _config(kept: str | None) -> list[str]:
     return ["--config", kept] if kept and os.path.isfile(kept) else []
 
 
-def _finish(command: Sequence[str], environment: dict[str, str] | None) -> tuple[int, Status]:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+def finish(command: Command) -> tuple[int, Status]:
+    words, environment = command.words, command.environment
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False, env=environment)
+    return done.returncode, answer(command, done.returncode, done.stdout)
+
+
+def answer(command: Command, code: int, said: str) -> Status:
     try:
-        result: Status = json.loads(done.stdout)
+        result: Status = json.loads(said)
+        return result
     except ValueError:
-        if done.returncode == 0:
-            say("error", f"the answer of {command[0]} is not understood")
-        elif environment is not None:
-            say("error", f"the servers could not be started: {' '.join(command)} (exit code {done.returncode})")
-        raise AlreadySaid(done.returncode or 1) from None
-    return done.returncode, result
+        if code == 0:
+            say("error", f"the answer of {command.words[0]} is not understood")
+        elif command.environment is not None:
+            say("error", f"the servers could not be started: {' '.join(command.words)} (exit code {code})")
+        raise AlreadySaid(code if code > 0 else 1) from None
 
 
-def _dry_run(directory: str, where: nodes.Nodes | None, as_json: bool) -> int:
-    """By the plain server, node by node: it only looks."""
-    server = installation.find().server
-    options = ["--dry-run", *(["--json"] if as_json else [])]
-    if where is None:
-        return subprocess.run(
-            [server, "recover", directory, *_config(os.path.join(directory, places.CONFIG_FILE)), *options],
-            stdin=subprocess.DEVNULL,
-            check=False,
-        ).returncode
-    code = 0
-    told = []
-    for number, name in enumerate(where.hosts):
-        done = _look(server, os.path.abspath(directory), where, number, options)
-        code = max(code, done.returncode)
-        if as_json:
-            told.append({"node": name} | (json.loads(done.stdout) if done.stdout else {"error": done.stderr.strip()}))
-        else:
-            print(f"{name}:\n{done.stdout}{done.stderr}", end="", flush=True)
-    if as_json:
-        print(json.dumps({"nodes": told}, indent=2))
-    return code
+def settle(directory: str, code: int) -> None:
+    """What servers do not take away themselves."""
+    several = nodes.of_run(directory)
+    if several and several[1] and code == 0 and os.path.isfile(several[1]):
+        os.unlink(several[1])
+    places.remove(directory)
 
 
-def _look(
-    server: str, directory: str, where: nodes.Nodes, number: int, options: list[str]
-) -> "subprocess.CompletedProcess[str]":
-    command = [server, "recover", directory, *options]
-    environment = None
-    if where.simulated is not None:
-        command[2] = os.path.join(directory, where.hosts[number])
-    elif number > 0:
-        job = launching.Job(launching.launcher(), nodes.Nodes((where.hosts[number],)))
-        command = [*job.prefix(os.environ), *command]
-        environment = job.environment(os.environ, directory)
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment)
+def report(before: Sequence[Survey], result: Status | None) -> list[Recovered]:
+    """Each dataset as it was found and as it is now. ``result`` None: as it would be."""
+    after: defaultdict[str, list[DatasetStatus]] = defaultdict(list)
+    for status in result["datasets"] if result else []:
+        after[status["path"]].append(status)
+    found = []
+    for number, survey in enumerate(before):
+        for d in survey.get("datasets", []):
+            if d["owner"] is None or d["owner"] == number:  # elsewhere it only passes through
+                matching = after[d["path"]]
+                found.append(_recovered(d, matching.pop(0) if matching else None, result is None))
+    for rest in after.values():
+        for status in rest:
+            found.append(Recovered(status["path"], None, 0, _after(None, status), status["state"], status["error"], None))
+    return found
+
+
+def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool) -> Recovered:
+    reached = Reached(d["frames_synced"], d["frames_visible"], d["frames_durable"])
+    after = None if status is None else _after(reached, status)
+    if status is not None:
+        state = status["state"]
+    else:
+        state = d["state"] if dry else f"in {os.path.basename(d['whole'] or '')}" if d["whole"] else "finished before"
+        if d["whole"] and not dry:
+            state = "in the file of which it is a tile"
+    error = d["error"] if status is None else status["error"]
+    return Recovered(d["path"], reached, d["bytes_staged"], after, state, error, _dropped(d, after, state))
+
+
+def _after(before: Reached | None, status: DatasetStatus) -> Reached:
+    durable: int | None = status["frames_durable"]
+    if before and before.frames_durable is not None:
+        durable = max(durable or 0, before.frames_durable)
+    elif before and not durable:
+        durable = None
+    return Reached(status["frames_synced"], status["frames_visible"], durable)
+
+
+def _dropped(d: DatasetSurvey, after: Reached | None, state: str) -> str | None:
+    if state == "failed":
+        return None  # all of it stays staged
+    if not d["closed"] and d["frames_synced"] == 0 and d["frames_visible"] == 0 and not d["tiles"]:
+        return f"nothing of it was ever synced ({size_text(d['bytes_unsynced'])} put); its empty file goes"
+    parts = []
+    missing = d["frames_visible"] + d["frames_staged"] - after.frames_visible if after and d["writers"] > 1 else 0
+    if missing > 0:
+        parts.append(f"{counted(missing, 'frame')} that not all of its {d['writers']} writers had synced")
+    if d["bytes_unsynced"]:
+        parts.append(f"{size_text(d['bytes_unsynced'])} put after the last sync, before the program ended")
+    return " and ".join(parts) or None
+
+
+def _problems(surveys: Sequence[Survey]) -> list[str]:
+    return [text for survey in surveys for text in inspecting.problems(survey)]
+
+
+def _show(directory: str, found: Sequence[Recovered], result: Status | None, problems: Sequence[str]) -> None:
+    out = console()
+    if found:
+        out.print(_table(found, result is None))
+    for r in found:
+        if r.dropped:
+            out.print(f"{r.path}: dropped: {r.dropped}", style="yellow", markup=False, soft_wrap=True)
+        if r.error:
+            out.print(f"{r.path}: {r.error}", style="red", markup=False, soft_wrap=True)
+    for text in [*problems, *(result["errors"] if result else [])]:
+        out.print(text, style="red", markup=False, soft_wrap=True)
+    out.print(_last_line(directory, found, result), markup=False, soft_wrap=True)
+
+
+def _last_line(directory: str, found: Sequence[Recovered], result: Status | None) -> str:
+    if result is None:
+        return f"advectio: nothing has been changed; `advectio recover {directory}` does it"
+    if os.path.isdir(directory):
+        left = sum(r.state == "failed" for r in found)
+        return f"advectio: {counted(left, 'dataset')} could not be finished; what is staged stays in {directory}"
+    if not found:
+        return f"advectio: nothing was left in {directory}; it is removed"
+    return f"advectio: {counted(len(found), 'dataset')} complete; {directory} is removed"
+
+
+def _table(found: Sequence[Recovered], dry: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("dataset", no_wrap=True, overflow="ellipsis", max_width=60)
+    for heading in ("synced", "visible", "durable", "staged"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("state")
+    for r in found:
+        table.add_row(
+            os.path.basename(r.path),
+            _both(r, "frames_synced", dry),
+            _both(r, "frames_visible", dry),
+            _both(r, "frames_durable", dry),
+            size_text(r.bytes_staged),
+            r.state,
+            style="red" if r.error or r.state == "failed" else None,
+        )
+    return table
+
+
+def _both(r: Recovered, key: str, dry: bool) -> str:
+    def text(reached: Reached | None) -> str:
+        value = getattr(reached, key) if reached else None
+        return "?" if value is None else str(value)
+
+    if dry or r.after is None:
+        return text(r.before)
+    before, after = text(r.before), text(r.after)
+    return after if before == after or r.before is None else f"{before} → {after}"

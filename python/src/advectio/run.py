@@ -5,20 +5,23 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advectio import installation, launching, places, summary
+from advectio import draining, inspecting, installation, launching, places, summary, transferring
 from advectio import nodes as on_nodes
 from advectio.errors import UserError
 from advectio.protocol import Status, incomplete
+from advectio.quantities import size_text
 from advectio.server import Server, read_config, say, settings
 from advectio.signals import Signals
 
 EXIT_INCOMPLETE = 3
+LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Options:
     nodes: str | None = None
     io_nodes: int = 0
     simulate_nodes: str | None = None
+    drain_later: bool = False
 
 
 def run(options: Options) -> int:
@@ -47,6 +51,17 @@ def run(options: Options) -> int:
     if job and job.nodes.simulated is None:
         node_local(os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory)
 
+    later = options.drain_later or wanted.drain_later
+    if later:
+        may_be_left(
+            os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory, job
+        )
+
+    transfers_out = transferring.rules(wanted.raw, "out", directory)
+    transfers_in = transferring.rules(wanted.raw, "in", directory)
+    if transfers_in:
+        transferring.stage_in(transfers_in, shown=not options.quiet and sys.stderr.isatty())
+
     if options.run_directory:
         run_directory = os.path.abspath(options.run_directory)
         take_directory(run_directory)
@@ -57,7 +72,7 @@ def run(options: Options) -> int:
 
     with Signals() as signals:
         served_by = installed.mpi_server if job and installed.mpi_server else installed.server
-        server = Server(served_by, run_directory, config, directory, wanted.restarts_max, job)
+        server = Server(served_by, run_directory, config, directory, wanted.restarts_max, job, later)
         try:
             server.start(signals.interrupted)
         except UserError:
@@ -83,11 +98,32 @@ def run(options: Options) -> int:
             say("warning", f"{command[0]} was ended by {signal_name(code)}; completing what it has synced")
 
         began = time.monotonic()
-        final = drain(server, signals, options)
+        final = drain(server, signals, options, "leave" if later else "drain")
         drain_s = time.monotonic() - began
         interrupted = final is None and not server.given_up
+        out = stage_out(transfers_out, run_directory, final, signals, options) if transfers_out else None
 
-    return finish(options, server, run_directory, final, code, run_s, drain_s, interrupted)
+    finished = finish(options, server, run_directory, final, code, run_s, drain_s, interrupted, out)
+    return finished or (EXIT_INCOMPLETE if out and out.failed else 0)
+
+
+def stage_out(
+    wanted: Sequence[transferring.Rule], run_directory: str, final: Status | None, signals: Signals, options: Options
+) -> transferring.Outcome:
+    """Whatever became of the command and of its datasets: those that are not complete are told apart."""
+    unfinished: set[str] = set()
+    if final is None or final.get("left") or incomplete(final):
+        with contextlib.suppress(UserError):
+            for survey in inspecting.surveys(run_directory):
+                unfinished |= {os.path.realpath(d[name]) for d in survey.get("datasets", []) for name in ("path", "link")}
+    done = transferring.stage_out(
+        wanted, unfinished, not options.quiet and sys.stderr.isatty(), lambda: signals.interrupted() is not None
+    )
+    for name, why in done.failed.items():
+        say("error", f"stage.out: {name}: {why}")
+    if options.verbose:
+        say("", f"stage.out: {summary.counted(done.files, 'file')}, {size_text(done.bytes)} copied")
+    return done
 
 
 def servers_of(options: Options, installed: installation.Installation) -> launching.Job | None:
@@ -219,8 +255,19 @@ def signal_name(code: int) -> str:
         return f"signal {code - 128}"
 
 
-def drain(server: Server, signals: Signals, options: Options) -> Status | None:
-    """Wait until everything is in its file. The first signal only tells what is going on, the next one ends the waiting."""
+def may_be_left(stage: str, job: launching.Job | None) -> None:
+    kind = places.filesystem(stage)
+    if kind in ("tmpfs", "ramfs"):
+        raise UserError(
+            f"--drain-later: the stage in {stage} is in memory ({kind}), where it would not outlive the node's restart and keep its "
+            "memory from others until then; set stage.directory to a disk"
+        )
+    if job:
+        raise UserError("--drain-later is for runs with one server, this one has several nodes")
+
+
+def drain(server: Server, signals: Signals, options: Options, do: str = "drain") -> Status | None:
+    """Wait until everything is in its file, or safe in the stage. The first signal only tells what is going on, the next one ends the waiting."""
     warned = False
     asked_at = time.monotonic()
     named_writers = False
@@ -243,7 +290,7 @@ def drain(server: Server, signals: Signals, options: Options) -> Status | None:
             say("", "output is still being written; once more to stop waiting for it (it goes on without us)")
             return True
 
-        return server.drain(tick)
+        return server.drain(tick, do=do)
 
 
 def finish(
@@ -255,13 +302,14 @@ def finish(
     run_s: float,
     drain_s: float,
     interrupted: bool,
+    out: transferring.Outcome | None = None,
 ) -> int:
     if interrupted:
         say("warning", f"not waiting any longer; `advectio status {run_directory}` shows how the rest is written")
         return code or 128 + signal.SIGINT
     if final is None:
         return code or EXIT_INCOMPLETE  # `watch` has said it
-    server_code = server.wait(30.0)
+    server_code = server.wait(None if final.get("left") else 30.0)
     if server_code is None:
         say("warning", "the server has finished but does not end; stopping it")
         server.stop()
@@ -272,6 +320,8 @@ def finish(
     final["drain_wait_s"] = round(drain_s, 3)
     if server.job:
         final["io_nodes"] = server.job.nodes.io_nodes
+    if out:
+        final["stage_out"] = out.as_json()
 
     write_json(options.json_file, final)
     if not options.quiet:
@@ -282,6 +332,10 @@ def finish(
         places.remove(run_directory)
         return code
     server.note()
+    if server_code == LEFT:
+        leave(run_directory, options.command, code)
+        if not failed:
+            return code
     what = "; ".join(f"{d['path']}: {d['error'] or d['state']}" for d in failed[:3]) or f"exit code {server_code}"
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     say(
@@ -290,6 +344,19 @@ def finish(
         f"{run_directory}, and `advectio recover {run_directory}` finishes it once the cause is gone",
     )
     return code or EXIT_INCOMPLETE
+
+
+def leave(run_directory: str, command: Sequence[str], code: int) -> None:
+    """The server has ended and the stage is on its disk."""
+    draining.Left(socket.gethostname(), time.strftime("%Y-%m-%d %H:%M:%S"), list(command)).save(run_directory)
+    waiting = inspecting.surveys(run_directory)
+    datasets = [d for survey in waiting for d in survey["datasets"]]
+    staged = sum(d["bytes_staged"] for d in datasets)
+    say(
+        "",
+        f"{summary.counted(len(datasets), 'dataset')} ({size_text(staged)}) wait in {run_directory}; "
+        f"`advectio drain {run_directory}` writes them to their files",
+    )
 
 
 def write_json(json_file: str | None, final: Status) -> None:

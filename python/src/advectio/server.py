@@ -31,12 +31,20 @@ def say(level: str, text: str) -> None:
     print(f"advectio: {level}: {text}" if level else f"advectio: {text}", file=sys.stderr, flush=True)
 
 
+def end_with_parent(number: int, parent: int) -> None:
+    """For a child, before it becomes another program: get that signal when its parent dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the command line needs of the config. Parsed by advectiod, so that there is one parser."""
 
     stage_directory: str
     restarts_max: int
+    drain_later: bool
     raw: dict[str, Any]
 
 
@@ -59,7 +67,9 @@ def settings(raw: dict[str, Any], directory: str) -> Settings:
     stage = values["stage.directory"]
     if stage.startswith('"'):  # values are written as YAML, and a YAML double-quoted text is nearly JSON
         stage = json.loads(stage)
-    return Settings(os.path.join(directory, stage), int(values["server.restarts_max"]), raw)
+    return Settings(
+        os.path.join(directory, stage), int(values["server.restarts_max"]), values.get("stage.drain") == "later", raw
+    )
 
 
 def ended_how(code: int, launched: bool = False) -> str:
@@ -84,6 +94,7 @@ class Server:
         directory: str,
         restarts_max: int,
         job: Job | None = None,
+        drain_later: bool = False,
     ):
         self.run_directory = run_directory
         self.job = job
@@ -95,6 +106,7 @@ class Server:
         self._command = [executable, "serve", "--run-dir", run_directory, "--directory", directory]
         if self._kept:
             self._command += ["--config", self._kept]
+        self._command += ["--drain-later"] * drain_later
         self._environment: dict[str, str] | None = None
         if job:
             self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
@@ -174,9 +186,7 @@ class Server:
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             # A server whose supervisor was killed drains and ends by itself (that is what this signal asks of it), instead of
             # holding its stage for ever.
-            _libc.prctl(_PR_SET_PDEATHSIG, farewell)
-            if os.getppid() != parent:
-                os._exit(1)
+            end_with_parent(farewell, parent)
 
         # A session of its own: what the terminal sends to the model (Ctrl-C) must not end the server.
         self._process = subprocess.Popen(
@@ -214,8 +224,8 @@ class Server:
         time.sleep(min(0.05 * 2 ** (self.restarts - 1), 2.0))
         self._spawn()
 
-    def drain(self, tick: Callable[[Status | None], bool], interval: float = 0.2) -> Status | None:
-        """Ask for the drain and wait for it, through restarts. ``tick`` gets the state now and then; it returns False to stop
+    def drain(self, tick: Callable[[Status | None], bool], interval: float = 0.2, do: str = "drain") -> Status | None:
+        """Ask for the drain (or to ``leave`` what is not written) and wait for it, through restarts. ``tick`` gets the state now and then; it returns False to stop
         waiting. None: there is no server any more, or ``tick`` said so."""
         connection: Connection | None = None
         poller: Connection | None = None
@@ -224,7 +234,7 @@ class Server:
                 try:
                     if connection is None:
                         connection = Connection(self.run_directory, 30.0)
-                        connection.send({"do": "drain"})
+                        connection.send({"do": do})
                     if select.select([connection], [], [], interval)[0]:
                         return as_status(connection.receive())
                 except NoServer:
@@ -251,7 +261,7 @@ class Server:
                 if link:
                     link.close()
 
-    def wait(self, seconds: float) -> int | None:
+    def wait(self, seconds: float | None) -> int | None:
         """After a drain: let it end by itself; its exit code."""
         if self._process is None:
             return None

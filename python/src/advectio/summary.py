@@ -122,6 +122,8 @@ def footer_of(status: Status) -> str:
         waits += f" ({time_text(stage['wait_s'])})"
     if stage["spilled_bytes"]:
         waits += f" · spilled {size_text(stage['spilled_bytes'])}"
+    if server.get("drain_max"):
+        drained += f" (at most {rate_text(server['drain_max'] or 0)}, held back {time_text(server.get('held_back_s', 0.0))})"
     parts = [
         f"backlog peak {size_text(stage['backlog_peak_bytes'])} of {size_text(stage['bytes_max'])}",
         f"drain {drained}",
@@ -150,7 +152,8 @@ def show(status: Status, everything: bool = False) -> None:
         out.print("advectio: no dataset was captured (did the command write any netCDF?)", style="dim")
         return
     failed = len(incomplete(status))
-    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {f'{failed} not finished' if failed else 'complete'}"
+    state = f"{failed} not finished" if failed else "not all of it written yet" if status.get("left") else "complete"
+    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {state}"
     if "run_s" in status and "drain_wait_s" in status:
         line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
     out.print(line, style="bold red" if failed else "bold")

@@ -98,6 +98,10 @@ class View:
         )
         if stage["spill_bytes"]:
             line.append(f" · {size_text(stage['spill_bytes'])} spilled to disk", style="not bold yellow")
+        limit = status["server"].get("drain_max")
+        if limit:
+            held = time_text(status["server"].get("held_back_s", 0.0))
+            line.append(f" · writes at most {rate_text(limit)}, held back {held}", style="not bold")
         if stage["waits"]:
             line.append(f" · {stage['waits']} stage waits, {time_text(stage['wait_s'])}", style="not bold yellow")
         for node in status.get("nodes", []):

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "apps/advectiod/config_command.h"
+#include "apps/advectiod/inspect_command.h"
 #include "apps/advectiod/join_command.h"
-#include "apps/advectiod/leftover.h"
 #include "apps/advectiod/neighbours_here.h"
 #include "apps/advectiod/open_sink.h"
 #include "config/config.h"
@@ -27,12 +27,14 @@ constexpr const char* usage =
     "advectiod carries what the programs of a run have put into its stage to their files.\n"
     "It is started by `advectio run`; by hand:\n"
     "\n"
-    "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS]\n"
+    "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS] [--drain-later]\n"
     "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
     "  mpirun … advectiod_mpi serve --run-dir DIR [--io-nodes N] …\n"
     "      the same on several nodes, a process on each; the last N of them are there for output only\n"
-    "  advectiod recover DIR [--config FILE] [--json] [--dry-run]\n"
+    "  advectiod recover DIR [--config FILE] [--json]\n"
     "      finish what a leftover run directory holds\n"
+    "  advectiod inspect DIR [--records] [--verify] [--progress]\n"
+    "      tell what a run directory holds, a JSON object a line, and change nothing\n"
     "  advectiod join --output FILE [--config FILE] [--rule KEYS] [--force] [--take-first] TILE... (or - for stdin)\n"
     "      make one file of the tiles of a split one; what is going on is told on stdout, a JSON object a line\n"
     "  advectiod config [--config FILE] [--json | --yaml], or --example, or --reference\n"
@@ -61,7 +63,7 @@ struct Arguments {
   std::string command, run_dir, config_file, directory;
   double exit_when_idle_s = -1;
   unsigned io_nodes = 0;
-  bool json = false, dry_run = false;
+  bool drain_later = false;
 };
 
 Result<Arguments> parse(int argc, char** argv) {
@@ -73,12 +75,13 @@ Result<Arguments> parse(int argc, char** argv) {
       if (i + 1 >= argc) return Error{Code::invalid, arg + " needs a value", 0};
       return std::string(argv[++i]);
     };
-    if (arg == "--json")
-      a.json = true;
-    else if (arg == "--dry-run")
-      a.dry_run = true;
-    else if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
-             arg == "--io-nodes") {
+    if (arg == "--json") continue;  // there is nothing else
+    if (arg == "--drain-later") {
+      a.drain_later = true;
+      continue;
+    }
+    if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
+        arg == "--io-nodes") {
       auto v = value();
       if (!v) return std::move(v).error();
       if (arg == "--run-dir")
@@ -122,6 +125,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   ServerOptions options;
   options.run_dir = a.run_dir;
   options.recover = recover;
+  options.drain_later = a.drain_later;
   options.exit_when_idle_s = a.exit_when_idle_s;
   options.threads = threads;
   options.neighbours = neighbours;
@@ -196,6 +200,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (std::strcmp(argv[1], "config") == 0) return config_command(std::vector<std::string>(argv + 2, argv + argc));
+  if (std::strcmp(argv[1], "inspect") == 0) return inspect_command(std::vector<std::string>(argv + 2, argv + argc));
   if (std::strcmp(argv[1], "join") == 0) return join_command(std::vector<std::string>(argv + 2, argv + argc));
   auto arguments = parse(argc, argv);
   if (!arguments) return complain(arguments.error().message);
@@ -212,7 +217,6 @@ int main(int argc, char** argv) {
   if (a.command == "recover") {
     if (a.run_dir.empty())
       return complain("recover needs the run directory, e.g. advectiod recover /dev/shm/advectio-1000/RUN");
-    if (a.dry_run) return list_leftover(a.run_dir, a.json);
     return serve(a, *config, true);
   }
   return complain("unknown command '" + a.command + "'; see advectiod --help");

@@ -1,0 +1,250 @@
+#include "journal/survey.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <tuple>
+
+#include "journal/mirror.h"
+
+namespace advectio::journal {
+
+namespace {
+
+/// Of a page that may be damaged: not beyond its end.
+template <std::size_t N>
+std::string text_of(const char (&field)[N]) {
+  return {field, ::strnlen(field, N)};
+}
+
+using Key = std::pair<std::uint64_t, std::uint32_t>;  // journal, number in it
+
+/// Goes through the stage once.
+class Surveyor {
+ public:
+  Surveyor(const Stage& stage, const SurveyOptions& options) : stage_(stage), options_(options) {}
+
+  Result<Survey> go() {
+    const auto& control = stage_.control();
+    found_.served = stage_.server_alive();
+    found_.server_pid = control.server_pid;
+    found_.node = control.node;
+    found_.nodes = control.nodes;
+    found_.io_nodes = control.io_nodes;
+    found_.segment_bytes = control.segment_bytes;
+    found_.segments_max = control.segments_max;
+    if (const auto free = stage_.files().list(stage_.pool())) found_.segments_free = free->size();
+    look_at_datasets();
+    auto names = stage_.files().list(stage_.journals());
+    if (!names) return std::move(names).error();
+    std::erase_if(*names, [](const auto& name) { return name[0] == '.'; });
+    for (const auto& name : *names) expected_ += bytes_of(name).second;
+    for (const auto& name : *names) look_at_journal(name);
+    progress(true);
+    return std::move(found_);
+  }
+
+ private:
+  /// The page's `visible` counts records of its one writer; each of several has its own in its slot.
+  struct Part {
+    std::size_t dataset = 0;
+    std::uint64_t visible = 0;
+    std::uint64_t since_sync = 0;
+    bool first = true;  ///< whose frames count
+  };
+
+  void look_at_datasets() {
+    auto names = stage_.files().list(stage_.datasets());
+    if (!names) {
+      found_.problems.push_back(names.error().message);
+      return;
+    }
+    for (const auto& name : *names) {
+      if (name.find('.') != std::string::npos) continue;
+      auto page = stage_.open_page(name);
+      if (page)
+        look_at_dataset(name, **page);
+      else if (page.error().code != Code::not_found)  // finished meanwhile
+        found_.problems.push_back(page.error().message);
+    }
+  }
+
+  void look_at_dataset(const std::string& name, const DatasetPage& page) {
+    SurveyedDataset d;
+    d.page = name;
+    d.path = text_of(page.path);
+    d.link = text_of(page.link);
+    d.whole = text_of(page.whole);
+    d.error = text_of(page.error_text);
+    d.format = page.format;
+    d.state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
+    d.closed = page.closed.load() != 0;
+    d.frames_synced = page.frames_synced.load();
+    d.frames_visible = page.frames_visible.load();
+    const auto visible = page.visible.load(std::memory_order_acquire);
+    if (const auto durable = page.durable.load(); durable >= visible)
+      d.frames_durable = d.frames_visible;
+    else if (durable == 0)
+      d.frames_durable = 0;
+    d.bytes_put = page.bytes_put.load();
+    d.writers = page.writers;
+    d.tiles = page.tiles;
+    if (page.owner != 0) d.owner = page.owner - 1;
+    const auto index = found_.datasets.size();
+    if (page.writers == 0) {
+      parts_[{page.journal, page.number}] = {index, visible, 0, true};
+    } else if (auto slots = stage_.open_slots(name, page.writers)) {
+      for (std::uint32_t w = 0; w < page.writers; ++w) {
+        const auto& slot = (*slots)[w];
+        if (const auto journal = slot.journal.load(std::memory_order_acquire); journal != 0)
+          parts_[{journal, slot.number}] = {index, slot.visible.load(), 0, w == 0};
+      }
+    } else {
+      found_.problems.push_back(slots.error().message);
+    }
+    found_.datasets.push_back(std::move(d));
+  }
+
+  /// Segments of a journal, and their bytes.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> bytes_of(const std::string& name) const {
+    std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
+    const auto directory = stage_.journals() + "/" + name;
+    const auto files = stage_.files().list(directory);
+    if (!files) return sum;
+    for (const auto& file : *files) {
+      if (!parse_chain_name(file)) continue;
+      auto opened = stage_.files().open(directory + "/" + file, OpenMode::read);
+      const auto size = opened ? (*opened)->size() : Result<std::uint64_t>(0);
+      ++sum.first;
+      sum.second += size ? *size : 0;
+    }
+    return sum;
+  }
+
+  void look_at_journal(const std::string& name) {
+    SurveyedJournal j;
+    j.name = name;
+    j.mirror = is_mirror(name);
+    std::tie(j.segments, j.segment_bytes) = bytes_of(name);
+    auto reader = Reader::open(stage_.files(), stage_.journals() + "/" + name, Trust::published);
+    if (!reader && reader.error().code == Code::not_found && !stage_.files().exists(stage_.journals() + "/" + name))
+      return;  // it has ended, and its server has let go of it
+    if (reader) {
+      const auto& w = (*reader)->writer();
+      j.host = text_of(w.host);
+      j.command = text_of(w.command);
+      j.rank = w.rank;
+      j.pid = w.pid;
+      j.uid = w.journal;
+      j.started_ns = w.started_ns;
+      j.alive = (*reader)->writer_alive();
+      read(**reader, j);
+    } else {
+      j.damage = {"", 0, reader.error().message};
+    }
+    done_ += j.segment_bytes;
+    under_way_ = 0;
+    found_.journals.push_back(std::move(j));
+  }
+
+  void read(Reader& reader, SurveyedJournal& j) {
+    for (;;) {
+      auto next = reader.next();
+      const auto place = reader.place();
+      if (!next) {
+        if (!given_back(j.name, place)) j.damage = {place.file, place.byte, next.error().message};
+        break;
+      }
+      if (!next->has_value()) {
+        if (!j.alive) look_behind(j);
+        break;
+      }
+      const Record& r = **next;
+      const bool whole = !options_.verify || verify_payload(r);
+      if (!whole && given_back(j.name, place)) break;
+      take(j, r, whole);
+      while (reader.held().size() > 1) (void)reader.release_oldest(stage_, false);
+      progress(false);
+    }
+    for (auto& [key, part] : parts_)
+      if (key.first == j.uid) {
+        found_.datasets[part.dataset].bytes_unsynced += part.since_sync;
+        part.since_sync = 0;
+      }
+  }
+
+  /// A header that says nothing is published looks like that of a segment which has not been begun. Records behind it
+  /// tell them apart.
+  void look_behind(SurveyedJournal& j) const {
+    const auto directory = stage_.journals() + "/" + j.name;
+    const auto names = stage_.files().list(directory);
+    if (!names) return;
+    for (const auto& name : *names) {
+      if (!parse_chain_name(name)) continue;
+      auto file = stage_.files().open(directory + "/" + name, OpenMode::read);
+      std::array<std::byte, sizeof(RecordHeader)> bytes;
+      if (!file || !(*file)->read(segment_header_bytes, bytes)) continue;
+      const auto first = std::bit_cast<RecordHeader>(bytes);
+      if (first.magic != record_magic || first.crc != crc32c(&first, offsetof(RecordHeader, crc)) ||
+          first.journal != j.uid || first.sequence <= j.last)
+        continue;
+      j.damage = {name, 0, directory + "/" + name + ": the segment header is damaged, and there are records behind it"};
+      return;
+    }
+  }
+
+  /// While we read, a living server may have brought a segment to its files, and somebody else may write in it.
+  [[nodiscard]] bool given_back(const std::string& journal, const Reader::Place& place) const {
+    return found_.served && !stage_.files().exists(stage_.journals() + "/" + journal + "/" + place.file);
+  }
+
+  void take(SurveyedJournal& j, const Record& r, bool whole) {
+    if (j.first == 0) j.first = r.sequence;
+    j.last = r.sequence;
+    j.records_bytes += r.whole.size();
+    under_way_ += r.whole.size();
+    ++j.records[name_of(r.type)];
+    if (options_.verify) ++j.payloads_checked;
+    if (!whole) ++j.payloads_wrong;
+    if (options_.on_record) options_.on_record(j, r, whole);
+    const auto at = parts_.find({j.uid, r.dataset});
+    if (at == parts_.end() || r.sequence <= at->second.visible) return;
+    auto& part = at->second;
+    auto& d = found_.datasets[part.dataset];
+    if (r.type == RecordType::put) part.since_sync += r.payload.size();
+    const bool implicit = (r.flags & flag_implicit) != 0;
+    if ((r.type == RecordType::sync && !implicit) || r.type == RecordType::close) {
+      d.bytes_staged += part.since_sync;
+      part.since_sync = 0;
+      if (auto sync = decode_sync(r.meta); sync && sync->frame > 0 && part.first) ++d.frames_staged;
+    }
+  }
+
+  void progress(bool last) {
+    if (!options_.on_progress) return;
+    const auto now = monotonic_ns();
+    if (!last && now - told_ns_ < 100'000'000) return;
+    told_ns_ = now;
+    options_.on_progress(last ? expected_ : std::min(done_ + under_way_, expected_), expected_);
+  }
+
+  const Stage& stage_;
+  const SurveyOptions& options_;
+  Survey found_;
+  std::map<Key, Part> parts_;
+  std::uint64_t expected_ = 0, done_ = 0, under_way_ = 0, told_ns_ = 0;
+};
+
+}  // namespace
+
+bool Survey::damaged() const {
+  return !problems.empty() || std::any_of(journals.begin(), journals.end(),
+                                          [](const auto& j) { return j.damage.has_value() || j.payloads_wrong > 0; });
+}
+
+Result<Survey> survey(const Stage& stage, const SurveyOptions& options) {
+  return Surveyor(stage, options).go();
+}
+
+}  // namespace advectio::journal

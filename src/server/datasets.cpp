@@ -30,6 +30,12 @@ std::shared_ptr<Dataset> ServerImpl::entry_of(const std::string& name, Page<Data
   return d;
 }
 
+/// Its file is as it will be, though something of it may have stayed (LeftBehind).
+static bool is_over(const DatasetPage& page) {
+  const auto state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
+  return page.owner == 0 && (state == DatasetState::finished || state == DatasetState::dropped);
+}
+
 /// What a page may say of the dataset that a tile goes into.
 static bool is_a_whole(const std::string& name) {
   return name.empty() || name == journal::alone ||
@@ -101,12 +107,14 @@ void ServerImpl::take_up_datasets() {
     if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
       if (auto schema = decode_schema(*bytes)) d->schema = std::move(schema).value();
     }
+    const auto uid = d->page->journal;
     // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
     if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
     if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
+      taken_up_[{uid, d->number}] = d;
       continue;
     }
     if (d->owner)
@@ -190,7 +198,7 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
   if (!create) return std::move(create).error();
   auto page = stage_.open_page(create->page);
   // No page, or another's: it was finished by an earlier server.
-  if (!page || (*page)->journal != j.reader->journal() || (*page)->number != r.dataset) return {};
+  if (!page || (*page)->journal != j.reader->journal() || (*page)->number != r.dataset || is_over(**page)) return {};
   if (create->writers > 0) {
     const auto d = shared_dataset(create->page);
     if (!d) return {};
@@ -248,7 +256,7 @@ std::shared_ptr<Dataset> ServerImpl::shared_dataset(const std::string& page_name
   for (const auto& d : datasets_)
     if (d->shared() && !d->over() && d->page_name == page_name) return d;
   auto page = stage_.open_page(page_name);
-  if (!page || (*page)->writers == 0) return nullptr;
+  if (!page || (*page)->writers == 0 || is_over(**page)) return nullptr;
   auto d = entry_of(page_name, std::move(page).value());
   if (!share(*d)) return nullptr;
   if (d->owner) elsewhere_.push_back(d);
@@ -498,6 +506,10 @@ void ServerImpl::fail(Dataset& d, Error error) {
     count_sink(d);
     d.sink->abandon();
     d.sink.reset();
+  } else if (d.resume && error.code == Code::corrupt) {
+    // What a server has left that died in the midst of a commit nobody may ever take up again.
+    const auto format = d.schema ? d.schema->format : d.policy.format.value_or(d.format);
+    if (auto sink = sinks_({d.link, format, d.policy, true})) (*sink)->abandon();
   }
   const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
@@ -610,7 +622,7 @@ void ServerImpl::writer_gone(Journal& j, Dataset& d) {
 /// It was about to join, has said so in its slot, and died before it could say it in its journal.
 bool ServerImpl::died_before_joining(const Dataset& d, std::size_t w) const {
   const auto uid = d.slots[w].journal.load(std::memory_order_acquire);
-  if (uid == 0 || d.shares[w].journal != 0 || d.spread) return false;
+  if (uid == 0 || d.spread) return false;
   const auto names = files_.list(stage_.journals());
   if (!names) return false;
   for (const auto& name : *names) {
@@ -618,7 +630,9 @@ bool ServerImpl::died_before_joining(const Dataset& d, std::size_t w) const {
     if (it == journals_.end()) return false;  // it may be that one
     const Journal& j = *it->second;
     if (!j.reader || j.broken) continue;
-    if (j.reader->journal() == uid) return !j.alive && j.read_to_end;
+    if (j.reader->journal() != uid) continue;
+    return !j.alive && j.read_to_end &&
+           std::none_of(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
   }
   return true;
 }

@@ -553,6 +553,7 @@ bool ServerImpl::all_done() const {
 }
 
 Outcome ServerImpl::conclude() {
+  look_at_stage();
   const bool clean = all_done() && (!relay_ || (relay_->all_final() && relay_->all_clean()));
   const auto final = status_json(true).dump(-1, ' ', false, json::error_handler_t::replace);
   relay_.reset();

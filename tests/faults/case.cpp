@@ -15,6 +15,14 @@ std::uint64_t mix(std::size_t dataset, std::uint64_t variable, std::uint64_t fra
   return mix(mix(mix(dataset * 4 + variable) + frame) + cell);
 }
 
+/// Where the stage is removed and no server lives, nobody is left to say or to mend anything.
+bool exclude_each_other(Kind a, Kind b) {
+  const auto ends_servers = [](Kind k) {
+    return k == Kind::server_killed || k == Kind::journal_damaged || k == Kind::page_damaged;
+  };
+  return (a == Kind::stage_vanishes && ends_servers(b)) || (b == Kind::stage_vanishes && ends_servers(a));
+}
+
 }  // namespace
 
 float value_t(std::size_t dataset, std::uint64_t frame, std::uint64_t cell) {
@@ -34,7 +42,8 @@ Case Case::of(std::uint64_t seed) {
   c.seed = seed;
   c.kinds.push_back(static_cast<Kind>(seed % kind_names.size()));
   // Two of those that do not take the ground from under each other.
-  if (const auto other = static_cast<Kind>(below(kind_names.size())); below(3) == 0 && other != c.kinds[0])
+  if (const auto other = static_cast<Kind>(below(kind_names.size()));
+      below(3) == 0 && other != c.kinds[0] && !exclude_each_other(other, c.kinds[0]))
     c.kinds.push_back(other);
   c.writers = static_cast<std::uint32_t>(1 + below(writers_max));
   c.segments_max = c.writers * 2 + (below(3) == 0 ? 0 : below(24));

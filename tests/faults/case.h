@@ -22,14 +22,14 @@ enum class Kind : std::uint8_t {
   slow_disk,
   read_only,
   stage_full,
-  stage_vanishes,
   clock_jumps,
+  stage_vanishes,  // from here on something may be lost
   journal_damaged,
   page_damaged,
 };
-inline constexpr std::array kind_names = {"nothing",          "rank killed", "server killed",  "disk full",
-                                          "write fails",      "fsync fails", "short writes",   "slow disk",
-                                          "output read-only", "stage full",  "stage vanishes", "clock jumps",
+inline constexpr std::array kind_names = {"nothing",          "rank killed", "server killed", "disk full",
+                                          "write fails",      "fsync fails", "short writes",  "slow disk",
+                                          "output read-only", "stage full",  "clock jumps",   "stage vanishes",
                                           "journal damaged",  "page damaged"};
 
 inline constexpr std::size_t writers_max = 4, datasets_max = 6;

@@ -698,6 +698,29 @@ TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
 }
 
+TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsSecondNameHasStayed) {
+  Program a(run_dir(), [this](Session& s) {
+    const int code = write_frames(s, out("a.nc"), 3);
+    ::pause();  // its journal stays
+    return code;
+  });
+  start();
+  names_stay = true;
+  a.go();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("second name stays") != std::string::npos; }));
+  const auto done = image("a.nc");
+  for (int life = 0; life < 2; ++life) {
+    stop();
+    start();
+  }
+  names_stay = false;
+  a.kill();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").commits, done.commits);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
 TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, false, false); });
   start();

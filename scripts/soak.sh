@@ -1,6 +1,6 @@
 #!/bin/sh
 # What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults). In between
-# 5 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), some minutes.
+# 5 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), and the tests that `make test` leaves out, some minutes.
 #   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
 #   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
 # What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and
@@ -44,5 +44,8 @@ if [ -n "$(ls -A build/soak/found)" ]; then
   exit 1
 fi
 
-[ -z "${minutes_of_faults:-}" ] || ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
+[ -z "${minutes_of_faults:-}" ] || {
+  ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
+  ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal tests/shows
+}
 [ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

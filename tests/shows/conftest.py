@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,30 @@ from running import ROOT, Advectio, Result, environment, output_files, run_plain
 from same import differences
 
 SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
+
+
+# What repeats at length, mostly with WRF's restart file of 600 variables, what others here show with less. `make test` leaves them
+# out, `make soak` runs them: ADVECTIO_SOAK=1 selects these and nothing else.
+LONG = re.compile(
+    r"test_ranks_under_mpirun_are_the_same\[.*wrfrst"
+    r"|test_several_frames_and_files_are_the_same\[.*wrfrst"
+    r"|test_every_format_and_storage_is_the_same\[.*wrfrst.*-(uncompressed|netCDF-4 classic model|64-bit offset|deflate)"
+    r"|test_another_codec_by_config_holds_the_same_values\[.*wrfrst.*-(blosc-lz4|blosc-zstd|deflate|none)"
+    r"|test_replay_writes_a_file_of_wrf_again_bit_for_bit\[1-wrfrst"
+    r"|test_replay_split_is_what_wrf_wrote_split\[wrfrst"
+    r"|test_what_other_programs_write_is_what_join_makes\[wrf471.*-True"
+    r"|test_nccopy_of_model_output_writes_the_same\[wrf471"
+    r"|test_parallel_netcdf.py::test_replay_of_wrf_is_the_same\[wrf471.*-(1|2|3|7|12)-none"
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    soak = bool(os.environ.get("ADVECTIO_SOAK"))
+    here = str(Path(__file__).parent)
+    left_out = [item for item in items if str(item.path).startswith(here) and bool(LONG.search(item.nodeid)) != soak]
+    if left_out and not any("::" in argument for argument in config.args):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ SLOW = "server: {threads: 1, drain_max: 64KiB}\n"
 def on_disk(pair: Pair) -> Iterator[Pair]:
     # Not in `tmp_path`, which may be too long for the name of a socket.
     with tempfile.TemporaryDirectory(prefix="stage-") as stage:
-        if places.filesystem(stage) in ("tmpfs", "ramfs"):
+        if places.in_memory(stage):
             pytest.skip(f"{stage} is in memory: nothing can be left there")
         pair.advectio.stage = Path(stage)
         yield pair

@@ -14,6 +14,7 @@ import pytest
 from advectio import places
 from conftest import Pair
 from running import environment, run_plainly
+from same import assert_same
 
 SLOW = "server: {threads: 1, drain_max: 64KiB}\n"
 
@@ -22,7 +23,7 @@ SLOW = "server: {threads: 1, drain_max: 64KiB}\n"
 def on_disk(pair: Pair) -> Iterator[Pair]:
     # Not in `tmp_path`, which may be too long for the name of a socket.
     with tempfile.TemporaryDirectory(prefix="stage-") as stage:
-        if places.filesystem(stage) in ("tmpfs", "ramfs"):
+        if places.in_memory(stage):
             pytest.skip(f"{stage} is in memory: nothing can be left there")
         pair.advectio.stage = Path(stage)
         yield pair
@@ -73,3 +74,38 @@ def test_a_run_under_way_is_not_drained(made: Path, replay: Path, on_disk: Pair)
     assert "is served by process" in refused.stderr
     running.kill("replay")
     assert running.finish().code == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("format", ["netcdf4", "classic"])
+def test_files_are_written_no_faster_than_drain_max(made: Path, replay: Path, pair: Pair, format: str):
+    command = [replay, "--format", format, "--tile", "2x2", "--frames", "2", "--frames-per-file", "2", made]
+    result = pair.run(command, "server: {drain_max: 12MiB}\n", datasets=1)
+    pair.assert_same()
+    written = result.dataset("wrfout_d01_2024-05-11_12:00:00")["bytes_written"]
+    assert written > 6 * 2**20, "too little for this test to mean anything"
+    least_s = (written - 0.1 * 12 * 2**20 - block_of(format)) / (12 * 2**20)
+    assert result.summary["run_s"] + result.summary["drain_wait_s"] >= least_s
+    assert result.summary["server"]["drain_max"] == 12 * 2**20
+    assert result.summary["server"]["held_back_s"] >= 0.5 * least_s
+
+
+def block_of(format: str) -> int:
+    """What may go out at once when the debt is paid: the largest block, and of HDF5 the metadata at the end."""
+    return 2**20 if format == "classic" else 2 * 2**20
+
+
+def test_a_model_in_a_burst_directory_gets_its_input_and_gives_its_output_back(made: Path, replay: Path, pair: Pair):
+    transfers = "{in: [{from: in/*, to: burst}], out: [{from: burst/*, to: out}]}"
+    (pair.carried / "in").mkdir()
+    (pair.carried / "in" / made.name).write_bytes(made.read_bytes())
+    script = f"cd burst && echo log > rsl.out.0000 && {replay} {made.name} && exit 9"
+    running = pair.advectio.start(["sh", "-c", script], pair.carried, f"stage: {transfers}\n")
+    result = running.finish()
+    assert result.code == 9, result.said
+    (dataset,) = result.summary["datasets"]
+    name = Path(dataset["path"]).name
+    assert result.summary["stage_out"]["failed"] == []
+    assert sorted(p.name for p in (pair.carried / "out").iterdir()) == sorted(["rsl.out.0000", made.name, name])
+    assert (pair.carried / "out" / name).read_bytes() == (pair.carried / "burst" / name).read_bytes()
+    assert run_plainly([replay, made], pair.plain).code == 0
+    assert_same(pair.plain / name, pair.carried / "out" / name)

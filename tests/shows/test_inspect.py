@@ -101,7 +101,7 @@ def test_a_run_under_way_is_told_of_and_not_disturbed(made: Path, replay: Path, 
     assert survey["served"] and survey["journals"][0]["alive"]
     # By itself it is quick enough to meet segments that are given back under its eyes.
     advectiod = replay.parents[2] / "src" / "apps" / "advectiod" / "advectiod"
-    for _ in range(40):
+    for _ in range(15):
         done = run_plainly([advectiod, "inspect", run_dir, "--verify"], pair.plain)
         assert done.code == 0, done.said
     running.kill("replay")
@@ -110,3 +110,37 @@ def test_a_run_under_way_is_told_of_and_not_disturbed(made: Path, replay: Path, 
     assert not run_dir.exists()
     for name, frames in synced_frames(running.lines).items():
         assert frames <= records(pair.carried / name) <= frames + 1
+
+
+def test_a_killed_run_of_several_nodes_is_told_of_node_by_node(made: Path, replay: Path, pair: Pair):
+    command: list[str | Path] = ["mpirun", "-n", "2", replay, "--io", "split", made, *FOREVER]
+    run_dir = pair.advectio.new_run_dir()
+    config = "server: {threads: 1, restarts_max: 0}\n"
+    running = pair.advectio.start(command, pair.carried, config, run_dir, nodes="1,1")
+    running.wait_for(lambda: running.frames() >= 4, "4 frames were written")
+    servers = running.pids("advectiod_mpi")
+    if not servers:
+        pytest.skip("no advectiod_mpi here")
+    for pid in [*servers, *running.pids("replay")]:
+        os.kill(pid, signal.SIGKILL)
+    assert running.finish().code != 0
+
+    looked = pair.advectio.call("inspect", run_dir, "--json")
+    assert looked.code == 0, looked.said
+    nodes = json.loads(looked.stdout)["nodes"]
+    assert [survey["node"] for survey in nodes] == ["n0", "n1"]
+    assert all(survey["journals"] for survey in nodes)
+    before = picture(run_dir), picture(pair.carried)
+    dry = pair.advectio.call("recover", "--dry-run", "--json", run_dir)
+    assert dry.code == 0, dry.said
+    assert (picture(run_dir), picture(pair.carried)) == before
+
+    recovered = pair.advectio.call("recover", run_dir, "--json", directory=pair.carried)
+    assert recovered.code == 0, recovered.said
+    told = {r["path"]: r["before"] for r in json.loads(dry.stdout)["recovered"]}
+    found = json.loads(recovered.stdout)["recovered"]
+    assert {r["path"] for r in found} == set(told)
+    for r in found:
+        assert r["before"] == told[r["path"]]
+        if r["state"] == "finished":
+            assert records(Path(r["path"])) == r["after"]["frames_visible"] >= r["before"]["frames_visible"]

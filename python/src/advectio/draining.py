@@ -49,9 +49,10 @@ class Left:
 def drain(directories: Sequence[str], as_json: bool) -> int:
     worst = 0
     done: list[dict[str, Any]] = []
-    for run in list(_runs(directories)):
+    runs = list(_runs(directories))
+    for number, run in enumerate(runs, 1):
         try:
-            code, found = _drain(run, as_json)
+            code, found = _drain(run, f"draining {number}/{len(runs)}", as_json)
             done += found
         except AlreadySaid as error:
             code = error.exit_code
@@ -90,14 +91,14 @@ def _is_run(directory: str) -> bool:
     return any(os.path.exists(os.path.join(directory, name)) for name in ("control", places.SERVERS_FILE))
 
 
-def _drain(run: str, as_json: bool) -> tuple[int, list[dict[str, Any]]]:
+def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any]]]:
     if recovering.gone(run):
         return recovering.EXIT_GONE, []
     if os.stat(run).st_uid != os.geteuid():
         raise UserError(f"{run} belongs to another user (uid {os.stat(run).st_uid})")
     before = inspecting.surveys(run)
     _must_have_ended(run, before)
-    code, result = _finish(run, before, shown=not as_json and sys.stderr.isatty())
+    code, result = _finish(run, before, title, shown=not as_json and sys.stderr.isatty())
     if result is None:
         say("", f"interrupted; what is not written stays in {run}, `advectio drain {run}` goes on")
         return code, []
@@ -121,7 +122,7 @@ def _must_have_ended(run: str, surveys: Sequence[Survey]) -> None:
                 )
 
 
-def _finish(run: str, before: Sequence[Survey], shown: bool) -> tuple[int, Status | None]:
+def _finish(run: str, before: Sequence[Survey], title: str, shown: bool) -> tuple[int, Status | None]:
     command = recovering.command_for(run)
     total = sum(d["bytes_staged"] + d["bytes_unsynced"] for s in before for d in s.get("datasets", []))
     worker = subprocess.Popen(
@@ -135,7 +136,7 @@ def _finish(run: str, before: Sequence[Survey], shown: bool) -> tuple[int, Statu
     )
     try:
         with View(shown) as view:
-            view.begin(f"advectio: {os.path.basename(os.path.abspath(run))}")
+            view.begin(title)
             while True:
                 try:
                     said, _ = worker.communicate(timeout=0.2)

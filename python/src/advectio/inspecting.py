@@ -222,7 +222,7 @@ class _Bar(View):
                 return
             self._begun = True
             View.__enter__(self)
-            self.begin("advectio: reading what is staged")
+            self.begin("reading the stage")
         super().update(done, of)
 
     def __exit__(self, *_: object) -> None:
@@ -244,8 +244,9 @@ def _show(survey: Survey) -> None:
         f"at most {survey['segments_max']}",
         markup=False,
     )
-    if survey["journals"]:
-        out.print(_journal_table(survey["journals"]))
+    for j in survey["journals"]:
+        for line in _journal_lines(j):
+            out.print(line, style="red" if j["damage"] or j["payloads_wrong"] else None, markup=False, soft_wrap=True)
     if survey["datasets"]:
         out.print(_dataset_table(survey["datasets"]))
     if not survey["journals"] and not survey["datasets"]:
@@ -272,49 +273,33 @@ def _alive(journal: JournalSurvey) -> str:
     return "alive" if journal["alive"] else "ended"
 
 
-def _journal_table(journals: Sequence[JournalSurvey]) -> Table:
-    table = _table("journal", "rank", "pid", "host", "process", "command", "segments", "bytes", "sequence", "records")
-    for j in journals:
-        kinds = ", ".join(f"{number} {kind}" for kind, number in j["records"].items())
-        table.add_row(
-            j["name"],
-            "–" if j["rank"] < 0 else str(j["rank"]),
-            str(j["pid"]),
-            j["host"],
-            "mirror" if j["mirror"] else _alive(j),
-            os.path.basename(j["command"].split(" ")[0]),
-            str(j["segments"]),
-            size_text(j["records_bytes"]),
-            f"{j['first_sequence']}–{j['last_sequence']}" if j["last_sequence"] else "–",
-            kinds,
-            style="red" if j["damage"] or j["payloads_wrong"] else None,
-        )
-    return table
+def _journal_lines(j: JournalSurvey) -> Iterator[str]:
+    rank = "" if j["rank"] < 0 else f", rank {j['rank']}"
+    state = "a mirror of another node's" if j["mirror"] else _alive(j)
+    yield f"{j['name']}: {os.path.basename(j['command'].split(' ')[0])} ({j['pid']}) on {j['host']}{rank}, {state}"
+    kinds = ", ".join(f"{number} {kind}" for kind, number in j["records"].items())
+    records = f"records {j['first_sequence']}–{j['last_sequence']}: {kinds}" if j["last_sequence"] else "no record"
+    yield f"  {counted(j['segments'], 'segment')}, {size_text(j['records_bytes'])}, {records}"
 
 
 def _dataset_table(datasets: Sequence[DatasetSurvey]) -> Table:
-    table = _table("dataset", "format", "synced", "visible", "durable", "staged", "unsynced", "by", "state")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("dataset", overflow="fold")
+    for heading in ("synced", "visible", "durable", "staged", "unsynced"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
     for d in datasets:
-        by = f"{d['tiles']} tiles" if d["tiles"] else f"{d['writers']} writers" if d["writers"] > 1 else "one process"
-        if d["owner"] is not None:
-            by += f", node {d['owner']}"
+        by = f"{d['tiles']} tiles, " if d["tiles"] else f"{d['writers']} writers, " if d["writers"] > 1 else ""
+        owner = "" if d["owner"] is None else f", written by node {d['owner']}"
+        closed = ", closed" if d["closed"] else ""
         table.add_row(
             os.path.basename(d["path"]),
-            d["format"],
             str(d["frames_synced"]),
             str(d["frames_visible"]),
             f"< {d['frames_visible']}" if d["frames_durable"] is None else str(d["frames_durable"]),
             size_text(d["bytes_staged"]),
             size_text(d["bytes_unsynced"]),
-            by,
-            d["error"] or (d["state"] + (", closed" if d["closed"] else "")),
+            f"{d['format']}, {by}{d['state']}{closed}{owner}" + (f": {d['error']}" if d["error"] else ""),
             style="red" if d["error"] else None,
         )
-    return table
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading not in ("records", "state"), overflow="ellipsis", max_width=60)
     return table

@@ -1,6 +1,7 @@
 """Run directories: where they are made, and which of this user are there. Light: also used in front of every rank."""
 
 import contextlib
+import ctypes
 import json
 import os
 import stat
@@ -125,6 +126,18 @@ def filesystem(path: str) -> str:
             if (real == where or real.startswith(where.rstrip("/") + "/")) and len(where) >= len(best):
                 best, kind = where, what
     return kind
+
+
+_IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}  # statfs(2)
+
+
+def in_memory(path: str) -> str | None:
+    """The kind of a file system whose files are gone when the node restarts; None: it is another one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    told = ctypes.create_string_buffer(256)  # struct statfs, which begins with f_type
+    if libc.statfs(os.fsencode(path), told) != 0:
+        raise UserError(f"{path}: {os.strerror(ctypes.get_errno())}")
+    return _IN_MEMORY.get(ctypes.c_ulong.from_buffer(told).value & 0xFFFFFFFF)
 
 
 # Every node sees the same files there.

@@ -256,8 +256,8 @@ def signal_name(code: int) -> str:
 
 
 def may_be_left(stage: str, job: launching.Job | None) -> None:
-    kind = places.filesystem(stage)
-    if kind in ("tmpfs", "ramfs"):
+    kind = places.in_memory(stage)
+    if kind:
         raise UserError(
             f"--drain-later: the stage in {stage} is in memory ({kind}), where it would not outlive the node's restart and keep its "
             "memory from others until then; set stage.directory to a disk"

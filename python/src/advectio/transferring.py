@@ -169,7 +169,7 @@ def stage_in(wanted: Sequence[Rule], shown: bool) -> Outcome:
     if lacking:
         raise UserError(f"stage.in: {lacking}")
     try:
-        done = _copy_all(found, "advectio: copying in", shown, durable=False, interrupted=lambda: False)
+        done = _copy_all(found, "copying in", shown, durable=False, interrupted=lambda: False)
     except KeyboardInterrupt:
         raise UserError("interrupted while copying in (stage.in); the command was not started", 130) from None
     if done.failed:
@@ -180,7 +180,7 @@ def stage_in(wanted: Sequence[Rule], shown: bool) -> Outcome:
 def stage_out(wanted: Sequence[Rule], skip: Collection[str], shown: bool, interrupted: Callable[[], bool]) -> Outcome:
     """As much of it as can be: what fails does not stop the rest."""
     found = plan(wanted, skip)
-    return _copy_all(found, "advectio: copying out", shown, durable=True, interrupted=interrupted)
+    return _copy_all(found, "copying out", shown, durable=True, interrupted=interrupted)
 
 
 def _copy_all(wanted: Plan, title: str, shown: bool, *, durable: bool, interrupted: Callable[[], bool]) -> Outcome:

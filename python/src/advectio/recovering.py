@@ -14,6 +14,7 @@ from advectio.server import say
 def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if not os.path.isdir(directory):
         raise UserError(f"{directory} is not a directory")
+    places.must_be_ours(directory)
     several = nodes.of_run(directory)
     if dry_run:
         return _dry_run(directory, several[0] if several else None, as_json)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advectio import installation, launching, places, summary
+from advectio import installation, launching, limits, places, summary
 from advectio import nodes as on_nodes
 from advectio.errors import UserError
 from advectio.protocol import Status, incomplete
@@ -43,6 +43,7 @@ def run(options: Options) -> int:
     config = places.config_file(options.config)
     wanted = settings(read_config(installed.server, config), directory)
     writable_target(options.json_file)
+    say_limits()
     job = servers_of(options, installed)
     if job and job.nodes.simulated is None:
         node_local(os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory)
@@ -88,6 +89,12 @@ def run(options: Options) -> int:
         interrupted = final is None and not server.given_up
 
     return finish(options, server, run_directory, final, code, run_s, drain_s, interrupted)
+
+
+def say_limits() -> None:
+    few = limits.few_files()
+    for what, advice in [*limits.limits_in_the_way(), *([few] if few else [])]:
+        say("warning", f"{what}: {advice}")
 
 
 def servers_of(options: Options, installed: installation.Installation) -> launching.Job | None:

@@ -864,8 +864,8 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});
   auto dataset = begin(RecordType::create, number, meta, std::move(made->page), page_name);
   if (!dataset) {
-    stage_.remove_dataset(page_name, (*w)->journal(), number);
-    if (link != real) ::unlink(link.c_str());
+    // Where its second name stays the server is to know of it.
+    if (link == real || ::unlink(link.c_str()) == 0) stage_.remove_dataset(page_name, (*w)->journal(), number);
     return std::move(dataset).error().with("create " + path);
   }
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);

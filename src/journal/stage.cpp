@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -83,7 +84,22 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
   return opened;
 }
 
+Result<void> is_private(const std::string& directory) {
+  struct stat st {};
+  if (::stat(directory.c_str(), &st) != 0) return system_error("open " + directory, errno);
+  if (!S_ISDIR(st.st_mode)) return Error{Code::invalid, directory + " is not a directory", 0};
+  if (st.st_uid != ::geteuid())
+    return Error{Code::permission,
+                 directory + " belongs to another user (uid " + std::to_string(st.st_uid) + "), and is left alone",
+                 EACCES};
+  if ((st.st_mode & 022U) != 0)
+    return Error{Code::permission,
+                 directory + " can be written by others, and is left alone (chmod 700 makes it yours)", EACCES};
+  return {};
+}
+
 Result<Stage> Stage::open(Files& files, const std::string& directory, Access access) {
+  ADVECTIO_TRY(is_private(directory));
   Stage stage;
   stage.files_ = &files;
   stage.directory_ = directory;

@@ -187,13 +187,18 @@ enum class Access : std::uint8_t {
   look,  ///< nothing can be changed, not even by mistake: who only inspects may not disturb a living server
 };
 
+/// Whoever can write in the directory of a stage decides what is written, and where. Errors: Code::permission where
+/// that is not this user alone; Code::not_found.
+Result<void> is_private(const std::string& directory);
+
 /// The names of the directory, and its shared pages.
 class Stage {
  public:
   /// The server's side: make the directory and its control page, or take up what is there.
   static Result<Stage> make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
                             std::uint64_t segments_max, std::uint64_t wait_max_ns);
-  /// Everyone else's: Code::not_found where there is no stage, Code::unsupported for another version's.
+  /// Everyone else's. Errors: those of is_private; Code::not_found where there is no stage, Code::unsupported for
+  /// another version's.
   static Result<Stage> open(Files& files, const std::string& directory, Access access = Access::use);
 
   [[nodiscard]] Files& files() const noexcept { return *files_; }

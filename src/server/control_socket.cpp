@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 namespace advectio {
 
@@ -18,6 +20,14 @@ namespace {
 
 constexpr std::size_t line_max = 64 * 1024;
 constexpr std::size_t clients_max = 64;
+constexpr std::size_t secret_bytes = 32;
+
+/// The system says who is at the other end, whatever the modes of the directories above the socket are.
+bool is_ours(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == ::geteuid() || peer.uid == 0);
+}
 
 bool send_line(int fd, const std::string& text) {
   std::string line = text + "\n";
@@ -37,7 +47,8 @@ std::string error_line(const std::string& text) {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlSocket>> ControlSocket::open(const std::string& path, Handlers handlers) {
+Result<std::unique_ptr<ControlSocket>> ControlSocket::open(const std::string& path, std::string secret,
+                                                           Handlers handlers) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -64,11 +75,11 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(const std::string& pa
     ::close(fd);
     return system_error("listen on " + path, e);
   }
-  return std::unique_ptr<ControlSocket>(new ControlSocket(fd, path, std::move(handlers)));
+  return std::unique_ptr<ControlSocket>(new ControlSocket(fd, path, std::move(secret), std::move(handlers)));
 }
 
-ControlSocket::ControlSocket(int listener, std::string path, Handlers handlers)
-    : listener_(listener), path_(std::move(path)), handlers_(std::move(handlers)) {
+ControlSocket::ControlSocket(int listener, std::string path, std::string secret, Handlers handlers)
+    : listener_(listener), path_(std::move(path)), secret_(std::move(secret)), handlers_(std::move(handlers)) {
   if (::pipe2(wake_, O_CLOEXEC) != 0) wake_[0] = wake_[1] = -1;
   thread_ = std::thread([this] { serve(); });
 }
@@ -96,10 +107,27 @@ void ControlSocket::finish(const std::string& answer) {
   thread_.join();
 }
 
-Result<Request> parse_request(const std::string& line) {
+Result<std::string> secret_of_run(Files& files, const std::string& run_dir) {
+  const auto path = run_dir + "/secret";
+  if (auto there = read_whole(files, path); there && there->size() == secret_bytes)
+    return std::string(reinterpret_cast<const char*>(there->data()), there->size());
+  std::random_device random;
+  std::string secret;
+  while (secret.size() < secret_bytes) {
+    char hex[9];
+    std::snprintf(hex, sizeof hex, "%08x", random());
+    secret += hex;
+  }
+  ADVECTIO_TRY(replace_whole(files, path, std::as_bytes(std::span(secret))));
+  return secret;
+}
+
+Result<Request> parse_request(const std::string& line, const std::string& secret) {
   const auto request = nlohmann::json::parse(line, nullptr, false);
   if (!request.is_object() || !request.contains("do") || !request["do"].is_string())
     return Error{Code::invalid, "a request is a line like {\"do\":\"status\"}", 0};
+  if (!request.contains("secret") || !request["secret"].is_string() || request["secret"].get<std::string>() != secret)
+    return Error{Code::permission, "a request shows the secret of its run, which is in its run directory", 0};
   const auto what = request["do"].get<std::string>();
   if (what == "status") return Request::status;
   if (what == "drain") return Request::drain;
@@ -108,7 +136,7 @@ Result<Request> parse_request(const std::string& line) {
 }
 
 bool ControlSocket::handle(Client& client, const std::string& line) {
-  const auto request = parse_request(line);
+  const auto request = parse_request(line, secret_);
   if (!request) return send_line(client.fd, error_line(request.error().message));
   if (*request == Request::status) return send_line(client.fd, handlers_.status());
   client.waits_for_drain = true;
@@ -159,7 +187,7 @@ void ControlSocket::serve() {
       if (fd >= 0) {
         timeval patience{2, 0};  // a client that does not read its answer must not hold up the others
         ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        if (clients_.size() >= clients_max)
+        if (clients_.size() >= clients_max || !is_ours(fd))
           ::close(fd);
         else
           clients_.push_back({fd, {}, false});

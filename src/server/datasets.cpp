@@ -359,6 +359,16 @@ Result<void> ServerImpl::store_schema(Dataset& d, const Schema& asked) {
   return replace_whole(files_, stage_.datasets() + "/" + d.page_name + ".schema", bytes);
 }
 
+/// Nothing is written through a name that has come to stand for another file than the program's.
+Result<void> ServerImpl::is_its_file(const Dataset& d) const {
+  struct stat st {};
+  if (::lstat(d.link.c_str(), &st) != 0) return system_error("open " + d.link, errno);
+  // Another node may know its device by another number.
+  const bool same = d.spread || stage_.control().nodes > 1 || Stage::page_name(st.st_dev, st.st_ino) == d.page_name;
+  if (S_ISREG(st.st_mode) && same) return {};
+  return Error{Code::permission, d.link + " is no longer the file that the program has made", EACCES};
+}
+
 Result<void> ServerImpl::ready_sink(Dataset& d) {
   if (!d.schema) {
     Schema empty;
@@ -367,6 +377,7 @@ Result<void> ServerImpl::ready_sink(Dataset& d) {
     d.declared = false;
   }
   if (!d.sink) {
+    ADVECTIO_TRY(is_its_file(d));
     auto sink = sinks_({d.link, d.schema->format, d.policy, d.resume});
     if (!sink) return std::move(sink).error().with("open");
     d.sink = std::move(sink).value();
@@ -500,6 +511,12 @@ void ServerImpl::charge(Dataset& d) {
   d.charged = written;
 }
 
+/// What a failure or a death has left in the midst of a commit nobody may ever take up again.
+void ServerImpl::bring_to_last_commit(const Dataset& d) {
+  const auto format = d.schema ? d.schema->format : d.policy.format.value_or(d.format);
+  if (auto sink = sinks_({d.link, format, d.policy, true})) (*sink)->abandon();
+}
+
 /// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
 void ServerImpl::fail(Dataset& d, Error error) {
   if (d.sink) {
@@ -507,13 +524,12 @@ void ServerImpl::fail(Dataset& d, Error error) {
     d.sink->abandon();
     d.sink.reset();
   } else if (d.resume && error.code == Code::corrupt) {
-    // What a server has left that died in the midst of a commit nobody may ever take up again.
-    const auto format = d.schema ? d.schema->format : d.policy.format.value_or(d.format);
-    if (auto sink = sinks_({d.link, format, d.policy, true})) (*sink)->abandon();
+    bring_to_last_commit(d);
   }
   const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
       d.path + (last ? "" : ": frame " + std::to_string(d.frames_visible + 1)) + ": " + error.message;
+  const bool again = !d.error.message.empty();
   const bool known = d.state == State::failed || d.error.message == error.message;
   d.state = State::failed;
   d.resume = true;
@@ -528,7 +544,11 @@ void ServerImpl::fail(Dataset& d, Error error) {
   }
   page.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
   d.error = std::move(error);
-  forward(true);
+  // A retry that fails again is no step forward: whoever waits for room may give up after stage.wait_max.
+  if (again)
+    journal::ring(stage_.control().progress);
+  else
+    forward(true);
 }
 
 /// For whoever writes it: what the next sync or close gives when `errors` has been counted up.

@@ -1,5 +1,7 @@
 #include "server/log.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -10,8 +12,9 @@ Log::~Log() {
   for (auto* f : files_) std::fclose(f);
 }
 
-void Log::also_to(const std::string& path) {
-  if (auto* f = std::fopen(path.c_str(), "a"); f != nullptr) {
+void Log::also_to(const std::string& path, unsigned permissions) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, permissions);
+  if (auto* f = fd < 0 ? nullptr : ::fdopen(fd, "a"); f != nullptr) {
     const std::lock_guard guard(mutex_);
     files_.push_back(f);
   } else {

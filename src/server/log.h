@@ -18,7 +18,7 @@ class Log {
   Log& operator=(const Log&) = delete;
 
   /// Also append to this file; every line of `info` and above goes there whatever the level is. Says so when it cannot.
-  void also_to(const std::string& path);
+  void also_to(const std::string& path, unsigned permissions = 0666);
 
   void error(const std::string& text) { write(LogLevel::error, text); }
   void warning(const std::string& text) { write(LogLevel::warning, text); }

@@ -113,16 +113,19 @@ Result<void> ServerImpl::begin() {
     ADVECTIO_TRY(replace_whole(files_, options_.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
   }
   if (!options_.recover || relay_) pool_ = std::make_unique<SegmentPool>(stage_, options_.warm_segments, log_);
-  auto socket = ControlSocket::open(options_.run_dir + "/socket", {[this] { return status(); },
-                                                                   [this] {
-                                                                     draining_ = true;
-                                                                     journal::ring(stage_.control().work);
-                                                                   },
-                                                                   [this] {
-                                                                     leaving_ = true;
-                                                                     draining_ = true;
-                                                                     journal::ring(stage_.control().work);
-                                                                   }});
+  auto secret = secret_of_run(files_, options_.run_dir);
+  if (!secret) return std::move(secret).error().with("the run's secret");
+  auto socket = ControlSocket::open(options_.run_dir + "/socket", std::move(secret).value(),
+                                    {[this] { return status(); },
+                                     [this] {
+                                       draining_ = true;
+                                       journal::ring(stage_.control().work);
+                                     },
+                                     [this] {
+                                       leaving_ = true;
+                                       draining_ = true;
+                                       journal::ring(stage_.control().work);
+                                     }});
   if (!socket) return std::move(socket).error();
   socket_ = std::move(socket).value();
   return {};
@@ -396,8 +399,10 @@ Outcome ServerImpl::run() {
     make_picture();
     if (stopping_ && !moved) {
       for (auto& d : datasets_) {
-        if (stage_gone_ && !d->over() && d->state != State::failed)
-          fail(*d, Error{Code::gone, "the stage has been removed", EIO});
+        if (stage_gone_ && !d->over() && !d->owner && !d->whole) {
+          if (d->state != State::failed) fail(*d, Error{Code::gone, "the stage has been removed", EIO});
+          bring_to_last_commit(*d);
+        }
         if (!d->over() && d->sink) d->sink->abandon();
       }
       if (relay_) relay_->cut_short();

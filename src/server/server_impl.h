@@ -289,6 +289,7 @@ class ServerImpl final : public Server {
   Result<void> end_if_all_over(const std::shared_ptr<Dataset>& d);
   void on_abort(Dataset& d);
   Result<void> ready_sink(Dataset& d);
+  [[nodiscard]] Result<void> is_its_file(const Dataset& d) const;
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
   void count_sink(Dataset& d);
   void make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make, std::uint64_t sequence,
@@ -297,6 +298,7 @@ class ServerImpl final : public Server {
   void charge(Dataset& d);
   bool in_debt() { return rate_.limited() && rate_.in_debt(monotonic_ns()); }
   void fail(Dataset& d, Error error);
+  void bring_to_last_commit(const Dataset& d);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);

@@ -241,7 +241,7 @@ void hold_hangup(int how) {
 int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover) {
   const int fd = ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(fd, STDERR_FILENO);
-  Log log(LogLevel::warning);
+  Log log(std::getenv("ADVECTIO_FAULTS_DEBUG") != nullptr ? LogLevel::debug : LogLevel::warning);
   Executor executor(2);
   const auto config = default_config();
   ServerOptions options;

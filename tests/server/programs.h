@@ -177,7 +177,8 @@ inline SinkFactory sinks_of(Store& store) {
 /// Ask for the drain as `advectio run` does, and wait for its end. The final status.
 inline json ask_for_the_drain(const std::string& run_dir, const std::string& what = "drain") {
   const std::string ask = "python3 - <<'E'\nimport socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('" + run_dir +
-                          "/socket')\ns.sendall(b'{\"do\":\"" + what + "\"}\\n')\nprint(s.makefile().readline())\nE";
+                          "/socket')\ns.sendall(b'{\"do\":\"" + what + "\",\"secret\":\"'+open('" + run_dir +
+                          "/secret','rb').read()+b'\"}\\n')\nprint(s.makefile().readline())\nE";
   FILE* p = ::popen(ask.c_str(), "r");
   std::string text;
   char buffer[4096];

@@ -2,6 +2,9 @@
 #include "server/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 
 #include <cstring>
 #include <fstream>
@@ -719,6 +722,142 @@ TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsSecondNameHasStayed) {
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_EQ(image("a.nc").commits, done.commits);
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+/// The first line that the server of a run answers; empty when it hangs up.
+std::string answer_to(const std::string& run_dir, const std::string& request) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", run_dir.c_str());
+  std::string line;
+  char c = 0;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) > 0)
+    while (::read(fd, &c, 1) == 1 && c != '\n') line += c;
+  ::close(fd);
+  return line;
+}
+
+TEST_F(ServerTest, WhoDoesNotShowTheSecretIsNotServed) {
+  start();
+  const auto secret = read_whole(system_files(), run_dir() + "/secret").value();
+  const std::string right(reinterpret_cast<const char*>(secret.data()), secret.size());
+  EXPECT_EQ(right.size(), 32U);
+  for (const auto* wrong :
+       {"{\"do\":\"drain\"}\n", "{\"do\":\"drain\",\"secret\":\"\"}\n", "{\"do\":\"drain\",\"secret\":7}\n"})
+    EXPECT_NE(answer_to(run_dir(), wrong).find("secret"), std::string::npos) << wrong;
+  EXPECT_NE(answer_to(run_dir(), "{\"do\":\"status\",\"secret\":\"" + right + "\"}\n").find("datasets"),
+            std::string::npos);
+  // It is the run's: a server that is restarted knows it, and so does who has spoken to the one before.
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 1, true, false); });
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  start();
+  EXPECT_NE(answer_to(run_dir(), "{\"do\":\"status\",\"secret\":\"" + right + "\"}\n").find("datasets"),
+            std::string::npos);
+}
+
+TEST_F(ServerTest, AnotherUserIsNotHeardWhateverTheModesAre) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  start();
+  const auto secret = read_whole(system_files(), run_dir() + "/secret").value();
+  const std::string request = "{\"do\":\"drain\",\"secret\":\"" +
+                              std::string(reinterpret_cast<const char*>(secret.data()), secret.size()) + "\"}\n";
+  for (const auto& path : {scratch_.path(), run_dir(), run_dir() + "/socket"})
+    ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setuid(65534) != 0) ::_exit(2);
+    ::_exit(answer_to(run_dir(), request).empty() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(json::parse(server_->status())["final"], false);
+  ASSERT_EQ(::chmod(run_dir().c_str(), 0700), 0);
+}
+
+TEST_F(ServerTest, AllThatARunHoldsIsItsUsersAlone) {
+  const auto old = ::umask(0);
+  Program a(run_dir(), [this](Session& s) {
+    ::umask(0);
+    const int code = write_frames(s, out("a.nc"), 3, false);
+    return code != 0 ? code : ::pause();
+  });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([&] { return image("a.nc").committed.size() == 3; }));
+  struct stat st {};
+  ASSERT_EQ(::stat(run_dir().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777U, 0700U);
+  std::size_t seen = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir())) {
+    ASSERT_EQ(::lstat(entry.path().c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 07777U, S_ISDIR(st.st_mode) ? 0700U : 0600U) << entry.path();
+    ++seen;
+  }
+  EXPECT_GT(seen, 10U);
+  ::umask(old);
+}
+
+TEST_F(ServerTest, ARunDirectoryThatOthersMayWriteOrOwnIsLeftAlone) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 1, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  const auto refused = [&] {
+    EXPECT_EQ(journal::Stage::open(system_files(), run_dir()).error().code, Code::permission);
+    Program b(run_dir(), [](Session&) { return 0; });
+    b.go();
+    EXPECT_EQ(b.wait(), 99);  // at once, with a word, and the program's own library does the rest
+    ServerOptions o;
+    o.run_dir = run_dir();
+    o.recover = true;
+    EXPECT_EQ(Server::open(system_files(), o, config_, sinks_of(store_), log_).error().code, Code::permission);
+  };
+  ASSERT_EQ(::chmod(run_dir().c_str(), 0770), 0);
+  refused();
+  ASSERT_EQ(::chmod(run_dir().c_str(), 0700), 0);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(run_dir().c_str(), 65534, 65534), 0);
+  refused();
+}
+
+TEST_F(ServerTest, ANameThatHasComeToStandForAnotherFileIsNotWrittenThrough) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  std::string link;
+  for_each_page([&link](journal::DatasetPage& page) { link = page.link; });
+  const auto valuable = out("valuable");
+  std::ofstream(valuable) << "not ours";
+  std::filesystem::rename(link, link + "-kept");
+  for (const bool soft : {true, false}) {
+    std::filesystem::remove(link);
+    if (soft)
+      std::filesystem::create_symlink(valuable, link);
+    else
+      std::filesystem::create_hard_link(valuable, link);
+    start(2, true);
+    thread_.join();
+    EXPECT_EQ(outcome_, Outcome::incomplete);
+    EXPECT_NE(server_->status().find("no longer the file"), std::string::npos);
+    server_.reset();
+    EXPECT_EQ(image("a.nc").commits, 0);
+  }
+  std::filesystem::rename(link + "-kept", link);
+  start(2, true);
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
 TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {

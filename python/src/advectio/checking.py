@@ -14,6 +14,7 @@ from rich.console import Console
 
 from advectio import installation, launching, places, transferring
 from advectio.errors import UserError
+from advectio.limits import limits_in_the_way
 from advectio.quantities import rate_text, size_text
 from advectio.server import read_config, settings
 from advectio.summary import counted
@@ -250,6 +251,8 @@ class Check:
                     self.error(f"stage.{which}: {there} is not writable", "choose another directory")
 
     def _limits(self) -> None:
+        for what, advice in limits_in_the_way(self.question.frame_bytes):
+            self.warning(what, advice)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = 256 + 8 * (self.question.ranks_here or 0)
         if soft == resource.RLIM_INFINITY or soft >= wanted:

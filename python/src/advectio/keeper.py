@@ -71,6 +71,7 @@ class Keeper:
         fd = os.open(self._run, os.O_PATH | os.O_DIRECTORY)
         listener.bind(f"/proc/self/fd/{fd}/keeper")
         os.close(fd)
+        os.chmod(os.path.join(self._run, "keeper"), 0o600)
         listener.listen(4096)
         listener.setblocking(False)
         return listener

@@ -46,7 +46,8 @@ class Nodes:
     def save(self, run_directory: str, config: str | None) -> None:
         """For who finds the run directory later: ``advectio status`` and ``advectio recover``."""
         said = {"hosts": self.hosts, "io_nodes": self.io_nodes, "simulated": self.simulated, "config": config}
-        with open(os.path.join(run_directory, places.SERVERS_FILE), "w", encoding="utf-8") as out:
+        path = os.path.join(run_directory, places.SERVERS_FILE)
+        with open(path, "w", encoding="utf-8", opener=places.private) as out:
             json.dump(said, out, indent=2)
             out.write("\n")
 

@@ -46,6 +46,23 @@ def make_private(path: str) -> None:
         os.chmod(path, 0o700)
 
 
+def private(path: str, flags: int) -> int:
+    """An opener: what is made is this user's alone."""
+    return os.open(path, flags, 0o600)
+
+
+def must_be_ours(run_directory: str) -> None:
+    """What is in a run directory decides what is written, and where: somebody else's is left alone."""
+    try:
+        found = os.stat(run_directory)
+    except OSError:
+        return  # whoever needs it says so
+    if found.st_uid != os.geteuid():
+        raise UserError(f"{run_directory} belongs to another user (uid {found.st_uid}), and is left alone")
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o022:
+        raise UserError(f"{run_directory} can be written by others, and is left alone (chmod 700 makes it yours)")
+
+
 def make_run_directory(stage: str, run_id: str) -> str:
     """A new run directory below ``stage``. One elsewhere than in /dev/shm gets a link there, so that ``advectio status``
     finds it without knowing the config."""

@@ -120,15 +120,26 @@ def connect_in(directory: str, name: str, timeout: float | None) -> socket.socke
     return link
 
 
+def secret_of(directory: str) -> str:
+    """What the server wants to be shown with each request: that we can read its run directory."""
+    try:
+        with open(os.path.join(directory, "secret"), encoding="ascii") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
+
+
 class Connection:
     """One connection to a server. Requests are answered in their order."""
 
     def __init__(self, run_directory: str, timeout: float | None = 10.0) -> None:
+        places.must_be_ours(run_directory)
         try:
             self._link = connect_in(places.control_directory(run_directory), "socket", timeout)
         except OSError as error:
             raise NoServer(f"no server answers in {run_directory}: {error.strerror or error}") from error
         self._rest = b""
+        self._secret = secret_of(places.control_directory(run_directory))
 
     def fileno(self) -> int:
         return self._link.fileno()
@@ -144,7 +155,7 @@ class Connection:
 
     def send(self, request: dict[str, Any]) -> None:
         try:
-            self._link.sendall(json.dumps(request).encode() + b"\n")
+            self._link.sendall(json.dumps(request | {"secret": self._secret}).encode() + b"\n")
         except OSError as error:
             raise NoServer(f"the server has gone: {error.strerror or error}") from error
 

@@ -44,6 +44,7 @@ class Recovered:
 def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if gone(directory):
         return EXIT_GONE
+    places.must_be_ours(directory)
     before = inspecting.surveys(directory)
     code, result = (1 if _problems(before) else 0), None
     if not dry_run:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advectio import draining, inspecting, installation, launching, places, summary, transferring
+from advectio import draining, inspecting, installation, launching, limits, places, summary, transferring
 from advectio import nodes as on_nodes
 from advectio.errors import UserError
 from advectio.protocol import Status, incomplete
@@ -47,6 +47,7 @@ def run(options: Options) -> int:
     config = places.config_file(options.config)
     wanted = settings(read_config(installed.server, config), directory)
     writable_target(options.json_file)
+    say_limits()
     job = servers_of(options, installed)
     if job and job.nodes.simulated is None:
         node_local(os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory)
@@ -124,6 +125,12 @@ def stage_out(
     if options.verbose:
         say("", f"stage.out: {summary.counted(done.files, 'file')}, {size_text(done.bytes)} copied")
     return done
+
+
+def say_limits() -> None:
+    few = limits.few_files()
+    for what, advice in [*limits.limits_in_the_way(), *([few] if few else [])]:
+        say("warning", f"{what}: {advice}")
 
 
 def servers_of(options: Options, installed: installation.Installation) -> launching.Job | None:

@@ -143,6 +143,7 @@ class Server:
         if self._config and self._kept:
             try:
                 shutil.copyfile(self._config, self._kept)
+                os.chmod(self._kept, 0o600)
             except OSError as error:
                 raise UserError(f"cannot keep a copy of {self._config} as {self._kept}: {error.strerror}") from error
         self.note()

@@ -16,6 +16,7 @@
 #include "apps/advectiod/neighbours_here.h"
 #include "apps/advectiod/open_sink.h"
 #include "config/config.h"
+#include "journal/stage.h"
 #include "platform/machine.h"
 #include "server/server.h"
 
@@ -134,9 +135,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   if (!recover) {
     if (auto made = system_files().make_directory(a.run_dir, 0700); !made)
       return complain(std::move(made).error().with("stage.directory").message);
-    struct stat st {};
-    if (::stat(a.run_dir.c_str(), &st) != 0 || st.st_uid != ::geteuid())
-      return complain(a.run_dir + " belongs to another user");
+    if (auto ours = journal::is_private(a.run_dir); !ours) return complain(ours.error().message);
     (void)::chmod(a.run_dir.c_str(), 0700);
     if (!config.log.file.empty()) {
       // Found out now, not when the first warning has nowhere to go.
@@ -167,7 +166,7 @@ int serve(Arguments a, const Config& config, bool recover) {
       system_files(), options, config, [&](const SinkRequest& request) { return open_sink(request, memory, executor); },
       log);
   if (!server) return complain(server.error().message);
-  log.also_to(a.run_dir + "/advectiod.log");
+  log.also_to(a.run_dir + "/advectiod.log", 0600);
   if (!config.log.file.empty()) log.also_to(config.log.file);
   serving = server->get();
   struct sigaction action {};

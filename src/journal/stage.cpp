@@ -246,6 +246,7 @@ Result<void> Stage::make_durable() const {
     const std::string link = (*page)->link;
     ADVECTIO_TRY(sync(link.substr(0, link.find_last_of('/') + 1)));
   }
+  if (files_->exists(directory_ + "/spill")) ADVECTIO_TRY(sync(directory_ + "/spill"));
   for (const char* name : {"/control", "/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
   return {};
 }

@@ -82,12 +82,14 @@ class Surveyor {
     d.closed = page.closed.load() != 0;
     d.frames_synced = page.frames_synced.load();
     d.frames_visible = page.frames_visible.load();
-    const auto visible = page.visible.load(std::memory_order_acquire);
+    // Of a page that was damaged by a crash the smaller one, as a server takes it up.
+    const auto visible = std::min(page.visible.load(std::memory_order_acquire), page.visible_next.load());
     if (const auto durable = page.durable.load(); durable >= visible)
       d.frames_durable = d.frames_visible;
     else if (durable == 0)
       d.frames_durable = 0;
     d.bytes_put = page.bytes_put.load();
+    d.frames_dropped = page.frames_dropped.load();
     d.writers = page.writers;
     d.tiles = page.tiles;
     if (page.owner != 0) d.owner = page.owner - 1;
@@ -139,6 +141,7 @@ class Surveyor {
       j.uid = w.journal;
       j.started_ns = w.started_ns;
       j.alive = (*reader)->writer_alive();
+      if (!j.alive) (*reader)->set_writer_gone();
       read(**reader, j);
     } else {
       j.damage = {"", 0, reader.error().message};
@@ -174,7 +177,7 @@ class Surveyor {
       }
   }
 
-  /// A header that says nothing is published looks like that of a segment which has not been begun. Records behind it
+  /// What follows a gap in the chain cannot be read, and looks like segments which have not been begun. Records in them
   /// tell them apart.
   void look_behind(SurveyedJournal& j) const {
     const auto directory = stage_.journals() + "/" + j.name;
@@ -189,7 +192,7 @@ class Surveyor {
       if (first.magic != record_magic || first.crc != crc32c(&first, offsetof(RecordHeader, crc)) ||
           first.journal != j.uid || first.sequence <= j.last)
         continue;
-      j.damage = {name, 0, directory + "/" + name + ": the segment header is damaged, and there are records behind it"};
+      j.damage = {name, 0, directory + "/" + name + ": its records do not follow those before it"};
       return;
     }
   }

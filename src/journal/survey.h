@@ -46,6 +46,7 @@ struct SurveyedDataset {
   std::uint64_t bytes_put = 0;
   std::uint64_t frames_staged = 0, bytes_staged = 0;  ///< synced, and not known to be in the file
   std::uint64_t bytes_unsynced = 0;                   ///< put since the last sync
+  std::uint64_t frames_dropped = 0;                   ///< left out by the program, as the stage was full
   std::uint32_t writers = 0, tiles = 0;
   std::optional<std::uint32_t> owner;  ///< number of the node that writes it
 };

@@ -372,7 +372,7 @@ Outcome ServerImpl::run() {
         }
         // Gone. What it had written before is handled first.
         j->reader->set_writer_gone();
-        while (!leaving_ && follow(*j)) {
+        while (follow(*j) && !leaving_) {
         }
         if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`, or it will be left
         if (!j->broken) writer_gone(*j);

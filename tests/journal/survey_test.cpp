@@ -43,7 +43,8 @@ class SurveyTest : public ::testing::Test {
       std::strcpy(p.path, "/out/wrfout");
       p.frames_synced = 2;
       p.frames_visible = 1;
-      p.visible = p.durable = 3;
+      p.durable = 3;
+      set_visible(p, 3);
     });
     ASSERT_TRUE(page.ok());
     say(RecordType::create, encode(Create{FileFormat::cdf5, "/out/wrfout", "/out/.wrfout", "1-2", 0}), 0);
@@ -181,7 +182,7 @@ TEST_F(SurveyTest, FindsDamageWhereverItIs) {
   EXPECT_GT(found_in_records, records / 61 * 9 / 10) << "all but padding is covered by a CRC";
 }
 
-TEST_F(SurveyTest, AHeaderThatDeniesItsRecordsIsDamage) {
+TEST_F(SurveyTest, AHeaderThatDeniesItsRecordsLosesNothingOnceItsWriterHasGone) {
   writer_->seal();
   const auto path = segment();
   writer_.reset();
@@ -190,8 +191,19 @@ TEST_F(SurveyTest, AHeaderThatDeniesItsRecordsIsDamage) {
     file.write(std::string(4096, '\0').data(), 4096);
   }
   const auto found = look();
+  EXPECT_FALSE(found.damaged());
+  EXPECT_EQ(found.journals[0].last, 6U);
+}
+
+TEST_F(SurveyTest, SegmentsBehindAGapAreDamage) {
+  const auto directory = stage_.journals() + "/" + writer_->name();
+  for (int i = 0; i < 6; ++i) say(RecordType::put, encode(Put{0, {{0}, {block}}, {}}), block);
+  ASSERT_TRUE(system_files().exists(directory + "/00000001-s1"));
+  writer_.reset();
+  ASSERT_TRUE(system_files().rename(directory + "/00000001-s1", directory + "/00000002-s1"));
+  const auto found = look();
   ASSERT_TRUE(found.journals[0].damage.has_value());
-  EXPECT_EQ(found.journals[0].damage->segment, "00000000-s0");
+  EXPECT_EQ(found.journals[0].damage->segment, "00000002-s1");
 }
 
 TEST_F(SurveyTest, PagesThatAreNoPagesAreToldOf) {

@@ -59,6 +59,7 @@ class DatasetSurvey(TypedDict):
     bytes_put: int
     bytes_staged: int
     bytes_unsynced: int
+    frames_dropped: int
     writers: int
     tiles: int | None
     whole: str | None

@@ -170,6 +170,10 @@ def _dropped(d: DatasetSurvey, after: Reached | None, state: str) -> str | None:
     if not d["closed"] and d["frames_synced"] == 0 and d["frames_visible"] == 0 and not d["tiles"]:
         return f"nothing of it was ever synced ({size_text(d['bytes_unsynced'])} put); its empty file goes"
     parts = []
+    if d["frames_dropped"]:
+        parts.append(
+            f"{counted(d['frames_dropped'], 'frame')} that the program left out, as the stage was full (full: drop-frame)"
+        )
     missing = d["frames_visible"] + d["frames_staged"] - after.frames_visible if after and d["writers"] > 1 else 0
     if missing > 0:
         parts.append(f"{counted(missing, 'frame')} that not all of its {d['writers']} writers had synced")

@@ -96,6 +96,7 @@ json json_of(const journal::SurveyedDataset& d) {
           {"bytes_put", d.bytes_put},
           {"bytes_staged", d.bytes_staged},
           {"bytes_unsynced", d.bytes_unsynced},
+          {"frames_dropped", d.frames_dropped},
           {"writers", d.writers == 0 ? 1 : d.writers},
           {"tiles", d.tiles > 0 ? json(d.tiles) : json()},
           {"whole", text_or_null(d.whole)},

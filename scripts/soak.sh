@@ -1,5 +1,5 @@
 #!/bin/sh
-# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults).
+# What chance finds, given time: libFuzzer on every target of tests/fuzz, then long runs and runs with faults (tests/faults).
 #   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
 #   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
 # What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and
@@ -43,4 +43,10 @@ if [ -n "$(ls -A build/soak/found)" ]; then
   exit 1
 fi
 
-[ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"
+[ -n "${minutes_of_faults:-}" ] || exit 0
+# Nothing may grow with the number of frames, in many files and in one; then faults by seed, in little and from end to end.
+.venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 60
+.venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 12000
+cmake --build --preset release -j "$jobs" --target fault_runs
+build/release/tests/faults/fault_runs --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
+exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

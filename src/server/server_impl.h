@@ -284,7 +284,7 @@ class ServerImpl final : public Server {
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
   void count_sink(Dataset& d);
   void fail(Dataset& d, Error error);
-  void bring_to_last_commit(const Dataset& d);
+  Result<void> bring_to_last_commit(const Dataset& d);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);

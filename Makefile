@@ -15,7 +15,7 @@ CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       all tests'
-	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), kills at any moment'
+	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), long runs, faults at any moment'
 	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
 	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
 	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'

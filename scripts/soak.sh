@@ -1,5 +1,5 @@
 #!/bin/sh
-# What chance finds, given time: libFuzzer on every target of tests/fuzz, then runs in which something is killed (tests/faults). In between
+# What chance finds, given time: libFuzzer on every target of tests/fuzz, then long runs and runs with faults (tests/faults). In between
 # 5 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), and the tests that `make test` leaves out, some minutes.
 #   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
 #   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
@@ -44,8 +44,12 @@ if [ -n "$(ls -A build/soak/found)" ]; then
   exit 1
 fi
 
-[ -z "${minutes_of_faults:-}" ] || {
-  ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
-  ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal tests/shows
-}
-[ -z "${minutes_of_faults:-}" ] || exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"
+[ -n "${minutes_of_faults:-}" ] || exit 0
+ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
+ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal tests/shows
+# Nothing may grow with the number of frames, in many files and in one; then faults by seed, in little and from end to end.
+.venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 60
+.venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 12000
+cmake --build --preset release -j "$jobs" --target fault_runs
+build/release/tests/faults/fault_runs --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
+exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

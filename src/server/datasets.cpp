@@ -112,6 +112,7 @@ void ServerImpl::take_up_datasets() {
     const auto state = static_cast<DatasetState>(d->page->state.load());
     if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
     if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
+      if (files_.exists(d->link)) (void)bring_to_last_commit(*d);  // what its sink could not remove
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
       taken_up_[{uid, d->number}] = d;
@@ -488,7 +489,10 @@ Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
 }
 
 void ServerImpl::on_abort(Dataset& d) {
-  if (d.sink) d.sink->abandon();
+  if (d.sink)
+    d.sink->abandon();
+  else if (d.resume)
+    (void)bring_to_last_commit(d);
   if (d.page->visible.load() == 0) {
     remove_placeholder(d);
     end_dataset(d, State::dropped);
@@ -512,9 +516,13 @@ void ServerImpl::charge(Dataset& d) {
 }
 
 /// What a failure or a death has left in the midst of a commit nobody may ever take up again.
-void ServerImpl::bring_to_last_commit(const Dataset& d) {
+Result<void> ServerImpl::bring_to_last_commit(const Dataset& d) {
+  ADVECTIO_TRY(is_its_file(d));
   const auto format = d.schema ? d.schema->format : d.policy.format.value_or(d.format);
-  if (auto sink = sinks_({d.link, format, d.policy, true})) (*sink)->abandon();
+  auto sink = sinks_({d.link, format, d.policy, true});
+  if (!sink) return std::move(sink).error();
+  (*sink)->abandon();
+  return {};
 }
 
 /// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
@@ -524,7 +532,7 @@ void ServerImpl::fail(Dataset& d, Error error) {
     d.sink->abandon();
     d.sink.reset();
   } else if (d.resume && error.code == Code::corrupt) {
-    bring_to_last_commit(d);
+    (void)bring_to_last_commit(d);
   }
   const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
@@ -646,6 +654,7 @@ bool ServerImpl::died_before_joining(const Dataset& d, std::size_t w) const {
   const auto names = files_.list(stage_.journals());
   if (!names) return false;
   for (const auto& name : *names) {
+    if (name[0] == '.') continue;  // of one that has never begun
     const auto it = journals_.find(name);
     if (it == journals_.end()) return false;  // it may be that one
     const Journal& j = *it->second;
@@ -692,6 +701,11 @@ Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
   if (d.ending) return;
   if (d.sink) d.sink->abandon();
+  if (d.resume) {
+    d.sink.reset();
+    if (auto done = bring_to_last_commit(d); !done)
+      return fail(d, std::move(done).error().with("leave it at its last commit"));
+  }
   if (!d.shared() && !d.merge && d.page->synced.load() > d.visible) {
     fail(d, Error{Code::corrupt,
                   "its writer " + writer + " has synced up to record " + std::to_string(d.page->synced.load()) +

@@ -401,7 +401,7 @@ Outcome ServerImpl::run() {
       for (auto& d : datasets_) {
         if (stage_gone_ && !d->over() && !d->owner && !d->whole) {
           if (d->state != State::failed) fail(*d, Error{Code::gone, "the stage has been removed", EIO});
-          bring_to_last_commit(*d);
+          (void)bring_to_last_commit(*d);
         }
         if (!d->over() && d->sink) d->sink->abandon();
       }
@@ -531,6 +531,9 @@ void ServerImpl::settle_orphans() {
 
 void ServerImpl::settle_left_behind() {
   std::erase_if(left_behind_, [this](const LeftBehind& left) {
+    for (const auto& d : datasets_)
+      if (d->link == left.link && files_.exists(left.link))
+        (void)bring_to_last_commit(*d);  // what its sink could not remove
     if (!files_.remove(left.link)) return false;
     stage_.remove_dataset(left.page_name, left.journal, left.number);
     return true;
@@ -564,8 +567,13 @@ Outcome ServerImpl::conclude() {
   relay_.reset();
   pool_.reset();
   if (clean) {
+    // The control page last: who dies meanwhile leaves a run directory that recovery knows for one.
     std::error_code ignored;
     journal::remove_spill(stage_);
+    std::vector<std::filesystem::path> all;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.run_dir, ignored))
+      if (entry.path().filename() != "control") all.push_back(entry.path());
+    for (const auto& path : all) std::filesystem::remove_all(path, ignored);
     std::filesystem::remove_all(options_.run_dir, ignored);
   }
   {

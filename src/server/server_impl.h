@@ -298,7 +298,7 @@ class ServerImpl final : public Server {
   void charge(Dataset& d);
   bool in_debt() { return rate_.limited() && rate_.in_debt(monotonic_ns()); }
   void fail(Dataset& d, Error error);
-  void bring_to_last_commit(const Dataset& d);
+  Result<void> bring_to_last_commit(const Dataset& d);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);

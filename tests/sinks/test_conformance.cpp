@@ -418,6 +418,52 @@ TEST_P(EverySink, FailsWhenTheFileMayNotGrow) {
   EXPECT_EQ(read_by_netcdf(path_).values[0], both);
 }
 
+// netCDF-C counts a record in a classic header before all of it is written.
+TEST_P(EverySink, RecordsThatAreCountedAndNotCommittedAreFilledAgain) {
+  if (GetParam().ability.storage) GTEST_SKIP() << GetParam().name << ": counts nothing before its commit";
+  for (const auto format : GetParam().ability.formats) {
+    Schema s;
+    s.format = format;
+    s.dimensions = {{"t", 0, true}, {"x", 50, false}};
+    for (const auto* name : {"a", "b"}) {
+      Variable v;
+      v.name = name;
+      v.type = DataType::float64;
+      v.dimensions = {0, 1};
+      s.variables.push_back(v);
+    }
+    Random random(1);
+    const OwnedBlock first(0, Box{{0, 0}, {1, 50}}, testing::random_values(random, DataType::float64, 50));
+    const OwnedBlock second(0, Box{{1, 0}, {1, 50}}, testing::random_values(random, DataType::float64, 50));
+    const pid_t dies = ::fork();
+    if (dies == 0) {
+      auto sink = open();
+      if (!sink->declare(s) || !sink->write(first.block) || !sink->commit()) ::_exit(1);
+      ::_exit(0);  // without a close
+    }
+    int status = 0;
+    ::waitpid(dies, &status, 0);
+    ASSERT_EQ(status, 0);
+    {
+      // As one that dies within its second commit leaves the file: two records are counted, nothing of the second is
+      // there.
+      auto file = system_files().open(path_, OpenMode::read_write);
+      const std::byte two{2};
+      ASSERT_TRUE((*file)->write(format == FileFormat::cdf5 ? 11 : 7, {&two, 1}).ok());
+      ASSERT_TRUE((*file)->resize(*(*file)->size() + 800).ok());
+    }
+    auto sink = open(true);
+    ASSERT_OK(sink->declare(s));
+    ASSERT_OK(sink->write(second.block));
+    ASSERT_OK(sink->close());
+    const auto contents = read_by_netcdf(path_);
+    const auto* b = reinterpret_cast<const double*>(contents.values[1].data());
+    EXPECT_EQ(contents.values[1].size(), 800U);
+    for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(b[i], NC_FILL_DOUBLE) << i;
+    EXPECT_EQ(litter(), std::vector<std::string>());
+  }
+}
+
 TEST_P(EverySink, AFileWhoseBeginningCannotBeWrittenStaysAndIsBegunAgain) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};

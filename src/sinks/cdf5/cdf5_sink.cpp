@@ -199,7 +199,8 @@ class Cdf5Sink final : public Sink {
     nc_ = -1;
     closed_ = true;
     if (status != NC_NOERR) return netcdf_error("close " + path_, status);
-    return {};
+    records_.reset();
+    return files_.remove(records_path());
   }
   void abandon() noexcept override;
   [[nodiscard]] SinkCounters counters() const override { return counters_; }
@@ -221,12 +222,17 @@ class Cdf5Sink final : public Sink {
   Result<void> commit_all();
   Result<void> commit_data();
   Result<void> note_commit();
+  Result<void> note_records(std::uint64_t records);
+  Result<void> restore_records();
+  void forget_records() noexcept;
+  [[nodiscard]] std::string records_path() const { return redo_ + ".records"; }
   Result<void> replace_content();
   Result<void> set_fill_mode();
 
   Files& files_;
   std::string path_, redo_;
   std::shared_ptr<File> file_;
+  std::unique_ptr<File> records_;  // how many are committed; see note_records
   int nc_ = -1;
   std::optional<Schema> pending_;
   Schema is_;
@@ -241,9 +247,11 @@ Result<void> Cdf5Sink::open(bool resume) {
   ADVECTIO_TRY(files_.remove(redo_ + ".part"));
   if (!resume) {
     ADVECTIO_TRY(files_.remove(redo_));
-    return file_->resize(0);
+    ADVECTIO_TRY(file_->resize(0));
+    return note_records(0);
   }
   if (files_.exists(redo_)) ADVECTIO_TRY(replace_content());
+  ADVECTIO_TRY(restore_records());
   auto size = file_->size();
   if (!size) return std::move(size).error();
   if (*size == 0) return {};
@@ -258,6 +266,43 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (!schema) return std::move(schema).error();
   is_ = std::move(schema).value();
   return note_commit();
+}
+
+/// netCDF-C counts a record in the header before all of it is in the file. Who dies in between, or meets a full disk,
+/// leaves records that are counted and not filled, and nobody would fill them later. So the number that has been
+/// committed stands beside the file until that is closed.
+Result<void> Cdf5Sink::note_records(std::uint64_t records) {
+  if (!records_) {
+    auto file = files_.open(records_path(), OpenMode::create, 0600);
+    if (!file) return std::move(file).error();
+    records_ = std::move(file).value();
+  }
+  const std::array<std::uint64_t, 2> twice{records, ~records};
+  return records_->write(0, std::as_bytes(std::span(twice)));
+}
+
+Result<void> Cdf5Sink::restore_records() {
+  const auto noted = read_whole(files_, records_path());
+  std::array<std::uint64_t, 2> twice{};
+  if (!noted || noted->size() != sizeof twice) return {};
+  std::memcpy(twice.data(), noted->data(), sizeof twice);
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  std::array<std::byte, 12> head{};
+  if (twice[0] != ~twice[1] || *size < head.size()) return {};
+  ADVECTIO_TRY(file_->read(0, head));
+  // "CDF", version, and the number: big-endian, of 8 bytes from version 5 on.
+  const std::size_t bytes = head[3] == std::byte{5} ? 8 : 4;
+  std::uint64_t counted = 0;
+  for (std::size_t i = 0; i < bytes; ++i) counted = counted << 8U | std::to_integer<std::uint64_t>(head[4 + i]);
+  if (counted <= twice[0]) return {};
+  for (std::size_t i = 0; i < bytes; ++i) head[4 + i] = static_cast<std::byte>(twice[0] >> (8 * (bytes - 1 - i)));
+  return file_->write(4, std::span(head).subspan(4, bytes));
+}
+
+void Cdf5Sink::forget_records() noexcept {
+  records_.reset();
+  (void)files_.remove(records_path());
 }
 
 /// Steps 4 and 5.
@@ -426,6 +471,11 @@ Result<void> Cdf5Sink::commit_all() {
 Result<void> Cdf5Sink::commit_data() {
   const Lock lock;
   ADVECTIO_NC(nc_sync(nc_), "commit " + path_);
+  int record_dimension = -1;
+  std::size_t records = 0;
+  ADVECTIO_NC(nc_inq_unlimdim(nc_, &record_dimension), "commit " + path_);
+  if (record_dimension >= 0) ADVECTIO_NC(nc_inq_dimlen(nc_, record_dimension, &records), "commit " + path_);
+  ADVECTIO_TRY(note_records(records));
   return note_commit();
 }
 
@@ -433,18 +483,22 @@ void Cdf5Sink::abandon() noexcept {
   if (closed_) return;
   closed_ = true;
   const Lock lock;
-  if (nc_ >= 0) {
-    (void)nc_close(nc_);
-    nc_ = -1;
-    // Closing has counted the records written since the last commit.
-    if (committed_) {
-      (void)file_->write(
-          0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
-      if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
-    } else {
-      (void)file_->resize(0);
-    }
+  if (nc_ < 0) {
+    if (const auto size = file_->size(); size.ok() && *size == 0) forget_records();
+    return;
   }
+  (void)nc_close(nc_);
+  nc_ = -1;
+  // Closing has counted the records written since the last commit.
+  Result<void> restored;
+  if (committed_) {
+    restored = file_->write(
+        0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
+    if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
+  } else {
+    restored = file_->resize(0);
+  }
+  if (restored) forget_records();
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ def config():
         "stage.bytes_max": "auto",
         "stage.segment_bytes": "32MiB",
         "stage.warm_bytes": "512MiB",
+        "stage.spill": "null",
         "stage.drain": "here",
         "server.restarts_max": "5",
         "log.level": "warning",

@@ -143,6 +143,16 @@ def test_check_finds_a_stage_that_is_not_there(fake):
     assert findings(done, "error") == ["stage.directory /no/where is not a directory"]
 
 
+def test_check_looks_at_where_output_spills(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  spill: /no/where\n")
+    done = fake.run("check", "--json")
+    assert done.returncode == 1
+    assert findings(done, "error") == ["stage.spill /no/where is not a directory that can be written in"]
+    (fake.work / "advectio.yaml").write_text("stage:\n  spill: /dev/shm\n")
+    done = fake.run("check", "--json")
+    assert "stage.spill /dev/shm is memory, which the stage could take as well" in findings(done, "warning")
+
+
 def test_check_finds_a_library_that_cannot_be_loaded(fake):
     library = fake.prefix / "lib/libadvectio_netcdf.so"
     library.unlink()

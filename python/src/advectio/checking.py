@@ -143,6 +143,7 @@ class Check:
                 f"/dev/shm has only {size_text(size)}",
                 "in a container give it more (docker run --shm-size=8g), or set stage.directory to a disk",
             )
+        self._spill(raw)
         left = [d for d in places.runs() if not _answers(d)]
         if left:
             self.warning(
@@ -150,6 +151,18 @@ class Check:
                 "`advectio recover DIR` finishes each and frees its space",
             )
         return cap
+
+    def _spill(self, raw: dict[str, Any]) -> None:
+        spill = settings(raw, os.getcwd()).spill_directory
+        if spill is None:
+            return
+        if not os.path.isdir(spill) or not _writable(spill):
+            self.error(f"stage.spill {spill} is not a directory that can be written in", "make it, or name another one")
+            return
+        space = os.statvfs(spill)
+        self.ok(f"spill: {spill}, {size_text(space.f_bavail * space.f_frsize)} free")
+        if places.filesystem(spill) in ("tmpfs", "ramfs"):
+            self.warning(f"stage.spill {spill} is memory, which the stage could take as well", "name a directory on a disk")
 
     def _frame(self, raw: dict[str, Any], cap: int) -> None:
         frame = self.question.frame_bytes

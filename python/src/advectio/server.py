@@ -43,6 +43,7 @@ class Settings:
     """What the command line needs of the config. Parsed by advectiod, so that there is one parser."""
 
     stage_directory: str
+    spill_directory: str | None
     restarts_max: int
     drain_later: bool
     raw: dict[str, Any]
@@ -64,11 +65,21 @@ def read_config(server: str, config: str | None) -> dict[str, Any]:
 
 def settings(raw: dict[str, Any], directory: str) -> Settings:
     values = {entry["key"]: entry["value"] for entry in raw["values"]}
-    stage = values["stage.directory"]
-    if stage.startswith('"'):  # values are written as YAML, and a YAML double-quoted text is nearly JSON
-        stage = json.loads(stage)
+
+    def path(key: str) -> str | None:
+        value: str = values.get(key, "null")
+        if value.startswith('"'):  # values are written as YAML, and a YAML double-quoted text is nearly JSON
+            value = json.loads(value)
+        elif value == "null":
+            return None
+        return os.path.join(directory, value)
+
     return Settings(
-        os.path.join(directory, stage), int(values["server.restarts_max"]), values.get("stage.drain") == "later", raw
+        path("stage.directory") or "",
+        path("stage.spill"),
+        int(values["server.restarts_max"]),
+        values.get("stage.drain") == "later",
+        raw,
     )
 
 

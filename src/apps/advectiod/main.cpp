@@ -146,6 +146,8 @@ int serve(Arguments a, const Config& config, bool recover) {
   }
   options.segments_max = 2;
   if (!recover || neighbours != nullptr) {
+    // One of several nodes may have had nothing left to do, and removed it, when another's server died.
+    if (auto made = system_files().make_directory(a.run_dir, 0700); !made) return complain(made.error().message);
     auto free = system_files().free_bytes(a.run_dir);
     if (!free) return complain(free.error().message);
     auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);

@@ -32,7 +32,7 @@ struct StageConfig {
   std::chrono::milliseconds wait_max = std::chrono::minutes(10);
   std::string spill;                       ///< directory on a disk; empty: none
   std::optional<std::uint64_t> spill_max;  ///< empty: auto, see `spill_bytes_max`
-  bool drain_later = false;  ///< the run ends before what it has staged is written
+  bool drain_later = false;                ///< the run ends before what it has staged is written
   std::vector<Transfer> in, out;
   bool operator==(const StageConfig&) const = default;
 };

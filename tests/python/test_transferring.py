@@ -134,10 +134,10 @@ def test_stage_in_refuses_what_is_not_there_and_what_does_not_fit(source, tmp_pa
 def test_variables_are_expanded_and_must_be_set(monkeypatch):
     monkeypatch.setenv("SCRATCH_OF_TEST", "/s")
     raw = {"transfers": {"in": [{"from": "wrfinput*", "to": "$SCRATCH_OF_TEST/run"}]}}
-    assert transferring.rules(raw, "in", "/work") == [Rule("/work/wrfinput*", "/s/run")]
+    assert transferring.rules(raw, "in", "/model") == [Rule("/model/wrfinput*", "/s/run")]
     monkeypatch.delenv("SCRATCH_OF_TEST")
     with pytest.raises(UserError, match="no such environment variable"):
-        transferring.rules(raw, "in", "/work")
+        transferring.rules(raw, "in", "/model")
 
 
 def test_run_copies_in_before_and_out_after_also_when_the_command_fails(fake):

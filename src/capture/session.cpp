@@ -838,8 +838,6 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
   char suffix[48];
   std::snprintf(suffix, sizeof suffix, ".advectio-%08x-%u", static_cast<unsigned>((*w)->journal()), number);
   std::string link = real.substr(0, slash + 1) + "." + real.substr(slash + 1) + suffix;
-  // File systems without hard links: the server then goes by the name, and the program must not rename the file.
-  if (::link(real.c_str(), link.c_str()) != 0) link = real;
   if (link.size() >= sizeof(DatasetPage::link) || path.size() >= sizeof(DatasetPage::path))
     return system_error("create " + path, ENAMETOOLONG);
 
@@ -855,10 +853,9 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
   });
-  if (!made) {
-    if (link != real) ::unlink(link.c_str());
-    return std::move(made).error().with("register " + path);
-  }
+  if (!made) return std::move(made).error().with("register " + path);
+  // File systems without hard links: the server then goes by the name, and the program must not rename the file.
+  link = journal::give_second_name(*made->page, real);
   if (writers > 0) take_slot(made->slots[0], number);
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});

@@ -137,6 +137,13 @@ std::uint32_t seal_of(const DatasetPage& page) noexcept {
   return crc32c(&page.tiles, sizeof page.tiles, crc);
 }
 
+std::string give_second_name(DatasetPage& page, const std::string& path) noexcept {
+  if (::link(path.c_str(), page.link) == 0) return page.link;
+  std::memcpy(page.link, path.c_str(), path.size() + 1);
+  page.seal = seal_of(page);
+  return path;
+}
+
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
   page.visible_next.store(sequence, std::memory_order_relaxed);
   page.visible.store(sequence, std::memory_order_release);

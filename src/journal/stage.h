@@ -127,6 +127,10 @@ struct DatasetPage {
   std::atomic<std::uint64_t> visible_next;
 };
 std::uint32_t seal_of(const DatasetPage& page) noexcept;
+/// Give the file at `path` the second name that its page tells (`link`). The page comes first: what it names is found
+/// and removed by whoever finishes the run, should the process die here. Where that cannot be done the page has the
+/// first name from now on. Returns the name that it has. Blocks for a file-system call.
+std::string give_second_name(DatasetPage& page, const std::string& path) noexcept;
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
 

@@ -161,11 +161,7 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
     return std::move(made).error();
   }
   (void)::unlink(whole.link.c_str());
-  if (::link(path.c_str(), whole.link.c_str()) != 0) {
-    whole.link = path;
-    std::memcpy(made->page->link, path.c_str(), path.size() + 1);
-    made->page->seal = journal::seal_of(*made->page);
-  }
+  whole.link = journal::give_second_name(*made->page, path);
   whole.page = std::move(made->page);
   return {};
 }

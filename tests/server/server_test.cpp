@@ -14,7 +14,7 @@
 #include "journal/reader.h"
 #include "server/programs.h"
 
-/// A server of these tests dies when it has given a file its second name.
+/// A server or program of these tests dies when it has given a file its second name.
 static bool dies_at_link = false;
 extern "C" int link(const char* from, const char* to) noexcept {
   const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
@@ -601,6 +601,21 @@ TEST_F(PromiseTest, VisibleWaitsForTheCommitAndNotForTheDisk) {
   EXPECT_EQ(image("a.nc").commits, 1);
   store_.disk_stands = false;
   EXPECT_EQ(end(), Outcome::clean);
+}
+
+TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
+  Program a(run_dir(), [this](Session& s) {
+    dies_at_link = true;
+    return write_frames(s, out("a.nc"), 1);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  const auto names = system_files().list(output_.path());
+  ASSERT_TRUE(names.ok());
+  EXPECT_EQ(*names, std::vector<std::string>{});
 }
 
 TEST_F(ServerTest, ACloseThatFailsIsTriedAgain) {

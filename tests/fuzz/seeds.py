@@ -151,9 +151,9 @@ def chunks() -> None:
 
 def requests() -> None:
     for name, line in (
-        ("status", b'{"do":"status"}'),
-        ("drain", b'{"do":"drain"}'),
-        ("leave", b'{"do":"leave"}'),
+        ("status", b'{"do":"status","secret":"s"}'),
+        ("drain", b'{"do":"drain","secret":"s"}'),
+        ("leave", b'{"do":"leave","secret":"s"}'),
         ("other", b'{"do":["\\u00e9",1e9,null]}'),
     ):
         put("request", name, line)

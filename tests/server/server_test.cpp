@@ -777,17 +777,26 @@ TEST_F(ServerTest, WhoDoesNotShowTheSecretIsNotServed) {
 
 TEST_F(ServerTest, AnotherUserIsNotHeardWhateverTheModesAre) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  // Forked before the server's threads exist: it is told the request when there is one.
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::close(told[1]);
+    std::string asked;
+    for (char c = 0; ::read(told[0], &c, 1) == 1;) asked += c;
+    if (::setuid(65534) != 0) ::_exit(2);
+    ::_exit(answer_to(run_dir(), asked).empty() ? 0 : 1);
+  }
+  ::close(told[0]);
   start();
   const auto secret = read_whole(system_files(), run_dir() + "/secret").value();
   const std::string request = "{\"do\":\"drain\",\"secret\":\"" +
                               std::string(reinterpret_cast<const char*>(secret.data()), secret.size()) + "\"}\n";
   for (const auto& path : {scratch_.path(), run_dir(), run_dir() + "/socket"})
     ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
-  const pid_t other = ::fork();
-  if (other == 0) {
-    if (::setuid(65534) != 0) ::_exit(2);
-    ::_exit(answer_to(run_dir(), request).empty() ? 0 : 1);
-  }
+  ASSERT_EQ(::write(told[1], request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  ::close(told[1]);
   int status = 0;
   ::waitpid(other, &status, 0);
   EXPECT_EQ(status, 0);

@@ -23,7 +23,7 @@ extern "C" int link(const char* from, const char* to) noexcept {
 }
 
 /// The second names of files cannot be removed.
-static bool names_stay = false;
+static std::atomic<bool> names_stay{false};
 extern "C" int unlink(const char* path) noexcept {
   if (names_stay && std::strstr(path, ".advectio-") != nullptr) {
     errno = EROFS;
@@ -755,6 +755,7 @@ std::string answer_to(const std::string& run_dir, const std::string& request) {
 }
 
 TEST_F(ServerTest, WhoDoesNotShowTheSecretIsNotServed) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 1, true, false); });
   start();
   const auto secret = read_whole(system_files(), run_dir() + "/secret").value();
   const std::string right(reinterpret_cast<const char*>(secret.data()), secret.size());
@@ -765,8 +766,10 @@ TEST_F(ServerTest, WhoDoesNotShowTheSecretIsNotServed) {
   EXPECT_NE(answer_to(run_dir(), "{\"do\":\"status\",\"secret\":\"" + right + "\"}\n").find("datasets"),
             std::string::npos);
   // It is the run's: a server that is restarted knows it, and so does who has spoken to the one before.
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 1, true, false); });
+  {
+    const std::lock_guard guard(store_.mutex);
+    store_.fail_commit_of = "a.nc";
+  }
   a.go();
   (void)a.wait();
   stop_after_a_failure();

@@ -5,17 +5,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "journal/stage.h"
 
 namespace advectio::journal {
-
-/// Names in the pool: of segments in the stage itself, and of those on the disk.
-inline constexpr char segment_letter = 's', spilled_letter = 'd';
-inline bool is_spilled(std::string_view segment) noexcept {
-  return !segment.empty() && segment[0] == spilled_letter;
-}
 
 /// Let at most `segments_max` segments spill into a new directory of the run's own (0700) below `directory`, or into
 /// the one that an earlier server has made. The stage's link `spill` leads there. Blocks for file-system calls only.

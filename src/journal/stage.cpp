@@ -1,4 +1,4 @@
-#include "journal/spill.h"
+#include "journal/stage.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/result.h"
 #include "core/types.h"
@@ -133,6 +134,12 @@ std::uint32_t seal_of(const DatasetPage& page) noexcept;
 std::string give_second_name(DatasetPage& page, const std::string& path) noexcept;
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
+
+/// Names in the pool: of segments in the stage itself, and of those on a disk (spill.h).
+inline constexpr char segment_letter = 's', spilled_letter = 'd';
+inline bool is_spilled(std::string_view segment) noexcept {
+  return !segment.empty() && segment[0] == spilled_letter;
+}
 
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {

@@ -34,7 +34,7 @@ class Surveyor {
     found_.io_nodes = control.io_nodes;
     found_.segment_bytes = control.segment_bytes;
     found_.segments_max = control.segments_max;
-    if (const auto free = stage_.files().list(stage_.pool())) found_.segments_free = free->size();
+    found_.segments_free = stage_.free_segments();
     look_at_datasets();
     auto names = stage_.files().list(stage_.journals());
     if (!names) return std::move(names).error();

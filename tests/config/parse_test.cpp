@@ -222,6 +222,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     WhatCannotBeTogether, Refuses,
     testing::Values(
+        Wrong{"stage:\n  spill_max: 1GiB\n",
+              "advectio.yaml:2: stage.spill_max: there is nowhere to spill to; name a directory on a disk with "
+              "stage.spill"},
+        Wrong{"datasets:\n  - match: a\n    full: spill\n",
+              "advectio.yaml:3: full: spill has nowhere to spill to; name a directory on a disk with stage.spill"},
+        Wrong{"datasets:\n  - match: a\n    promise: durable\n    durable: false\n",
+              "advectio.yaml:3: datasets[0].promise: durable cannot be kept with durable: false in the same rule"},
+        Wrong{"datasets:\n  - match: a\n    promise: durable\n    full: drop-frame\n",
+              "advectio.yaml:4: datasets[0].full: drop-frame cannot be for what is promised to be durable"},
+        Wrong{"datasets:\n  - match: a\n    join: true\n    full: drop-frame\n",
+              "advectio.yaml:4: datasets[0].full: drop-frame cannot be for tiles that become one file (join: true)"},
         Wrong{"stage:\n  bytes_max: 40MiB\n",
               "advectio.yaml:2: stage.bytes_max (40MiB) holds fewer than two segments of 32MiB (stage.segment_bytes, "
               "default); make stage.bytes_max at least 64MiB or stage.segment_bytes smaller"},

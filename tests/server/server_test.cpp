@@ -66,6 +66,12 @@ class ServerTest : public ::testing::Test {
     server_.reset();
     return status;
   }
+  /// Another one finishes what is there, and ends.
+  void recover(std::uint64_t segments_max) {
+    start(segments_max, true);
+    thread_.join();
+    server_.reset();
+  }
   /// End the server as its death would: nothing more is written.
   void stop() {
     server_->stop();
@@ -263,9 +269,7 @@ TEST_F(ServerTest, LeavesWhatIsNotWrittenWhenItIsAskedToAndAnotherFinishesIt) {
   EXPECT_LT(status["datasets"][0]["frames_visible"].get<int>(), 100);
   ASSERT_TRUE(std::filesystem::exists(run_dir()));
   config_.server.drain_max.reset();
-  start(16, true);
-  thread_.join();
-  server_.reset();
+  recover(16);
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_EQ(image("a.nc").committed.size(), 100U);
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
@@ -285,9 +289,7 @@ TEST_F(ServerTest, DoesNotLeaveAsLongAsSomebodyWrites) {
   EXPECT_EQ(a.wait(), 0);
   EXPECT_EQ(outcome_, Outcome::left);
   config_.server.drain_max.reset();
-  start(16, true);
-  thread_.join();
-  server_.reset();
+  recover(16);
   EXPECT_EQ(image("a.nc").committed.size() + image("b.nc").committed.size(), 100U);
 }
 
@@ -381,9 +383,7 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
   EXPECT_TRUE(image("a.nc").committed.empty());
 
   store_.allow();
-  start(2, true);
-  thread_.join();
-  server_.reset();
+  recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_EQ(image("a.nc").committed.size(), 5U);
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
@@ -709,9 +709,7 @@ TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
   EXPECT_EQ(outcome_, Outcome::incomplete);
   EXPECT_NE(status["errors"].dump().find("a.nc: its second name stays"), std::string::npos);
   EXPECT_EQ(system_files().list(output_.path())->size(), 2U);
-  start(2, true);
-  thread_.join();
-  server_.reset();
+  recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
 }
@@ -1199,9 +1197,7 @@ TEST_F(SharedDatasetTest, AFullDiskIsSaidToAllAndRecoveryFinishes) {
   EXPECT_TRUE(image("a.nc").committed.empty());
 
   store_.allow();
-  start(2, true);
-  thread_.join();
-  server_.reset();
+  recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
   expect_frames(5);
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
@@ -1617,9 +1613,7 @@ TEST_F(TilesTest, AreToldOfAFullDiskAndRecoveryFinishes) {
   EXPECT_NE(datasets[0]["error"].get<std::string>().find("No space left"), std::string::npos);
   EXPECT_TRUE(image("a").committed.empty());
   store_.allow();
-  start(2, true);
-  thread_.join();
-  server_.reset();
+  recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
   expect_whole(5);
 }

@@ -419,6 +419,9 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
     w->frames_visible = w->frames_synced = w->page->frames_visible.load();
     w->partial = w->page->round.load() > 0;
     w->resume = true;
+    w->policy = resolve(config_, w->path);
+    if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema"))
+      if (auto schema = decode_schema(*bytes)) w->schema = std::move(schema).value();
     const auto state = static_cast<DatasetState>(w->page->state.load());
     if (state == DatasetState::finished || state == DatasetState::dropped) {
       end_dataset(*w, state == DatasetState::finished ? State::finished : State::dropped);
@@ -428,8 +431,6 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
       wholes_.push_back(w);
     } else {
       w->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
-      if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema"))
-        if (auto schema = decode_schema(*bytes)) w->schema = std::move(schema).value();
       w->merge = std::make_unique<Merge>();
       w->merge->resume(w->visible, w->partial);
       datasets_.push_back(w);
@@ -445,6 +446,7 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
   }
   std::erase_if(wholes_, [&](const auto& w) {
     if (w->merge) return false;
+    if (files_.exists(w->link)) (void)bring_to_last_commit(*w);  // what its sink had beside it
     remove_placeholder(*w);
     end_dataset(*w, State::dropped);
     return true;

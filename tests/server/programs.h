@@ -45,9 +45,12 @@ struct Store {
   }
 };
 
+/// Like a real sink it has something beside its file until it is closed or abandoned, which its death leaves there.
 class MemorySink final : public Sink {
  public:
-  MemorySink(Store& store, std::string name, bool resume) : store_(store), name_(std::move(name)) {
+  MemorySink(Store& store, const std::string& path, std::string name, bool resume)
+      : store_(store), beside_(path + "-redo"), name_(std::move(name)) {
+    ::close(::creat(beside_.c_str(), 0600));
     const std::lock_guard guard(store_.mutex);
     if (!resume) store_.files[name_] = {};
   }
@@ -88,6 +91,7 @@ class MemorySink final : public Sink {
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_close_of) return system_error("truncate " + name_, ENOSPC);
     store_.files[name_].closed = true;
+    ::unlink(beside_.c_str());
     return {};
   }
   void abandon() noexcept override {
@@ -96,6 +100,7 @@ class MemorySink final : public Sink {
       looked_at_ = static_cast<unsigned>(block.front()) + static_cast<unsigned>(block.back());
     borrowed_.clear();
     pending_.clear();
+    ::unlink(beside_.c_str());
   }
   [[nodiscard]] SinkCounters counters() const override {
     SinkCounters c;
@@ -105,7 +110,7 @@ class MemorySink final : public Sink {
 
  private:
   Store& store_;
-  std::string name_;
+  std::string beside_, name_;
   std::uint64_t written_ = 0;
   std::map<std::uint64_t, float> pending_;
   std::vector<std::span<const std::byte>> borrowed_;
@@ -170,7 +175,7 @@ inline SinkFactory sinks_of(Store& store) {
     // ".NAME.advectio-…" is the second name of NAME.
     auto name = r.path.substr(r.path.find_last_of('/') + 2);
     name = name.substr(0, name.find(".advectio-"));
-    return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, name, r.resume));
+    return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, r.path, name, r.resume));
   };
 }
 

@@ -24,6 +24,8 @@ SERVER_MAX = 32 * MIB
 # Program text, libraries' own data, thread stacks, HDF5's metadata: not what the caps are about, but bounded too.
 SERVER_BASE, RANK_BASE, CONTROL_BASE = 96 * MIB, 32 * MIB, 2 * MIB
 FRAMES = 10 * SCALE
+# However busy the machine: the program is faster than what may be written.
+SLOWER = ", drain_max: 24MiB" if SCALE < 4 else ""
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def filled(made: Path, replay: Path, pair: Pair, tmp_path: Path) -> Callable[[st
         alone = plain_peak(command, pair)
         config = (
             f"stage: {{bytes_max: {STAGE_MAX}B, segment_bytes: 4MiB, warm_bytes: 16MiB, spill: {spill}}}\n"
-            f"server: {{memory_max: {SERVER_MAX}B, threads: 1}}\n"
+            f"server: {{memory_max: {SERVER_MAX}B, threads: 1{SLOWER}}}\n"
             f'datasets: [{{match: "*", full: {full}, codec: deflate, deflate: libdeflate, level: 4}}]\n'
         )
         running = pair.advectio.start(command, pair.carried, config)
@@ -63,7 +65,8 @@ def filled(made: Path, replay: Path, pair: Pair, tmp_path: Path) -> Callable[[st
         result = running.finish()
         assert result.code == 0, result.said
         stage = result.summary["stage"]
-        assert sum(d["bytes_put"] for d in result.summary["datasets"]) > (2 if full != "drop-frame" else 1) * STAGE_MAX
+        if full != "drop-frame":
+            assert sum(d["bytes_put"] for d in result.summary["datasets"]) > 2 * STAGE_MAX
         assert peaks.stage <= STAGE_MAX + CONTROL_BASE
         assert stage["bytes_allocated_peak"] <= STAGE_MAX
         assert peaks.server_private <= SERVER_MAX + SERVER_BASE

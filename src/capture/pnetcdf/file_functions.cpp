@@ -224,9 +224,7 @@ ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_redef, ncid);
   const Collective turn(file->turns());
   const Stall stall(*file);
-  const int code = ADVECTIO_REAL(ncmpi_redef, ncid);
-  if (code == NC_NOERR) file->defines(true);
-  return code;
+  return file->redef();
 }
 
 ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
@@ -235,10 +233,7 @@ ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
   const Collective turn(file->turns());
   const Stall stall(*file);
-  if (file->defining()) file->keep_shadow_empty();
-  const int code = ADVECTIO_REAL(ncmpi_enddef, ncid);
-  if (code == NC_NOERR) file->defines(false);
-  return code;
+  return file->enddef();
 }
 
 ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad,
@@ -248,6 +243,7 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
   const Collective turn(file->turns());
   const Stall stall(*file);
+  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
   if (file->defining()) file->keep_shadow_empty();
   const int code = ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
   if (code != NC_NOERR) return code;
@@ -257,15 +253,16 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
 }
 
 // Collective calls that change nothing but the mode of the library, and the turn.
-#define ADVECTIO_MODE(F, DONE)                          \
-  ADVECTIO_EXPORT int F(int ncid) {                     \
-    ADVECTIO_ENTER;                                     \
-    auto* file = entry.find(ncid);                      \
-    if (file == nullptr) return ADVECTIO_REAL(F, ncid); \
-    const Collective turn(file->turns());               \
-    const int code = ADVECTIO_REAL(F, ncid);            \
-    if (code == NC_NOERR) DONE;                         \
-    return code;                                        \
+#define ADVECTIO_MODE(F, DONE)                                                   \
+  ADVECTIO_EXPORT int F(int ncid) {                                              \
+    ADVECTIO_ENTER;                                                              \
+    auto* file = entry.find(ncid);                                               \
+    if (file == nullptr) return ADVECTIO_REAL(F, ncid);                          \
+    const Collective turn(file->turns());                                        \
+    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
+    const int code = ADVECTIO_REAL(F, ncid);                                     \
+    if (code == NC_NOERR) DONE;                                                  \
+    return code;                                                                 \
   }
 ADVECTIO_MODE(ncmpi_begin_indep_data, file->independent(true))
 ADVECTIO_MODE(ncmpi_end_indep_data, file->independent(false))

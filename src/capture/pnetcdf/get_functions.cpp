@@ -24,7 +24,10 @@ std::vector<int> in_reader(ParallelFile& file, const int* variables, int count) 
   auto* file = entry.find(ncid);                                             \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__); \
   const auto from = file->read(MODE, FROM);                                  \
-  if (from.ask_shadow) return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__); \
+  if (from.ask_shadow) {                                                     \
+    (void)file->settle();                                                    \
+    return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__);                    \
+  }                                                                          \
   if (from.code != NC_NOERR) return from.code
 
 #define ADVECTIO_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                                       \

@@ -6,16 +6,43 @@
 
 using advectio::Collective;
 
+// What is answered otherwise in define mode than in data mode (ParallelFile::settle).
+#define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                              \
+  ADVECTIO_EXPORT int F PARAMETERS {                                      \
+    ADVECTIO_ENTER;                                                       \
+    if (auto* file = entry.find(ncid); file != nullptr) {                 \
+      if (const int code = file->settle(); code != NC_NOERR) return code; \
+    }                                                                     \
+    return ADVECTIO_REAL(F, __VA_ARGS__);                                 \
+  }
+ADVECTIO_BY_MODE(ncmpi_def_dim, (int ncid, const char* name, MPI_Offset length, int* id), ncid, name, length, id)
+ADVECTIO_BY_MODE(ncmpi_def_var, (int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id),
+                 ncid, name, type, rank, dimensions, id)
+ADVECTIO_BY_MODE(ncmpi_set_fill, (int ncid, int mode, int* before), ncid, mode, before)
+ADVECTIO_BY_MODE(ncmpi_inq_header_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
+ADVECTIO_BY_MODE(ncmpi_inq_header_extent, (int ncid, MPI_Offset* bytes), ncid, bytes)
+ADVECTIO_BY_MODE(ncmpi_inq_varoffset, (int ncid, int varid, MPI_Offset* bytes), ncid, varid, bytes)
+ADVECTIO_BY_MODE(ncmpi_inq_recsize, (int ncid, MPI_Offset* bytes), ncid, bytes)
+ADVECTIO_BY_MODE(ncmpi_inq_num_rec_vars, (int ncid, int* count), ncid, count)
+ADVECTIO_BY_MODE(ncmpi_inq_num_fix_vars, (int ncid, int* count), ncid, count)
+ADVECTIO_BY_MODE(ncmpi_inq_file_info, (int ncid, MPI_Info* info), ncid, info)
+ADVECTIO_BY_MODE(ncmpi_get_file_info, (int ncid, MPI_Info* info), ncid, info)
+ADVECTIO_BY_MODE(ncmpi_inq_get_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
+
 // A change may be made in data mode too, where it counts from then on.
-#define ADVECTIO_CHANGE(F, PARAMETERS, ...)                                                        \
-  ADVECTIO_EXPORT int F PARAMETERS {                                                               \
-    ADVECTIO_ENTER;                                                                                \
-    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                                \
-    if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) { \
-      const Collective turn(file->turns());                                                        \
-      file->touch();                                                                               \
-    }                                                                                              \
-    return code;                                                                                   \
+#define ADVECTIO_CHANGE(F, PARAMETERS, ...)                                        \
+  ADVECTIO_EXPORT int F PARAMETERS {                                               \
+    ADVECTIO_ENTER;                                                                \
+    auto* file = entry.find(ncid);                                                 \
+    if (file != nullptr) {                                                         \
+      if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
+    }                                                                              \
+    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                \
+    if (file != nullptr && code == NC_NOERR && !file->defining()) {                \
+      const Collective turn(file->turns());                                        \
+      file->touch();                                                               \
+    }                                                                              \
+    return code;                                                                   \
   }
 
 #define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                              \
@@ -44,15 +71,8 @@ ADVECTIO_CHANGE(ncmpi_rename_var, (int ncid, int varid, const char* name), ncid,
 ADVECTIO_CHANGE(ncmpi_rename_att, (int ncid, int varid, const char* name, const char* next), ncid, varid, name, next)
 ADVECTIO_CHANGE(ncmpi_del_att, (int ncid, int varid, const char* name), ncid, varid, name)
 
-ADVECTIO_EXPORT int ncmpi_copy_att(int from, int from_variable, const char* name, int ncid, int varid) {
-  ADVECTIO_ENTER;
-  const int code = ADVECTIO_REAL(ncmpi_copy_att, from, from_variable, name, ncid, varid);
-  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && !file->defining()) {
-    const Collective turn(file->turns());
-    file->touch();
-  }
-  return code;
-}
+ADVECTIO_CHANGE(ncmpi_copy_att, (int from, int from_variable, const char* name, int ncid, int varid), from,
+                from_variable, name, ncid, varid)
 
 ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* length) {
   ADVECTIO_ENTER;
@@ -74,9 +94,13 @@ ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
 
 ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
   ADVECTIO_ENTER;
+  auto* file = entry.find(ncid);
+  if (file != nullptr) {
+    if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  }
   const int code = ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
   // Of a variable that has been defined before it can no longer be told from what the shadow was told.
-  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR) file->set_filled(varid, no_fill == 0);
+  if (file != nullptr && code == NC_NOERR) file->set_filled(varid, no_fill == 0);
   return code;
 }
 
@@ -107,9 +131,12 @@ ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) {
 
 ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
   ADVECTIO_ENTER;
+  auto* file = entry.find(ncid);
+  if (file != nullptr) {
+    if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  }
   const int code = ADVECTIO_REAL(ncmpi_inq_put_size, ncid, bytes);
-  if (const auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && bytes != nullptr)
-    *bytes += static_cast<MPI_Offset>(file->bytes_put);
+  if (file != nullptr && code == NC_NOERR && bytes != nullptr) *bytes += static_cast<MPI_Offset>(file->bytes_put);
   return code;
 }
 

@@ -79,6 +79,45 @@ ParallelFile::~ParallelFile() {
 
 // --- modes and metadata --------------------------------------------------------------------------------------------
 
+int ParallelFile::redef() {
+  if (!owed_) {
+    if (const int code = lib.ncmpi_redef(ncid); code != NC_NOERR) return code;
+  }
+  owed_ = false;
+  defines(true);
+  return NC_NOERR;
+}
+
+int ParallelFile::enddef() {
+  if (defining_) {
+    keep_shadow_empty();
+    owed_ = surely_fits();
+  } else if (const int code = settle(); code != NC_NOERR) {
+    return code;
+  }
+  if (!owed_) {
+    if (const int code = lib.ncmpi_enddef(ncid); code != NC_NOERR) return code;
+  }
+  defines(false);
+  return NC_NOERR;
+}
+
+int ParallelFile::settle() {
+  if (!owed_) return NC_NOERR;
+  owed_ = false;
+  return lib.ncmpi_enddef(ncid);
+}
+
+/// Can the end of define mode find nothing wrong? It looks at the sizes that the format can say, after padding.
+bool ParallelFile::surely_fits() {
+  constexpr std::uint64_t GiB = std::uint64_t{1} << 30U;
+  switch (format_) {
+    case FileFormat::classic: return bytes_defined_ < GiB;
+    case FileFormat::offset64: return largest_ < 3 * GiB;
+    default: return bytes_defined_ < GiB * GiB;
+  }
+}
+
 void ParallelFile::defines(bool now_defining) {
   defining_ = now_defining;
   independent_ = false;  // the library ends it by itself
@@ -97,6 +136,14 @@ void ParallelFile::keep_shadow_empty() {
   int variables = 0;
   if (lib.ncmpi_inq(ncid, nullptr, &variables, nullptr, nullptr) != NC_NOERR) return;
   for (int v = settled_variables_; v < variables; ++v) {
+    std::uint64_t bytes = UINT64_MAX;
+    if (const auto* k = known(v); k != nullptr) {
+      bytes = k->element;
+      for (std::size_t d = k->record ? 1 : 0; d < k->lengths.size(); ++d)
+        if (__builtin_mul_overflow(bytes, k->lengths[d], &bytes)) bytes = UINT64_MAX;
+    }
+    largest_ = std::max(largest_, bytes);
+    if (__builtin_add_overflow(bytes_defined_, bytes, &bytes_defined_)) bytes_defined_ = UINT64_MAX;
     int no_fill = 1;
     if (lib.ncmpi_inq_var_fill(ncid, v, &no_fill, nullptr) != NC_NOERR || no_fill != 0) continue;
     set_filled(v, true);
@@ -284,6 +331,7 @@ ParallelFile::Reading ParallelFile::read(Mode mode, int variable) {
 int ParallelFile::sync() {
   const Collective collective(turns());
   const Stall stall(*this);
+  if (const int code = settle(); code != NC_NOERR) return code;
   if (const int code = lib.ncmpi_sync(ncid); code != NC_NOERR) return code;
   close_reader();
   const int flushed = flush_schema();

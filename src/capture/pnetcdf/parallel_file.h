@@ -68,7 +68,12 @@ class ParallelFile {
   [[nodiscard]] SharedDataset* turns(bool collective = true) noexcept { return collective ? out_.get() : nullptr; }
 
   // --- modes and metadata ----------------------------------------------------------------------------------------
-  /// The shadow has entered or left one of its modes.
+  int redef();
+  int enddef();
+  /// Some programs define one thing at a time, and PnetCDF copies its whole header at each redef. So the shadow stays
+  /// in define mode until a call comes whose answer depends on the mode, which must be preceded by this.
+  int settle();
+  /// Define mode has begun or ended.
   void defines(bool now);
   void independent(bool now);
   [[nodiscard]] bool defining() const noexcept { return defining_; }
@@ -158,6 +163,7 @@ class ParallelFile {
   const Schema& read_schema();
   int flush_schema();
   bool right_mode(Mode mode) const noexcept;
+  bool surely_fits();
   bool place(const Request& request, const Known& variable, Place& to);
   bool element_type(MPI_Datatype datatype, nc_type& type) const;
   bool memory_fits(const MemoryType& memory, const Known& variable, std::uint64_t elements, nc_type& type) const;
@@ -177,12 +183,14 @@ class ParallelFile {
   FileFormat format_ = FileFormat::classic;
   bool shadow_open_ = true;
   bool defining_ = true, independent_ = false, fresh_ = true;
+  bool owed_ = false;  ///< the program has left define mode, the shadow has not
 
   Schema schema_;
   bool dirty_ = true;
   std::vector<Known> known_;
   std::vector<bool> filled_;
-  int settled_variables_ = 0;  ///< those of them that the shadow has taken out of define mode
+  int settled_variables_ = 0;                      ///< those of them that the program has taken out of define mode
+  std::uint64_t bytes_defined_ = 0, largest_ = 0;  ///< of these, with one record
 
   std::map<int, Posted> puts_;
   std::map<int, PostedGet> gets_;

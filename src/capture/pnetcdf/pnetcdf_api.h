@@ -37,6 +37,8 @@
   X(ncmpi_def_dim) X(ncmpi_def_var) X(ncmpi_put_att) X(ncmpi_get_att) X(ncmpi_copy_att) X(ncmpi_del_att)             \
   X(ncmpi_rename_att) X(ncmpi_rename_var) X(ncmpi_rename_dim) X(ncmpi_put_att_ubyte)                                 \
   X(ncmpi_wait) X(ncmpi_wait_all) X(ncmpi_cancel)                                                                    \
+  X(ncmpi_inq_header_size) X(ncmpi_inq_header_extent) X(ncmpi_inq_varoffset) X(ncmpi_inq_recsize)                    \
+  X(ncmpi_inq_num_rec_vars) X(ncmpi_inq_num_fix_vars) X(ncmpi_inq_file_info) X(ncmpi_get_file_info)                  \
   X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage) X(ncmpi_inq_buffer_size)                   \
   X(ncmpi_put_vard) X(ncmpi_put_vard_all) X(ncmpi_get_vard) X(ncmpi_get_vard_all)
 

@@ -47,6 +47,7 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
   const Collective turn(file->turns(MODE == Mode::collective)); \
   const Answer answer = file->DONE;                             \
   if (!answer.ask_shadow) return answer.code;                   \
+  (void)file->settle();                                         \
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);               \
   return code != NC_NOERR ? code : answer.code
 

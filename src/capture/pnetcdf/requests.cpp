@@ -86,6 +86,7 @@ void ParallelFile::forget(PostedGet& get) {
 
 int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
   // The library's own word on the mode.
+  if (const int settled = settle(); settled != NC_NOERR) return settled;
   const int refused =
       collective ? lib.ncmpi_wait_all(ncid, 0, nullptr, nullptr) : lib.ncmpi_wait(ncid, 0, nullptr, nullptr);
   const Collective turn(turns(collective && refused != NC_NOERR));

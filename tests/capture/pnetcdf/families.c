@@ -180,6 +180,102 @@ static void read_back(void) {
   free(all);
 }
 
+/* Each call right after define mode has been left, where its answer could still be that of define mode. */
+#define LEFT(CALL)         \
+  do {                     \
+    SAY(ncmpi_redef(nc));  \
+    SAY(ncmpi_enddef(nc)); \
+    SAY(CALL);             \
+  } while (0)
+#define LEFT_NUMBER(TYPE, F, ...)                  \
+  do {                                             \
+    TYPE number = -1;                              \
+    LEFT(F(__VA_ARGS__, &number));                 \
+    fprintf(answers, "%lld\n", (long long)number); \
+  } while (0)
+
+static void leave_define_mode(const char* path, int mode) {
+  int x = 0, t = 0, old = 0, id = 0, v[3];
+  const int values[4] = {1, 2, 3, 4};
+  SAY(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER | mode, MPI_INFO_NULL, &nc));
+  SAY(ncmpi_def_dim(nc, "t", NC_UNLIMITED, &t));
+  SAY(ncmpi_def_dim(nc, "x", WIDTH, &x));
+  const int dims[2] = {t, x};
+  SAY(ncmpi_enddef(nc));
+  for (int i = 0; i < 3; ++i) { /* as WRF does: one thing at a time */
+    char name[8] = {(char)('a' + i), 0};
+    SAY(ncmpi_redef(nc));
+    SAY(ncmpi_def_var(nc, name, NC_INT, i == 0 ? 1 : 2, i == 0 ? dims + 1 : dims, &v[i]));
+    SAY(ncmpi_put_att_int(nc, v[i], "n", NC_INT, 2, values));
+    SAY(ncmpi_enddef(nc));
+    SAY(ncmpi_enddef(nc));
+  }
+  LEFT_NUMBER(MPI_Offset, ncmpi_inq_header_size, nc);
+  LEFT_NUMBER(MPI_Offset, ncmpi_inq_header_extent, nc);
+  LEFT_NUMBER(MPI_Offset, ncmpi_inq_varoffset, nc, v[0]);
+  LEFT_NUMBER(MPI_Offset, ncmpi_inq_varoffset, nc, v[2]);
+  LEFT_NUMBER(MPI_Offset, ncmpi_inq_recsize, nc);
+  LEFT_NUMBER(int, ncmpi_inq_num_rec_vars, nc);
+  LEFT_NUMBER(int, ncmpi_inq_num_fix_vars, nc);
+  LEFT_NUMBER(int, ncmpi_inq_nvars, nc);
+  LEFT_NUMBER(int, ncmpi_inq_varid, nc, "c");
+  LEFT(ncmpi_def_dim(nc, "late", 3, &id));
+  LEFT(ncmpi_def_var(nc, "late", NC_INT, 1, &x, &id));
+  LEFT(ncmpi_def_var_fill(nc, v[0], 0, NULL));
+  LEFT(ncmpi_set_fill(nc, NC_NOFILL, &old));
+  LEFT(ncmpi_put_att_int(nc, v[0], "n", NC_INT, 2, values + 1));
+  LEFT(ncmpi_put_att_int(nc, v[0], "n", NC_INT, 4, values));
+  LEFT(ncmpi_put_att_text(nc, NC_GLOBAL, "late", 4, "late"));
+  LEFT(ncmpi_rename_att(nc, v[0], "n", "longer"));
+  LEFT(ncmpi_rename_att(nc, v[0], "n", "m"));
+  LEFT(ncmpi_rename_var(nc, v[0], "longer"));
+  LEFT(ncmpi_rename_var(nc, v[0], "z"));
+  LEFT(ncmpi_rename_dim(nc, x, "longer"));
+  LEFT(ncmpi_rename_dim(nc, x, "y"));
+  LEFT(ncmpi_del_att(nc, v[1], "n"));
+  LEFT(ncmpi_copy_att(nc, v[1], "n", nc, v[2]));
+  LEFT(ncmpi_copy_att(nc, v[1], "n", nc, NC_GLOBAL));
+  LEFT(ncmpi_enddef(nc));
+  LEFT(ncmpi__enddef(nc, 0, 4, 0, 4));
+  LEFT(ncmpi_sync_numrecs(nc));
+  LEFT(ncmpi_flush(nc));
+  LEFT(ncmpi_end_indep_data(nc));
+  LEFT(ncmpi_wait(nc, NC_REQ_ALL, NULL, NULL));
+  LEFT(ncmpi_wait_all(nc, NC_REQ_ALL, NULL, NULL));
+  LEFT(ncmpi_begin_indep_data(nc));
+  const MPI_Offset start[2] = {0, 0}, count[2] = {1, WIDTH}, far[2] = {0, 99};
+  const int row_[WIDTH] = {1, 2, 3, 4, 5, 6};
+  LEFT(ncmpi_put_vara_int(nc, v[1], start, count, row_));
+  LEFT(ncmpi_put_vara_int_all(nc, v[1], far, count, row_));
+  int got[WIDTH];
+  LEFT(ncmpi_get_vara_int(nc, v[1], start, count, got));
+  LEFT(ncmpi_put_vara_int_all(nc, v[1], start, count, row_));
+  LEFT(ncmpi_put_vara_int_all(nc, v[2], start, count, row_));
+  LEFT(ncmpi_put_vara_int_all(nc, v[0], start + 1, count + 1, row_));
+  LEFT(ncmpi_get_vara_int_all(nc, v[2], start, count, got));
+  fprintf(answers, "got %d\n", got[5]);
+  LEFT(ncmpi_sync(nc));
+  SAY(ncmpi_redef(nc));
+  SAY(ncmpi_def_var(nc, "last", NC_INT, 1, &x, &id));
+  SAY(ncmpi_enddef(nc));
+  SAY(ncmpi_put_vara_int_all(nc, id, start + 1, count + 1, row_));
+  SAY(ncmpi_close(nc));
+}
+
+/* What the format cannot say is found when define mode ends. */
+static void too_large(const char* path, int mode) {
+  int x = 0, v = 0;
+  SAY(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER | mode, MPI_INFO_NULL, &nc));
+  SAY(ncmpi_def_dim(nc, "x", 2000000000, &x));
+  for (int i = 0; i < 3; ++i) {
+    char name[8] = {(char)('a' + i), 0};
+    SAY(ncmpi_def_var(nc, name, NC_DOUBLE, 1, &x, &v));
+    SAY(ncmpi_enddef(nc));
+    if (i < 2) SAY(ncmpi_redef(nc));
+  }
+  SAY(ncmpi_abort(nc));
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -248,6 +344,8 @@ int main(int argc, char** argv) {
   SAY(ncmpi_open(MPI_COMM_WORLD, argv[2], NC_NOWRITE, MPI_INFO_NULL, &nc));
   read_back();
   SAY(ncmpi_close(nc));
+  leave_define_mode("modes.nc", mode);
+  if (format != 5) too_large("large.nc", mode);
   fclose(answers);
   MPI_Finalize();
   return 0;

@@ -13,7 +13,7 @@ from pathlib import Path
 import netCDF4
 import pytest
 from conftest import Pair
-from running import Running, output_files, run_plainly
+from running import Result, Running, output_files, run_plainly
 from same import File, assert_same
 
 FOREVER = ["--frames", "100000", "--frames-per-file", "4", "--compute", "0.05"]
@@ -122,6 +122,16 @@ def kill_server(running: Running, run_dir: Path) -> int:
     return int(pid)
 
 
+def kill_all(running: Running, run_dir: Path) -> Result:
+    """The server and every `replay`, and what is then said."""
+    (server,) = server_of(running, run_dir)
+    for pid in [server, *running.pids("replay")]:
+        os.kill(pid, signal.SIGKILL)
+    result = running.finish()
+    assert result.code != 0, result.said
+    return result
+
+
 @pytest.mark.parametrize("deflate", ["asked", "none"])
 @pytest.mark.parametrize("format", ["asked", "classic"])
 @pytest.mark.parametrize("times", [1, 3])
@@ -156,11 +166,7 @@ def test_kill_of_model_and_server_is_finished_by_recover(made: Path, replay: Pat
     run_dir = pair.advectio.new_run_dir()
     running = pair.advectio.start([*base, *FOREVER], pair.carried, "server: {restarts_max: 0}\n", run_dir)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    (server,) = server_of(running, run_dir)
-    for pid in [*running.pids("replay"), server]:
-        os.kill(pid, signal.SIGKILL)
-    result = running.finish()
-    assert result.code != 0, result.said
+    kill_all(running, run_dir)
     recovered = pair.advectio.call("recover", run_dir, directory=pair.carried)
     assert recovered.code == 0, recovered.said
     assert_frames_as_plainly_written([*base, "--frames-per-file", "4"], pair, synced_frames(running.lines))
@@ -278,10 +284,7 @@ def test_no_file_grows_beyond_what_is_committed_when_everything_is_killed(made: 
     run_dir = pair.advectio.new_run_dir()
     running = pair.advectio.start([replay, made, *FOREVER], pair.carried, "server: {restarts_max: 0}\n", run_dir)
     running.wait_for(lambda: running.frames() >= 7, "7 frames were written")
-    (server,) = server_of(running, run_dir)
-    for pid in [*running.pids("replay"), server]:
-        os.kill(pid, signal.SIGKILL)
-    running.finish()
+    kill_all(running, run_dir)
     seen = 0
     done = run_plainly([replay, made, "--frames", "40", "--frames-per-file", "4"], pair.plain)
     assert done.code == 0, done.said

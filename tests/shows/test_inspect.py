@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import Pair
 from running import run_plainly
-from test_crashes import FOREVER, records, server_of, synced_frames
+from test_crashes import FOREVER, kill_all, records, synced_frames
 
 # Slow files, so that there is something staged when everything is killed.
 SLOW = 'server: {threads: 1, restarts_max: 0}\ndatasets: [{match: "*", codec: deflate, deflate: libdeflate, level: 9}]\n'
@@ -23,11 +23,7 @@ def killed(made: Path, replay: Path, pair: Pair) -> tuple[Path, dict[str, int]]:
     run_dir = pair.advectio.new_run_dir()
     running = pair.advectio.start([replay, "--tile", "3x3", made, *FOREVER], pair.carried, SLOW, run_dir)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    (server,) = server_of(running, run_dir)
-    for pid in [server, *running.pids("replay")]:
-        os.kill(pid, signal.SIGKILL)
-    result = running.finish()
-    assert result.code != 0, result.said
+    kill_all(running, run_dir)
     return run_dir, synced_frames(running.lines)
 
 

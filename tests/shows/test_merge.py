@@ -13,7 +13,7 @@ import pytest
 from conftest import Pair
 from running import Advectio, Result, output_files, run_plainly
 from same import File, assert_same, differences
-from test_crashes import assert_beginning_is_same, kill_server, records, server_of, small_disk, synced_frames
+from test_crashes import assert_beginning_is_same, kill_all, kill_server, records, small_disk, synced_frames
 from test_join import HISTORY, RESTART, tiles_of
 from test_join import LATER as LATER_NAME
 from test_several_nodes import kill_a_server
@@ -198,11 +198,7 @@ def test_kill_of_all_is_finished_by_recover(made: Path, replay: Path, pair: Pair
     command = [*ranks_of(3), replay, "--io", "split", made, *FOREVER]
     running = pair.advectio.start(command, pair.carried, JOIN + "server: {restarts_max: 0}\n", run_dir)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
-    (server,) = server_of(running, run_dir)
-    for pid in [server, *running.pids("replay")]:
-        os.kill(pid, signal.SIGKILL)
-    result = running.finish()
-    assert result.code != 0, result.said
+    kill_all(running, run_dir)
     recovered = pair.advectio.call("recover", run_dir, directory=pair.carried)
     assert recovered.code == 0, recovered.said
     said = sum(synced_frames(running.lines).values())

@@ -119,6 +119,23 @@ class EverySink : public ::testing::TestWithParam<Kind> {
     return sink.ok() ? std::move(sink).value() : nullptr;
   }
 
+  /// "a", of all these dimensions; in chunks of a record where it has records and the format has chunks.
+  static Schema of_one_variable(std::vector<Dimension> dimensions, DataType type = DataType::float64) {
+    Schema s;
+    s.format = GetParam().ability.formats[0];
+    s.dimensions = std::move(dimensions);
+    Variable v;
+    v.name = "a";
+    v.type = type;
+    for (std::uint32_t d = 0; d < s.dimensions.size(); ++d) v.dimensions.push_back(d);
+    if (s.dimensions[0].unlimited && is_hdf5(s.format)) {
+      v.contiguous = false;
+      for (const auto& d : s.dimensions) v.chunks.push_back(std::max<std::uint64_t>(d.length, 1));
+    }
+    s.variables = {v};
+    return s;
+  }
+
   static Result<void> put(Sink& sink, const std::vector<OwnedBlock>& blocks) {
     for (const auto& b : blocks) ADVECTIO_TRY(sink.write(b.block));
     return {};
@@ -383,16 +400,7 @@ TEST_P(EverySink, FailsWhenTheFileMayNotGrow) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  Schema s;
-  s.format = GetParam().ability.formats[0];
-  s.dimensions = {{"t", 0, true}, {"x", 100000, false}};
-  Variable v;
-  v.name = "a";
-  v.type = DataType::float64;
-  v.dimensions = {0, 1};
-  v.contiguous = false;
-  v.chunks = {1, 100000};
-  s.variables = {v};
+  const Schema s = of_one_variable({{"t", 0, true}, {"x", 100000, false}});
   Random random(1);
   const auto block = [&](std::uint64_t t) {
     return OwnedBlock(0, Box{{t, 0}, {1, 100000}}, testing::random_values(random, DataType::float64, 100000));
@@ -473,14 +481,7 @@ TEST_P(EverySink, AFileWhoseBeginningCannotBeWrittenStaysAndIsBegunAgain) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  Schema s;
-  s.format = GetParam().ability.formats[0];
-  s.dimensions = {{"x", 100, false}};
-  Variable v;
-  v.name = "a";
-  v.type = DataType::float64;
-  v.dimensions = {0};
-  s.variables = {v};
+  const Schema s = of_one_variable({{"x", 100, false}});
   Random random(1);
   const OwnedBlock block(0, Box{{0}, {100}}, testing::random_values(random, DataType::float64, 100));
   rlimit none = old;
@@ -503,14 +504,7 @@ TEST_P(EverySink, AFileWhoseBeginningCannotBeWrittenStaysAndIsBegunAgain) {
 }
 
 TEST_P(EverySink, WhatTheSystemRefusesAtTheOpeningDoesNotEmptyAFile) {
-  Schema s;
-  s.format = GetParam().ability.formats[0];
-  s.dimensions = {{"x", 100, false}};
-  Variable v;
-  v.name = "a";
-  v.type = DataType::float64;
-  v.dimensions = {0};
-  s.variables = {v};
+  const Schema s = of_one_variable({{"x", 100, false}});
   Random random(1);
   const OwnedBlock block(0, Box{{0}, {100}}, testing::random_values(random, DataType::float64, 100));
   auto sink = open();
@@ -702,16 +696,7 @@ TEST_P(EverySink, RefusesWhatCannotBeRight) {
 }
 
 TEST_P(EverySink, RefusesABoxWhoseBytesCannotBeCounted) {
-  Schema s;
-  s.format = GetParam().ability.formats[0];
-  s.dimensions = {{"t", 0, true}};
-  Variable v;
-  v.name = "a";
-  v.type = DataType::int32;
-  v.dimensions = {0};
-  v.contiguous = !is_hdf5(s.format);
-  if (!v.contiguous) v.chunks = {4};
-  s.variables = {v};
+  const Schema s = of_one_variable({{"t", 0, true}}, DataType::int32);
   place(path_);
   auto sink = open();
   ASSERT_TRUE(sink->declare(s).ok());

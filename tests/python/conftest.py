@@ -1,12 +1,17 @@
 """Fixtures of the tests of the command line."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_installation import Fake
+
+# In the background of a shell without job control everything that is started here would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

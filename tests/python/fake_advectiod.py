@@ -4,6 +4,7 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   datasets   the datasets of its status (see `dataset` in conftest.py)
   refuse     serve: print this as one line and exit 2
   die        serve: die by SIGKILL this many times, each shortly after it has started to listen
+  die_draining  the same, when it has been asked to drain
   drain_s    how long a drain takes
   exit       exit code after the drain
   left       when asked to leave: there is something to leave, and its exit code is 3
@@ -194,6 +195,8 @@ class Serve:
                     reply = self.status()
                 elif do in ("drain", "leave"):
                     event(do)
+                    if self.may_die("die_draining"):
+                        os.kill(os.getpid(), signal.SIGKILL)
                     self.draining = self.draining or time.monotonic()
                     time.sleep(max(0.0, self.draining + self.told.get("drain_s", 0) - time.monotonic()))
                     reply = self.status(final=True)
@@ -221,6 +224,15 @@ class Serve:
             open(note_path("ended"), "w").close()
         os._exit(code)
 
+    def may_die(self, of_what):
+        """It has not died as often as it shall."""
+        with open(os.environ["FAKE_ADVECTIOD"] + ".deaths", "a+") as deaths:
+            deaths.seek(0)
+            if len(deaths.read()) >= self.told.get(of_what, 0):
+                return False
+            deaths.write("x")
+            return True
+
     def serve(self):
         if "refuse" in self.told:
             print(self.told["refuse"], file=sys.stderr)
@@ -240,12 +252,8 @@ class Serve:
         fd = os.open(self.run_dir, os.O_PATH)
         listener.bind(f"/proc/self/fd/{fd}/socket")
         listener.listen(64)
-        with open(os.environ["FAKE_ADVECTIOD"] + ".deaths", "a+") as deaths:
-            deaths.seek(0)
-            if len(deaths.read()) < self.told.get("die", 0):
-                deaths.write("x")
-                deaths.flush()
-                threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        if self.may_die("die"):
+            threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
         while True:
             link, _ = listener.accept()
             threading.Thread(target=self.answer, args=(link,), daemon=True).start()

@@ -135,7 +135,7 @@ def test_a_server_that_dies_is_restarted(fake):
 
 
 def test_a_server_that_dies_while_draining_is_restarted_and_asked_again(fake):
-    fake.tell(die=1, drain_s=1.0)
+    fake.tell(die_draining=1)
     done = fake.run("run", "--", "true")
     assert done.returncode == 0, done.stderr
     assert fake.events.count("drain") == 2

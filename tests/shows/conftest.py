@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,10 @@ from pathlib import Path
 import pytest
 from running import ROOT, Advectio, Result, environment, output_files, run_plainly
 from same import differences
+
+# In the background of a shell without job control everything that is started here would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
 

@@ -274,7 +274,7 @@ def test_interrupting_the_drain_twice_leaves_the_server_to_finish(fake):
 
 
 def test_a_server_whose_supervisor_is_killed_is_told(fake):
-    process = fake.start("run", "--", "sleep", "2")
+    process = fake.start("run", "--", "sleep", "20")
     fake.wait_for_event("serve")
     until(lambda: fake.run_directories and (fake.run_directories[0] / "socket").exists(), "the socket")
     server = json.loads(fake.run("status", "--json", fake.run_directories[0]).stdout)["pid"]

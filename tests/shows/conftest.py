@@ -32,6 +32,7 @@ LONG = re.compile(
     r"|test_replay_split_is_what_wrf_wrote_split\[wrfrst"
     r"|test_what_other_programs_write_is_what_join_makes\[wrf471.*-True"
     r"|test_nccopy_of_model_output_writes_the_same\[wrf471"
+    r"|test_pnetcdf.py::test_replay_of_wrf_is_the_same\[wrf471.*-(1|2|7)\]"
     r"|test_parallel_netcdf.py::test_replay_of_wrf_is_the_same\[wrf471.*-(1|2|3|7|12)-none"
 )
 

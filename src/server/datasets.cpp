@@ -30,10 +30,13 @@ std::shared_ptr<Dataset> ServerImpl::entry_of(const std::string& name, Page<Data
   return d;
 }
 
-/// Its file is as it will be, though something of it may have stayed (LeftBehind).
-static bool is_over(const DatasetPage& page) {
+/// Its file is as it will be, though something of it may have stayed (LeftBehind), or other nodes do not know it yet. A
+/// page of what another node writes is not over before that has been told from here.
+bool ServerImpl::is_over(const DatasetPage& page) const {
   const auto state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
-  return page.owner == 0 && (state == DatasetState::finished || state == DatasetState::dropped);
+  const bool elsewhere =
+      page.owner != 0 && options_.neighbours != nullptr && page.owner - 1 != options_.neighbours->node();
+  return !elsewhere && (state == DatasetState::finished || state == DatasetState::dropped);
 }
 
 /// What a page may say of the dataset that a tile goes into.

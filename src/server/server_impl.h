@@ -242,6 +242,7 @@ class ServerImpl final : public Server {
   Result<void> handle(Journal& j, const Record& r, bool verify);
   Result<void> on_create(Journal& j, const Record& r);
   Result<void> on_join(Journal& j, const Record& r);
+  [[nodiscard]] bool is_over(const DatasetPage& page) const;
   std::shared_ptr<Dataset> shared_dataset(const std::string& page_name);
   Result<void> share(Dataset& d);
   void attach(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);

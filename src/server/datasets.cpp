@@ -30,10 +30,13 @@ std::shared_ptr<Dataset> ServerImpl::entry_of(const std::string& name, Page<Data
   return d;
 }
 
-/// Its file is as it will be, though something of it may have stayed (LeftBehind).
-static bool is_over(const DatasetPage& page) {
+/// Its file is as it will be, though something of it may have stayed (LeftBehind), or other nodes do not know it yet. A
+/// page of what another node writes is not over before that has been told from here.
+bool ServerImpl::is_over(const DatasetPage& page) const {
   const auto state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
-  return page.owner == 0 && (state == DatasetState::finished || state == DatasetState::dropped);
+  const bool elsewhere =
+      page.owner != 0 && options_.neighbours != nullptr && page.owner - 1 != options_.neighbours->node();
+  return !elsewhere && (state == DatasetState::finished || state == DatasetState::dropped);
 }
 
 /// What a page may say of the dataset that a tile goes into.
@@ -525,6 +528,16 @@ Result<void> ServerImpl::bring_to_last_commit(const Dataset& d) {
   return {};
 }
 
+/// Drop what is not committed, and know that it is dropped: `abandon` cannot say that the disk has refused.
+Result<void> ServerImpl::take_back(Dataset& d) {
+  if (!d.sink && !d.resume) return {};
+  if (d.sink) d.sink->abandon();
+  d.sink.reset();
+  d.declared = d.uncommitted = false;
+  ADVECTIO_TRY_WITH(bring_to_last_commit(d), "leave it at its last commit");
+  return {};
+}
+
 /// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
 void ServerImpl::fail(Dataset& d, Error error) {
   if (d.sink) {
@@ -684,8 +697,8 @@ void ServerImpl::look_at_shared() {
 /// Of a shared dataset: the others may still have to say what belongs to a frame that one which has gone has synced.
 bool ServerImpl::all_writers_over(const Dataset& d) const {
   for (std::size_t w = 0; w < d.shares.size(); ++w)
-    if (!d.shares[w].over &&
-        (d.slots[w].journal.load(std::memory_order_acquire) != 0 || (d.spread && relay_ && !relay_->all_quiet())))
+    if (!d.shares[w].over && (d.slots[w].journal.load(std::memory_order_acquire) != 0 ||
+                              (d.spread && relay_ && (!relay_->all_quiet() || relay_->missed_any()))))
       return false;  // on another node it may only not have been heard of
   return true;
 }
@@ -700,12 +713,7 @@ Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
 
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
   if (d.ending) return;
-  if (d.sink) d.sink->abandon();
-  if (d.resume) {
-    d.sink.reset();
-    if (auto done = bring_to_last_commit(d); !done)
-      return fail(d, std::move(done).error().with("leave it at its last commit"));
-  }
+  if (auto done = take_back(d); !done) return fail(d, std::move(done).error());
   if (!d.shared() && !d.merge && d.page->synced.load() > d.visible) {
     fail(d, Error{Code::corrupt,
                   "its writer " + writer + " has synced up to record " + std::to_string(d.page->synced.load()) +
@@ -745,8 +753,11 @@ bool ServerImpl::follow(Journal& j) {
       const std::string text = "journal " + j.name + ": " + next.error().message;
       log_.error(text);
       errors_.push_back(text);
-      for (auto& [number, d] : j.datasets)
-        if (!d->over() && d->state != State::failed) fail(*d, Error{Code::corrupt, text, EIO});
+      for (auto& [number, d] : j.datasets) {
+        if (d->over() || (d->state == State::failed && d->whole == nullptr)) continue;
+        if (d->whole != nullptr) split_at(*d, text);
+        fail(*d, Error{Code::corrupt, text, EIO});
+      }
       return any;
     }
     if (!next->has_value()) {
@@ -840,6 +851,7 @@ Result<void> ServerImpl::replay_from(Reader& again, Journal& j, std::uint32_t nu
     if ((*next)->dataset == number) ADVECTIO_TRY(handle(j, **next, true));
   }
   if (d->over() || !d->uncommitted) return {};
+  if (!j.alive) return take_back(*d);  // nobody will sync it
   d->partial = true;
   return commit(d, d->seen, 0);
 }

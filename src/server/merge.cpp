@@ -69,6 +69,7 @@ void Merge::resume(std::size_t tile, std::uint64_t sequence, std::uint64_t syncs
   auto& s = strands_[tile];
   s.seen = sequence;
   s.base = s.ended = syncs;
+  resumed_until_ = std::max(resumed_until_, syncs);
   s.schema = std::move(schema);
   s.closed = closed;
 }
@@ -440,7 +441,7 @@ Result<std::optional<Merge::Round>> Merge::end_round() {
 
 void Merge::committed() {
   ++round_;
-  resumed_ = false;
+  resumed_ = resumed_ && round_ <= resumed_until_;
   copies_.clear();
   copied_bytes_ = 0;
   for (auto& s : strands_) shed(s);
@@ -475,6 +476,10 @@ void Merge::committed_part() {
   }
   copies_.clear();
   copied_bytes_ = 0;
+}
+
+bool Merge::is_ahead() const {
+  return resumed_ || std::any_of(strands_.begin(), strands_.end(), [](const Strand& s) { return s.given > 0; });
 }
 
 bool Merge::holds_any() const {

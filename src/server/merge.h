@@ -75,6 +75,8 @@ class Merge {
   void committed();
   /// All that was given out is, in the midst of a round.
   void committed_part();
+  /// Has anything of the round under way, or of one after it, been committed?
+  [[nodiscard]] bool is_ahead() const;
   /// Is there anything that `committed_part` could let go of?
   [[nodiscard]] bool holds_any() const;
 
@@ -137,7 +139,9 @@ class Merge {
   std::uint64_t round_ = 0;  // the last that is committed
   bool begun_ = false;       // a plan has been made, by us or an earlier server
   bool planned_ = false, stale_ = false, told_ = true;
-  bool resumed_ = false;  // of the round under way a part may have been committed by an earlier server
+  // Of the round under way, and of others up to that one, a part may have been committed by an earlier server.
+  bool resumed_ = false;
+  std::uint64_t resumed_until_ = 0;
   std::size_t first_ = 0;
   Whole whole_;                                                   // its pieces are not kept
   std::vector<std::vector<Role>> roles_;                          // by variable and tile

@@ -531,10 +531,10 @@ bool Relay::take_from_journals(const Neighbours::Arrival& arrival) {
       if (bytes.size() - in.position() != sizeof page) break;
       std::memcpy(&page, bytes.data() + in.position(), sizeof page);
       auto mirror = journal::Mirror::open(stage_, neighbours_.name(arrival.from), name, page);
-      if (!mirror)
-        log_.error("a mirror of " + name + " on " + neighbours_.name(arrival.from) + ": " + mirror.error().message);
-      else
+      if (mirror)
         mirrors_[{arrival.from, number}] = std::move(mirror).value();
+      else
+        miss("a mirror of " + name + " on " + neighbours_.name(arrival.from), mirror.error());
       break;
     }
     case gone_kind: mirrors_.erase({arrival.from, in.number<int>()}); break;
@@ -606,6 +606,11 @@ void Relay::on_announce(unsigned from, Decoder& in) {
   o.nodes.insert(from);
   o.told.clear();
   o.writers = writers;
+  if (auto page = stage_.open_page(id.page); page && is_of(**page, id)) {
+    o.page = std::move(page).value();  // what it takes to make another there may be no room for
+    if (auto slots = stage_.open_slots(id.page, writers); slots && writers > 0) o.slots = std::move(slots).value();
+    return;
+  }
   auto made = stage_.make_dataset(id.page, [&](DatasetPage& p) {
     p.format = format;
     p.journal = id.journal;
@@ -616,12 +621,14 @@ void Relay::on_announce(unsigned from, Decoder& in) {
     std::memcpy(p.path, path.c_str(), std::min(path.size() + 1, sizeof p.path));
     std::memcpy(p.link, link.c_str(), std::min(link.size() + 1, sizeof p.link));
   });
-  if (!made) {
-    log_.error(path + ": a page for it: " + made.error().message);
-    return;
-  }
+  if (!made) return miss(path + ": a page for it", made.error());
   o.page = std::move(made->page);
   o.slots = std::move(made->slots);
+}
+
+void Relay::miss(const std::string& what, const Error& why) {
+  missed_ = true;
+  log_.error(what + ": " + why.message + "; what is staged of it on the other node stays there");
 }
 
 void Relay::on_tell(Decoder& in) {

@@ -98,6 +98,8 @@ class Relay {
   void quiet();
   [[nodiscard]] bool is_quiet() const;
   [[nodiscard]] bool all_quiet() const;
+  /// Something that another node has said could not be taken, for want of room in the stage. It is still there.
+  [[nodiscard]] bool missed_any() const noexcept { return missed_.load(); }
   /// This node can do no more for what it owns. `clean`: all of it is in its file.
   void final(bool clean, const std::string& status);
   [[nodiscard]] bool all_final() const;
@@ -154,6 +156,7 @@ class Relay {
   bool tell_what_is_new();
   void on_announce(unsigned from, Decoder& in);
   void on_tell(Decoder& in);
+  void miss(const std::string& what, const Error& why);
   void on_progress(Decoder& in);
   void on_farewell(unsigned from, const DatasetId& id);
   void forget(const DatasetId& id);
@@ -196,7 +199,7 @@ class Relay {
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
   std::uint64_t told_ns_ = 0;
 
-  std::atomic<bool> drain_wanted_{false};
+  std::atomic<bool> drain_wanted_{false}, missed_{false};
   std::atomic<bool> cut_short_{false};
   std::atomic<bool> held_up_{false};
   std::atomic<std::uint64_t> pleaded_ns_{0};

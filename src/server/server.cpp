@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "journal/mirror.h"
 #include "journal/spill.h"
@@ -22,7 +23,8 @@ constexpr std::uint64_t look_around_ns = 50'000'000;  // new and dead writers
 constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
-constexpr std::uint64_t stuck_max_ns = 100'000'000;  // for room that others need and nothing makes
+constexpr auto retry_pause = std::chrono::milliseconds(100);  // of a disk that refuses to take back what was begun
+constexpr std::uint64_t stuck_max_ns = 100'000'000;           // for room that others need and nothing makes
 
 /// True when fewer threads want to run than there are cores (/proc/loadavg: "runnable/all").
 bool cores_to_spare() {
@@ -397,14 +399,10 @@ Outcome ServerImpl::run() {
       look_at_owners();
     }
     make_picture();
-    if (stopping_ && !moved) {
-      for (auto& d : datasets_) {
-        if (stage_gone_ && !d->over() && !d->owner && !d->whole) {
-          if (d->state != State::failed) fail(*d, Error{Code::gone, "the stage has been removed", EIO});
-          (void)bring_to_last_commit(*d);
-        }
+    if ((stopping_ || stage_gone_) && !moved) {
+      if (stage_gone_) leave_all_at_last_commit();
+      for (auto& d : datasets_)
         if (!d->over() && d->sink) d->sink->abandon();
-      }
       if (relay_) relay_->cut_short();
       break;
     }
@@ -549,19 +547,53 @@ void ServerImpl::look_at_stage() {
       "the stage " + stage_.directory() + " has been removed: what was in it and in no file is lost";
   log_.error(text);
   errors_.push_back(text);
-  stop();
+}
+
+/// Nobody can take up these files later: what is begun in them is taken back now. A disk that refuses even that is
+/// asked again for as long as a program would wait for room.
+void ServerImpl::leave_all_at_last_commit() {
+  std::vector<std::shared_ptr<Dataset>> begun;
+  for (const auto& d : datasets_) {
+    if (d->over() || d->owner || d->whole != nullptr) continue;
+    if (d->state != State::failed) fail(*d, Error{Code::gone, "the stage has been removed", EIO});
+    begun.push_back(d);
+  }
+  const auto until = monotonic_ns() + options_.wait_max_ns;
+  for (bool warned = false;;) {
+    std::string refused;
+    std::erase_if(begun, [&](const auto& d) {
+      const auto done = bring_to_last_commit(*d);
+      if (!done) refused = done.error().message;
+      return done.ok();
+    });
+    if (begun.empty()) return;
+    if (stopping_ || monotonic_ns() > until) break;
+    if (!std::exchange(warned, true))
+      log_.warning("the disk refuses to take back what was begun (" + refused + "); it is tried again");
+    std::this_thread::sleep_for(retry_pause);
+  }
+  for (const auto& d : begun) {
+    const auto text = d->path + ": to the end the disk has refused to take back what was begun after frame " +
+                      std::to_string(d->frames_visible) + "; what comes after that frame in it is not to be trusted";
+    log_.error(text);
+    errors_.push_back(text);
+  }
 }
 
 /// Everything that is for this node to write is in its file.
 bool ServerImpl::all_done() const {
   bool clean = !not_durable_ && !stage_gone_ && !page_damaged_ && left_behind_.empty();
+  clean = clean && !(relay_ && relay_->missed_any());
   for (const auto& [name, j] : journals_) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : datasets_) clean = clean && d->over();
   return clean;
 }
 
 Outcome ServerImpl::conclude() {
-  look_at_stage();
+  if (!stage_gone_) {
+    look_at_stage();
+    if (stage_gone_) leave_all_at_last_commit();
+  }
   const bool clean = all_done() && (!relay_ || (relay_->all_final() && relay_->all_clean()));
   const auto final = status_json(true).dump(-1, ' ', false, json::error_handler_t::replace);
   relay_.reset();

@@ -236,11 +236,13 @@ class ServerImpl final : public Server {
   void take_up_datasets();
   [[nodiscard]] std::string second_name(const std::string& page_name, const DatasetPage& page) const;
   void leave_at_last_commit(const std::string& page_name, const Error& why);
+  void leave_all_at_last_commit();
   void look_for_writers();
   bool follow(Journal& j);
   Result<void> handle(Journal& j, const Record& r, bool verify);
   Result<void> on_create(Journal& j, const Record& r);
   Result<void> on_join(Journal& j, const Record& r);
+  [[nodiscard]] bool is_over(const DatasetPage& page) const;
   std::shared_ptr<Dataset> shared_dataset(const std::string& page_name);
   Result<void> share(Dataset& d);
   void attach(Journal& j, std::uint32_t number, const std::shared_ptr<Dataset>& d);
@@ -268,8 +270,11 @@ class ServerImpl final : public Server {
   Result<void> end_if_all_over(Dataset& whole);
   void end_tiles(Dataset& whole);
   void end_tile(Dataset& d);
-  void split(Dataset& whole, const std::string& why);
+  enum class Rest : std::uint8_t { at_hand, read_again };  ///< of the tiles' records: can they be had?
+  void split(Dataset& whole, const std::string& why, Rest rest = Rest::at_hand);
   void give_back(Dataset& whole, Dataset& d);
+  void split_at(Dataset& tile, const std::string& why);
+  void leave_to_retry(Dataset& d);
   void fail_whole(Dataset& whole, Error error);
   void retry_whole(Dataset& whole);
   bool make_room_in_wholes();
@@ -299,6 +304,7 @@ class ServerImpl final : public Server {
   bool in_debt() { return rate_.limited() && rate_.in_debt(monotonic_ns()); }
   void fail(Dataset& d, Error error);
   Result<void> bring_to_last_commit(const Dataset& d);
+  Result<void> take_back(Dataset& d);
   void end_dataset(Dataset& d, State state);
   void remove_placeholder(Dataset& d);
   void writer_gone(Journal& j);

@@ -49,10 +49,14 @@ void ServerImpl::stay_alone(Dataset& d) {
 }
 
 Result<void> ServerImpl::on_tile(const std::shared_ptr<Dataset>& d, const Record& r, bool verify) {
-  if (verify) ADVECTIO_TRY(journal::verify_payload(r));
   Dataset& whole = *d->whole;
   const Busy busy(whole.busy_ns);
-  ADVECTIO_TRY(whole.merge->take(d->tile, r));
+  auto taken = verify ? journal::verify_payload(r) : Result<void>{};
+  if (taken) taken = whole.merge->take(d->tile, r);
+  if (!taken) {
+    split_at(*d, d->path + ": " + taken.error().message);
+    return taken;
+  }
   d->seen = std::max(d->seen, r.sequence);
   if (r.type == RecordType::put) {
     if (!whole.page || whole.state == State::failed) return {};
@@ -201,9 +205,9 @@ Result<void> ServerImpl::end_round(Dataset& whole, const Merge::Round& round) {
   whole.page->synced.store(round.number, std::memory_order_release);
   whole.seen = round.number;
   ADVECTIO_TRY(commit(whole.shared_from_this(), round.number, round.frame > 0 ? round.synced_ns : 0));
-  whole.partial = false;
-  whole.page->round.store(0, std::memory_order_release);
   whole.merge->committed();
+  whole.partial = whole.merge->is_ahead();
+  whole.page->round.store(whole.partial ? 1 : 0, std::memory_order_release);
   return settle_tiles(whole);
 }
 
@@ -248,16 +252,17 @@ void ServerImpl::end_tile(Dataset& d) {
 }
 
 /// They do not become one file, or not from here on: what is not in the whole goes to a file of each tile's own.
-void ServerImpl::split(Dataset& whole, const std::string& why) {
+void ServerImpl::split(Dataset& whole, const std::string& why, Rest rest) {
+  if (whole.page)
+    if (auto done = take_back(whole); !done) return fail_whole(whole, std::move(done).error());
   const bool begun = whole.page && (whole.page->visible.load() > 0 || whole.partial);
   log_.warning(whole.path + ": " + why + "; its tiles are written " +
                (begun ? "to files of their own from here on; it holds the " + std::to_string(whole.frames_visible) +
                             " frames before" + (whole.partial ? " and a part of the next" : "")
                       : "as files of their own"));
   split_.insert(whole.path);
-  if (whole.sink) whole.sink->abandon();
   const auto tiles = std::move(whole.tiles);
-  for (const auto& t : tiles) give_back(whole, *t);
+  for (const auto& t : tiles) rest == Rest::at_hand ? give_back(whole, *t) : leave_to_retry(*t);
   if (!whole.page) {
     whole.state = State::dropped;
     return;
@@ -287,6 +292,22 @@ void ServerImpl::give_back(Dataset& whole, Dataset& d) {
   }
   if (gone && !d.over() && d.state != State::failed) drop_rest(d, d.writer);
   forward(true);
+}
+
+/// What this one has said cannot be read. What the others have said is not to be lost with it.
+void ServerImpl::split_at(Dataset& tile, const std::string& why) {
+  split(*tile.whole, why, Rest::read_again);
+  tile.state = State::open;  // until it has been said of it, too
+}
+
+/// What it has said since the whole's last commit is read again.
+void ServerImpl::leave_to_retry(Dataset& d) {
+  if (d.over()) return;
+  if (d.schema) (void)store_schema(d, *d.schema);
+  stay_alone(d);
+  d.state = State::failed;
+  d.resume = true;
+  d.failed_at_ns = 0;
 }
 
 /// What holds for the whole holds for its tiles: they keep what is staged, and their ranks are told.
@@ -322,7 +343,9 @@ void ServerImpl::retry_whole(Dataset& whole) {
       auto next = (*again)->next();
       if (!next) return std::move(next).error();
       if (!next->has_value()) break;
-      if ((*next)->dataset == t.number) ADVECTIO_TRY(whole.merge->take(t.tile, **next));
+      if ((*next)->dataset != t.number || (*next)->sequence <= t.visible) continue;
+      ADVECTIO_TRY_WITH(journal::verify_payload(**next), t.path);
+      ADVECTIO_TRY_WITH(whole.merge->take(t.tile, **next), t.path);
     }
     readers.push_back(std::move(again).value());
     return {};
@@ -339,6 +362,7 @@ void ServerImpl::retry_whole(Dataset& whole) {
     };
     if (std::none_of(journals_.begin(), journals_.end(), lives)) whole.merge->gone(t->tile);
   }
+  if (!done && done.error().code == Code::corrupt) return split(whole, done.error().message, Rest::read_again);
   if (done) done = try_to_move_on(whole, false);
   if (!done) return fail_whole(whole, std::move(done).error());
   log_.warning(whole.path + ": could be written after all");

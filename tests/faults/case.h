@@ -32,45 +32,74 @@ inline constexpr std::array kind_names = {"nothing",          "rank killed", "se
                                           "output read-only", "stage full",  "clock jumps",   "stage vanishes",
                                           "journal damaged",  "page damaged"};
 
-inline constexpr std::size_t writers_max = 4, datasets_max = 6;
-inline constexpr std::uint32_t everybody = 99;
+inline constexpr std::size_t writers_max = 4, datasets_max = 6, nodes_max = 3;
 
-/// Variables: T(Time, y, x) in every frame, U(Time, y, x) in every other one, HGT(y, x) in the first.
+/// Who writes a dataset.
+enum class Writing : std::uint8_t {
+  alone,     ///< one process
+  together,  ///< all of them, each some rows
+  tiles,     ///< all of them, each a file of its own; they become one (`join: true`)
+};
+inline constexpr std::array writing_names = {"one writer", "together", "tiles"};
+
+/// A part of the domain.
+struct Area {
+  std::uint64_t y = 0, x = 0;  ///< where it begins
+  std::uint64_t ny = 0, nx = 0;
+};
+
+/// Variables: T(Time, y, x) and S(Time) in every frame, U(Time, y, x) in every other one, HGT(y, x) in the first.
 struct DatasetCase {
   std::string name;
   FileFormat format = FileFormat::netcdf4;
-  std::uint32_t owner = 0;  ///< the writer, or everybody
+  Writing writing = Writing::alone;
+  std::uint32_t owner = 0;  ///< the writer, where there is one
   std::uint32_t begins = 0, frames = 0;
   std::uint64_t y = 0, x = 0;
   std::uint64_t chunk_y = 0;
   bool deflate = false;
-  [[nodiscard]] bool shared() const { return owner == everybody; }
-  [[nodiscard]] bool written_by(std::uint32_t writer) const { return shared() || owner == writer; }
+  std::vector<std::uint64_t> cuts_y, cuts_x;  ///< of tiles: where each begins, and the end
+  std::uint64_t halo = 0;                     ///< cells of its neighbours that a tile has on each side
+
+  [[nodiscard]] bool shared() const { return writing == Writing::together; }
+  [[nodiscard]] bool tiled() const { return writing == Writing::tiles; }
+  [[nodiscard]] bool written_by(std::uint32_t writer) const { return writing != Writing::alone || owner == writer; }
+  [[nodiscard]] Area domain() const { return {0, 0, y, x}; }
+  /// What only this writer puts.
+  [[nodiscard]] Area own(std::uint32_t writer, std::uint32_t writers) const;
+  /// What of the domain its file holds.
+  [[nodiscard]] Area held(std::uint32_t writer, std::uint32_t writers) const;
+  /// The name of the file that this writer creates.
+  [[nodiscard]] std::string file_of(std::uint32_t writer) const;
 };
 
 struct Case {
   std::uint64_t seed = 0;
   std::vector<Kind> kinds;
   std::uint32_t writers = 1;
+  std::uint32_t nodes = 1, io_nodes = 0;  ///< the last so many nodes have no writers
   std::vector<DatasetCase> datasets;
-  std::uint64_t segments_max = 16;
-  std::uint32_t pause_us = 0;  ///< of a writer after each frame
-  std::uint32_t restarts = 0;  ///< of the server
+  std::uint64_t segments_max = 16;  ///< of each node
+  std::uint32_t pause_us = 0;       ///< of a writer after each frame
+  std::uint32_t restarts = 0;       ///< of the server
 
   static Case of(std::uint64_t seed);
   [[nodiscard]] bool has(Kind kind) const;
   /// The only copy of something may be gone.
   [[nodiscard]] bool may_lose() const;
   [[nodiscard]] std::uint32_t frames() const;
+  [[nodiscard]] std::uint32_t node_of(std::uint32_t writer) const { return writer % (nodes - io_nodes); }
   [[nodiscard]] std::string text() const;
 };
 
-Schema schema_of(const DatasetCase& dataset);
+/// Of the file that this writer creates.
+Schema schema_of(const DatasetCase& dataset, std::uint32_t writer, std::uint32_t writers);
 
 /// What stands where: the only thing that writers and checker have in common.
 float value_t(std::size_t dataset, std::uint64_t frame, std::uint64_t cell);
 double value_u(std::size_t dataset, std::uint64_t frame, std::uint64_t cell);
 std::int32_t value_h(std::size_t dataset, std::uint64_t cell);
+std::int32_t value_s(std::size_t dataset, std::uint64_t frame);
 constexpr bool has_u(std::uint64_t frame) {
   return frame % 2 == 0;
 }

@@ -3,20 +3,37 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "faults/case.h"
 
 namespace advectio::faults {
 
-struct Verdict {
-  bool there = false;          ///< the file is there and not empty
-  std::uint64_t complete = 0;  ///< so many frames from the first on are there, every cell of them
-  std::uint64_t held = 0;      ///< of frames that were synced so many are complete, wherever they stand
-  std::string wrong;           ///< not empty: the file is not one that can be there
-};
+/// What is there of a dataset: in its file, or where tiles have not become one also in theirs.
+class Found {
+ public:
+  Found(const DatasetCase& dataset, std::size_t number) : d_(dataset), number_(number) {}
 
-/// `synced`: frames whose sync has returned to all writers. `begun`: frames of which anything was put.
-Verdict check_file(const std::string& path, const DatasetCase& dataset, std::size_t number, std::uint64_t synced,
-                   std::uint64_t begun);
+  /// A file that holds `held` of the domain, of which `own` is its to hold. `synced`: frames whose sync has returned to
+  /// all who write it; `begun`: frames of which anything was put. Says why it is not one that can be there; nothing
+  /// where it can, also where there is none.
+  std::string look_into(const std::string& path, const Area& held, const Area& own, std::uint64_t synced,
+                        std::uint64_t begun);
+  /// Every cell of the frame there?
+  [[nodiscard]] bool holds(std::uint64_t frame, const Area& area) const;
+
+ private:
+  using Cells = std::vector<bool>;  // of the domain: right
+  struct Frame {
+    Cells t, u;
+    bool s = false;
+  };
+  class File;
+
+  const DatasetCase& d_;
+  std::size_t number_;
+  std::vector<Frame> frames_;
+  Cells h_;
+};
 
 }  // namespace advectio::faults

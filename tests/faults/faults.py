@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shows"))
 
-from running import ROOT, Advectio, Result, Running, environment, output_files, run_plainly
+from running import ROOT, Advectio, Result, Running, descendants, environment, output_files, run_plainly
 from test_crashes import assert_beginning_is_same, records, synced_frames
 
 REPLAY = Path(os.environ.get("ADVECTIO_REPLAY", ROOT / "build" / "release" / "examples" / "replay" / "replay"))
@@ -35,6 +35,8 @@ SERVERS = ("advectiod", "advectiod_mpi")
 SEVERAL_SERVERS = REPLAY.parents[2] / "src" / "apps" / "advectiod" / "advectiod_mpi"  # not there without MPI
 FRAMES = 16  # of a run whose program is left alone
 MPI = ("mpirun", "--oversubscribe", "--bind-to", "none", "-n")
+GENTLY = "command (SIGTERM)"
+ENDS_S = 60.0  # what is left of a run whose command was killed has ended by then
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,10 @@ class Case:
     deflate: str
     frames_per_file: int
     small_stage: bool
-    victims: tuple[str, ...]  # of rank, ranks, server, servers; one after the other
+    victims: tuple[str, ...]  # of rank, ranks, server, command, command (SIGTERM); one after the other
     moments_s: tuple[float, ...]  # after the first frame, and after the one before
     restarts_max: int
+    recoveries_killed_s: tuple[float, ...]  # `advectio recover` is killed so long after its start, before one is let alone
 
     @classmethod
     def of(cls, seed: int) -> Case:
@@ -72,6 +75,9 @@ class Case:
                 ("server", "rank"),
                 ("ranks", "server"),
                 ("rank", "server"),
+                ("command",),
+                ("server", "command"),
+                (GENTLY,),
             ]
         )
         return cls(
@@ -86,6 +92,7 @@ class Case:
             victims=victims,
             moments_s=tuple(chance.uniform(0, 0.6) for _ in victims),
             restarts_max=chance.choice([0, 5]),
+            recoveries_killed_s=tuple(chance.uniform(0.05, 0.5) for _ in range(chance.choice([0, 1, 3]))),
         )
 
     @property
@@ -112,6 +119,9 @@ class Case:
 
 def kill(running: Running, victim: str, chance: random.Random) -> None:
     """Whoever is there; a program that has just ended needs no killing."""
+    if victim in ("command", GENTLY):
+        running.process.send_signal(signal.SIGKILL if victim == "command" else signal.SIGTERM)
+        return
     names = SERVERS if victim == "server" else ("replay",)
     pids = [pid for name in names for pid in running.pids(name)]
     if not pids:
@@ -121,6 +131,29 @@ def kill(running: Running, victim: str, chance: random.Random) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def await_end(pids: list[int], what: str) -> None:
+    until = time.monotonic() + ENDS_S
+    while left := [pid for pid in pids if lives(pid)]:
+        assert time.monotonic() < until, f"{what}: still there after {ENDS_S:.0f} s: {left}"
+        time.sleep(0.05)
+
+
+def end_without_command(case: Case, family: dict[str, list[int]]) -> None:
+    """`advectio run` is no more: its server finishes what is there when the program, which goes on for a while, has ended."""
+    time.sleep(0.3)
+    for pid in family["replay"]:
+        if lives(pid):
+            os.kill(pid, signal.SIGKILL)
+    await_end([pid for pids in family.values() for pid in pids], f"after the death of the command: {case}")
 
 
 def run(case: Case, made: Path, directory: Path) -> None:
@@ -143,9 +176,15 @@ def check(case: Case, made: Path, advectio: Advectio, directory: Path) -> None:
     command = [*case.program(made, frames), "--compute", "0.03"]
     running = advectio.start(command, carried, case.config, nodes=case.nodes)
     running.wait_for(lambda: running.frames() >= 1, "a frame was written")
+    family: dict[str, list[int]] = {}
     for victim, moment in zip(case.victims, case.moments_s, strict=True):
         time.sleep(moment)
+        if victim == "command":
+            family = {name: running.pids(name) for name in ("replay", *SERVERS)}
         kill(running, victim, chance)
+    if "command" in case.victims:
+        running.process.wait()
+        end_without_command(case, family)
     if not case.ends_well and running.process.poll() is None and not {"rank", "ranks"} & set(case.victims):
         time.sleep(0.3)  # the program goes on into a stage that nobody empties
         kill(running, "ranks", chance)
@@ -159,12 +198,28 @@ def recover(case: Case, advectio: Advectio, carried: Path, result: Result) -> No
     if case.ends_well:
         assert result.code == 0, result.said
         assert not run_dir.exists(), f"{run_dir} is left behind\n{result.said}"
-    elif run_dir.exists():
+    for moment in case.recoveries_killed_s:
+        if run_dir.exists() and not case.ends_well:
+            recover_and_kill(advectio, run_dir, carried, moment)
+    if run_dir.exists():
         done = advectio.call("recover", run_dir, directory=carried)
         assert done.code == 0, f"{done.said}\nafter\n{result.said}"
         assert not run_dir.exists(), f"{run_dir} is left behind\n{done.said}"
     left = [path.name for path in carried.rglob(".*advectio*")]
+    if case.nodes and "command" in case.victims:  # it is the command that removes its copy of the config
+        left = [name for name in left if not name.endswith(".yaml")]
     assert not left, f"left beside the output: {left}\n{result.said}"
+
+
+def recover_and_kill(advectio: Advectio, run_dir: Path, directory: Path, moment_s: float) -> None:
+    """And its servers with it, or not: they end by themselves."""
+    words = [os.fspath(advectio.command), "recover", os.fspath(run_dir)]
+    process = subprocess.Popen(words, cwd=directory, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(moment_s)
+    family = [pid for name in SERVERS for pid in descendants(process.pid, name)]
+    process.kill()
+    process.wait()
+    await_end(family, "after the death of `advectio recover`")
 
 
 def compare(case: Case, made: Path, directory: Path, running: Running, result: Result) -> None:

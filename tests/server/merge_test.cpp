@@ -307,6 +307,41 @@ TEST_F(MergeTest, ASchemaCountsFromTheFrameInWhichAllHaveToldIt) {
   EXPECT_EQ(schema->attributes.back().name, "more");
 }
 
+TEST_F(MergeTest, WhatOneTileWasAheadWithWhenAServerDiedIsNotHeldAgainstTheOthers) {
+  const auto a = add(tile(1, 6)), b = add(tile(7, points));
+  const auto frame = [this](std::size_t t, std::uint64_t f) {
+    put(t, 2, {{f, 0}, {1, levels}}, floats(std::vector<float>(levels, static_cast<float>(f))));
+    end(t);
+  };
+  for (const auto t : {a, b}) frame(t, 0);
+  EXPECT_EQ(move_on(), "");
+  EXPECT_FALSE(merge_.is_ahead());
+  for (const std::uint64_t f : {1, 2, 3}) frame(a, f);
+  EXPECT_EQ(move_on(true), "");  // there was no room to wait for the other
+  EXPECT_TRUE(merge_.is_ahead());
+  const std::uint64_t visible[] = {merge_.visible(a), merge_.visible(b)};
+  const std::uint64_t syncs[] = {merge_.syncs(a), merge_.syncs(b)};
+  merge_ = Merge();
+  for (const auto t : {a, b}) (void)merge_.add("tile_000" + std::to_string(t));
+  merge_.resume(1, true);
+  merge_.resume(a, visible[a], syncs[a], tile(1, 6), false);
+  merge_.resume(b, visible[b], syncs[b], tile(7, points), false);
+  for (const std::uint64_t f : {1, 2, 3}) {
+    frame(b, f);
+    EXPECT_EQ(move_on(), "");
+    EXPECT_EQ(rounds_, f + 1);
+    EXPECT_TRUE(merge_.is_ahead());  // of the next, too, a part could have been there
+  }
+  for (const auto t : {a, b}) frame(t, 4);
+  EXPECT_EQ(move_on(), "");
+  EXPECT_FALSE(merge_.is_ahead());
+  put(b, 2, {{5, 0}, {1, levels}}, floats(std::vector<float>(levels, 99)));
+  end(b);
+  frame(a, 5);
+  EXPECT_THAT(move_on(), HasSubstr("disagree about depth"));
+  EXPECT_EQ(rounds_, 5U);
+}
+
 TEST_F(MergeTest, ARoundThatAnEarlierServerHasCommittedIsNotDoneAgain) {
   const auto a = add(tile(1, 6)), b = add(tile(7, points));
   merge_.resume(1, false);

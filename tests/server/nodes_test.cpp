@@ -219,6 +219,36 @@ TEST_F(NodesTest, ServersThatBeginAgainLoseNothing) {
   expect_frames(60);
 }
 
+TEST_F(NodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgainByServersThatBeginAgain) {
+  store_.fail_close_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) {
+    (void)write(s, w, 5);
+    return 0;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  ASSERT_TRUE(eventually([this] { return servers_[2]->status().find("truncate") != std::string::npos; }));
+  stop();
+  programs_.clear();
+  store_.allow();
+  // As it dies between the end of the file and the news of it to the others.
+  const auto stage = journal::Stage::open(system_files(), run_dir(2));
+  ASSERT_TRUE(stage.ok());
+  const auto names = system_files().list(stage->datasets());
+  ASSERT_TRUE(names.ok());
+  for (const auto& name : *names) {
+    if (name.find('.') != std::string::npos) continue;
+    auto page = stage->open_page(name);
+    ASSERT_TRUE(page.ok());
+    (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+    ASSERT_TRUE(system_files().remove((*page)->link).ok());
+  }
+  start();
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  expect_frames(5);
+}
+
 TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {
   // 2 MB of each writer through stages of 4 × 64 KiB.
   programs([this](Session& s, std::uint32_t w) {

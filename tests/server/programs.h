@@ -38,6 +38,7 @@ struct Store {
   std::atomic<bool> commits_stand{false};  ///< none returns
   std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
+  std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
   void allow() {
     const std::lock_guard guard(mutex);
     fail_commit_of.clear();
@@ -100,7 +101,7 @@ class MemorySink final : public Sink {
       looked_at_ = static_cast<unsigned>(block.front()) + static_cast<unsigned>(block.back());
     borrowed_.clear();
     pending_.clear();
-    ::unlink(beside_.c_str());
+    if (!store_.disk_refuses) ::unlink(beside_.c_str());
   }
   [[nodiscard]] SinkCounters counters() const override {
     SinkCounters c;
@@ -175,6 +176,7 @@ inline SinkFactory sinks_of(Store& store) {
     // ".NAME.advectio-…" is the second name of NAME.
     auto name = r.path.substr(r.path.find_last_of('/') + 2);
     name = name.substr(0, name.find(".advectio-"));
+    if (store.disk_refuses) return system_error("open " + name, EIO);
     return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, r.path, name, r.resume));
   };
 }

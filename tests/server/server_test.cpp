@@ -103,6 +103,20 @@ class ServerTest : public ::testing::Test {
       change(**page);
     }
   }
+  /// In the midst of its block: create, schema and the first frame take less than a frame.
+  void damage_second_frame(const std::string& journal) const {
+    const auto directory = run_dir() + "/journals/" + journal;
+    const auto names = system_files().list(directory).value();
+    for (const auto& name : names) {
+      if (!journal::parse_chain_name(name)) continue;
+      auto segment = system_files().open(directory + "/" + name, OpenMode::read_write);
+      std::byte byte{};
+      const auto at = 4096 + 2 * width * sizeof(float);
+      ASSERT_TRUE((*segment)->read(at, {&byte, 1}).ok());
+      byte ^= std::byte{1};
+      ASSERT_TRUE((*segment)->write(at, {&byte, 1}).ok());
+    }
+  }
   /// As a server leaves the stage that dies when it has nothing more to do for its datasets than to remove their pages.
   void end_all_but_the_page() {
     for_each_page([](journal::DatasetPage& page) {
@@ -116,14 +130,15 @@ class ServerTest : public ::testing::Test {
                           bool finish = true) {
     auto d = session.create({path, FileFormat::netcdf4, false});
     if (!d || !(*d)->schema(series(width))) return 1;
+    int result = 0;  // what a sync says is of frames before
     for (int f = 0; f < frames; ++f) {
       const std::vector<float> row(width, static_cast<float>(f));
       if (!(*d)->put(0, {{static_cast<std::uint64_t>(f), 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
-      if (!(*d)->sync()) return 3;
+      if (!(*d)->sync()) result = 3;
     }
-    if (close && !(*d)->close()) return 4;
+    if (close && !(*d)->close() && result == 0) result = 4;
     if (finish) session.finish();
-    return 0;
+    return result;
   }
 
   std::string spill_;
@@ -679,18 +694,7 @@ TEST_F(ServerTest, AServerThatTakesOverLooksAtEveryByte) {
   a.go();
   (void)a.wait();
   stop_after_a_failure();
-  const auto directory = run_dir() + "/journals/" + system_files().list(run_dir() + "/journals").value().at(0);
-  const auto names = system_files().list(directory).value();
-  for (const auto& name : names) {
-    if (!journal::parse_chain_name(name)) continue;
-    auto segment = system_files().open(directory + "/" + name, OpenMode::read_write);
-    std::byte byte{};
-    // In the midst of the second frame's block: create, schema and the first frame take less than a frame.
-    const auto at = 4096 + 2 * width * sizeof(float);
-    ASSERT_TRUE((*segment)->read(at, {&byte, 1}).ok());
-    byte ^= std::byte{1};
-    ASSERT_TRUE((*segment)->write(at, {&byte, 1}).ok());
-  }
+  damage_second_frame(system_files().list(run_dir() + "/journals").value().at(0));
   start();
   const auto status = drain();
   EXPECT_EQ(outcome_, Outcome::incomplete);
@@ -894,6 +898,67 @@ TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {
   thread_.join();
   EXPECT_EQ(outcome_, Outcome::stage_gone);
   EXPECT_NE(server_->status().find("has been removed"), std::string::npos);
+}
+
+/// Of a program that has synced a frame, put a part of the next and goes on living.
+class BegunFrameTest : public ServerTest {
+ protected:
+  void begin() {
+    program_ = std::make_unique<Program>(run_dir(), [this](Session& s) {
+      auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+      const std::vector<float> row(width);
+      if (!d || !(*d)->schema(series(width))) return 1;
+      for (std::uint64_t f = 0; f < 2; ++f)
+        if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4) || (f == 0 && !(*d)->sync())) return 2;
+      return ::pause();
+    });
+    start();
+    program_->go();
+    ASSERT_TRUE(eventually([this] { return image("a.nc").commits == 1 && !beside().empty(); }));
+    store_.disk_refuses = true;
+  }
+  /// What sinks have left beside the files.
+  [[nodiscard]] std::vector<std::string> beside() const {
+    auto names = system_files().list(output_.path()).value();
+    std::erase_if(names, [](const auto& name) { return !name.ends_with("-redo"); });
+    return names;
+  }
+  std::unique_ptr<Program> program_;
+};
+
+TEST_F(BegunFrameTest, IsTakenBackWhenTheStageHasGoneAndTheDiskWorksAgain) {
+  begin();
+  std::filesystem::remove_all(run_dir());
+  ::usleep(300'000);
+  EXPECT_EQ(beside().size(), 1U);
+  store_.disk_refuses = false;
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::stage_gone);
+  EXPECT_EQ(server_->status().find("to be trusted"), std::string::npos);
+  EXPECT_TRUE(beside().empty());
+}
+
+TEST_F(BegunFrameTest, IsSaidWhenTheStageHasGoneAndTheDiskRefusesToTheEnd) {
+  begin();
+  std::filesystem::remove_all(run_dir());
+  ::usleep(300'000);
+  server_->stop();
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::stage_gone);
+  EXPECT_NE(server_->status().find("a.nc: to the end the disk has refused to take back what was begun after frame 1;"),
+            std::string::npos);
+}
+
+TEST_F(BegunFrameTest, IsTakenBackWhenItsProgramDiesWhileTheDiskRefuses) {
+  begin();
+  program_->kill();
+  ASSERT_TRUE(
+      eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
+  store_.disk_refuses = false;
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_TRUE(beside().empty());
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
 }
 
 TEST_F(ServerTest, ADamagedPageIsSaidAndNothingIsWrittenByIt) {
@@ -1457,6 +1522,41 @@ TEST_F(TilesTest, LeaveNoSecondNameWhenTheServerDiesAsItBeginsTheirFile) {
   start();
   (void)end();
   expect_whole(3);
+}
+
+TEST_F(TilesTest, AreFilesOfTheirOwnWhereOneOfThemIsDamaged) {
+  store_.fail_commit_of = "a";
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; d && f < 3; ++f) (void)put_frame(*d, t, f);
+    return d ? 0 : 1;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  stop_after_a_failure();
+  const auto journals = system_files().list(run_dir() + "/journals").value();
+  std::string damaged;
+  for_each_page([&](journal::DatasetPage& page) {
+    if (std::string(page.path).ends_with("_0001"))
+      for (const auto& name : journals)
+        if (name.find(std::to_string(page.writer_pid)) != std::string::npos) damaged = name;
+  });
+  damage_second_frame(damaged);
+  for (int life = 0; life < 2; ++life) {
+    start(life == 0 ? 16 : 2, life == 1);
+    const auto status = life == 0 ? drain() : json();
+    if (life == 0)
+      EXPECT_NE(status["errors"].dump().find("a_0001: frame 1: the payload"), std::string::npos) << status;
+    else
+      thread_.join();
+    EXPECT_EQ(outcome_, Outcome::incomplete);
+    server_.reset();
+    EXPECT_TRUE(image("a").committed.empty());
+    EXPECT_EQ(image("a_0000").committed, frames(0, 3, 0));
+    EXPECT_EQ(image("a_0001").committed, frames(0, 1, 1));
+    EXPECT_EQ(image("a_0002").committed, frames(0, 3, 2));
+  }
 }
 
 TEST_F(TilesTest, LeaveNothingOfAFileThatIsBegunAnew) {

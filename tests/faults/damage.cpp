@@ -1,0 +1,94 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdlib>
+#include <fstream>
+
+#include "faults/run.h"
+#include "journal/stage.h"
+
+namespace advectio::faults {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_in(const fs::path& directory) {
+  std::vector<fs::path> all;
+  std::error_code ignored;
+  for (const auto& e : fs::directory_iterator(directory, ignored)) all.push_back(e.path());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+void Run::damage() {
+  if (case_.has(Kind::journal_damaged)) damage_journal();
+  if (case_.has(Kind::page_damaged)) damage_page();
+}
+
+void Run::flip(const Path& file, std::uint64_t at, std::uint64_t bytes) {
+  std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+  for (std::uint64_t i = 0; i < bytes; ++i) {
+    f.seekg(static_cast<std::streamoff>(at + i));
+    const int byte = f.get();
+    f.seekp(static_cast<std::streamoff>(at + i));
+    f.put(static_cast<char>(byte ^ static_cast<int>(1 + below(255))));
+  }
+  report_.damaged = true;
+  damage_ +=
+      file.string().substr(run_dir_.size()) + " byte " + std::to_string(at) + " +" + std::to_string(bytes) + "; ";
+}
+
+void Run::damage_journal() {
+  std::vector<fs::path> segments;
+  for (const auto& journal : files_in(run_dir_ + "/journals"))
+    for (const auto& file : files_in(journal))
+      if (std::isdigit(file.filename().string()[0]) != 0) segments.push_back(file);
+  if (segments.empty()) return;
+  const auto& segment = segments[below(segments.size())];
+  // "x-<pid>-…"
+  const auto name = segment.parent_path().filename().string();
+  const auto pid = std::atoi(name.c_str() + name.find('-') + 1);
+  std::uint64_t published = 0;
+  std::ifstream(segment, std::ios::binary).seekg(64).read(reinterpret_cast<char*>(&published), sizeof published);
+  if (published <= 4096 || published > segment_bytes) return;
+  // Mostly records; sometimes the header, which says among others up to where there are any.
+  const auto at = below(8) == 0 ? below(80) : 4096 + below(published - 4096);
+  flip(segment, at, 1 + below(8));
+  const auto w = std::find(pids_.begin(), pids_.end(), pid) - pids_.begin();
+  for (std::size_t i = 0; i < case_.datasets.size(); ++i)
+    touched_[i] = touched_[i] || case_.datasets[i].written_by(static_cast<std::uint32_t>(w));
+}
+
+void Run::damage_page() {
+  std::vector<fs::path> pages;
+  for (const auto& page : files_in(run_dir_ + "/datasets"))
+    if (page.filename().string().find('.') == std::string::npos) pages.push_back(page);
+  if (pages.empty()) return;
+  const auto& page = pages[below(pages.size())];
+  using journal::DatasetPage;
+  struct Field {
+    std::uint64_t at, bytes;
+  };
+  const Field fields[] = {{0, 32},
+                          {offsetof(DatasetPage, path), 40},
+                          {offsetof(DatasetPage, link), 60},
+                          {offsetof(DatasetPage, synced), 32},
+                          {offsetof(DatasetPage, visible), 36},
+                          {offsetof(DatasetPage, writers), 20},
+                          {offsetof(DatasetPage, whole), 8}};
+  const auto& field = fields[below(std::size(fields))];
+  flip(page, field.at + below(field.bytes), 1 + below(4));
+  for (std::size_t i = 0; i < case_.datasets.size(); ++i) {
+    const auto is_page_of = [&](const std::string& name) {
+      struct stat st {};
+      return ::stat((output_ + "/" + name).c_str(), &st) == 0 &&
+             journal::Stage::page_name(st.st_dev, st.st_ino) == page.filename();
+    };
+    touched_[i] = touched_[i] || is_page_of(case_.datasets[i].name);
+    for (std::uint32_t w = 0; w < case_.writers; ++w)
+      touched_[i] = touched_[i] || is_page_of(case_.datasets[i].file_of(w));
+  }
+}
+
+}  // namespace advectio::faults

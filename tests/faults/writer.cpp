@@ -1,0 +1,153 @@
+#include "faults/writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace advectio::faults {
+
+int WriterProcess::run() {
+  auto* session = Session::current();
+  if (session == nullptr) return 99;
+  std::vector<std::unique_ptr<CapturedDataset>> open(case_.datasets.size());
+  for (std::uint32_t tick = 0; tick < case_.frames(); ++tick) {
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const auto& d = case_.datasets[i];
+      if (!d.written_by(me_)) continue;
+      step();
+      if (tick == d.begins) open[i] = begin(*session, i);
+      if (!open[i]) continue;
+      auto* together = d.shared() ? static_cast<SharedDataset*>(open[i].get()) : nullptr;
+      if (!frame(*open[i], together, i, tick - d.begins)) return gave_up;
+      if (tick + 1 < d.begins + d.frames) continue;
+      step();
+      if (!accepted(open[i]->close())) return gave_up;
+      open[i].reset();
+    }
+    ::usleep(case_.pause_us);
+  }
+  step();
+  session->finish();
+  return 0;
+}
+
+void WriterProcess::step() {
+  if (dies_at_step_ != 0 && ++steps_ == dies_at_step_) (void)::kill(::getpid(), SIGKILL);
+}
+
+/// Was it taken? A sink's error is told beside that.
+bool WriterProcess::accepted(const Result<void>& done) {
+  if (done) return true;
+  ledger_.told[me_] = true;
+  return done.error().message.find("journal the") == std::string::npos;
+}
+
+std::unique_ptr<CapturedDataset> WriterProcess::begin(Session& session, std::size_t i) {
+  const auto& d = case_.datasets[i];
+  const CreateRequest request{output_ + "/" + d.file_of(me_), d.format, false};
+  std::unique_ptr<CapturedDataset> made;
+  if (!d.shared()) {
+    if (auto created = session.create(request)) made = std::move(created).value();
+  } else {
+    made = me_ == 0 ? invite(session, i, request) : join(session, i);
+  }
+  if (!made) {
+    ledger_.told[me_] = true;
+    return nullptr;
+  }
+  step();
+  if ((!d.shared() || me_ == 0) && !made->schema(schema_of(d, me_, case_.writers))) {
+    ledger_.told[me_] = true;
+    return nullptr;
+  }
+  if (d.shared()) static_cast<SharedDataset&>(*made).end_turn();
+  return made;
+}
+
+std::unique_ptr<SharedDataset> WriterProcess::invite(Session& session, std::size_t i, const CreateRequest& request) {
+  auto& m = ledger_.meeting[i];
+  Invitation told;
+  auto made = session.create_shared(request, case_.writers, told);
+  if (!made) {
+    m.state = 2;
+    return nullptr;
+  }
+  std::snprintf(m.page, sizeof m.page, "%s", told.page.c_str());
+  std::snprintf(m.path, sizeof m.path, "%s", told.path.c_str());
+  std::snprintf(m.link, sizeof m.link, "%s", told.link.c_str());
+  m.journal = told.journal;
+  m.created_ns = told.created_ns;
+  m.number = told.number;
+  m.owner = told.owner;
+  m.state = 1;
+  while (m.joined < case_.writers - 1 && !anybody_gone()) ::usleep(100);
+  return std::move(made).value();
+}
+
+std::unique_ptr<SharedDataset> WriterProcess::join(Session& session, std::size_t i) {
+  auto& m = ledger_.meeting[i];
+  while (m.state == 0 && !ledger_.gone[0]) ::usleep(100);
+  if (m.state != 1) return nullptr;
+  auto made = session.join(
+      {m.page, m.path, m.link, case_.datasets[i].format, m.journal, m.number, case_.writers, m.owner, m.created_ns},
+      me_);
+  ++m.joined;
+  return made ? std::move(made).value() : nullptr;
+}
+
+bool WriterProcess::anybody_gone() const {
+  return std::any_of(std::begin(ledger_.gone), std::end(ledger_.gone), [](const auto& gone) { return gone.load(); });
+}
+
+/// `value`: of the cell of that number in the box.
+template <typename Value>
+bool WriterProcess::put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value) {
+  using T = decltype(value(0));
+  std::vector<T> data(box.volume());
+  for (std::uint64_t k = 0; k < data.size(); ++k) data[k] = value(k);
+  const auto done = dataset.put(variable, box, {}, {data.data(), {}}, sizeof(T));
+  if (!done) ledger_.told[me_] = true;
+  return done.ok();
+}
+
+/// Some rows of the domain into a file that holds `file` of it.
+bool WriterProcess::put_rows(CapturedDataset& dataset, std::size_t i, std::uint64_t f, const Area& rows,
+                             const Area& file) {
+  const Box flat{{rows.y - file.y, rows.x - file.x}, {rows.ny, rows.nx}};
+  const Box of_frame{{f, flat.start[0], flat.start[1]}, {1, rows.ny, rows.nx}};
+  const auto cell = [&](std::uint64_t k) {
+    return (rows.y + k / rows.nx) * case_.datasets[i].x + rows.x + k % rows.nx;
+  };
+  return put(dataset, 0, of_frame, [&](std::uint64_t k) { return value_t(i, f, cell(k)); }) &&
+         (!has_u(f) || put(dataset, 1, of_frame, [&](std::uint64_t k) { return value_u(i, f, cell(k)); })) &&
+         (f > 0 || put(dataset, 2, flat, [&](std::uint64_t k) { return value_h(i, cell(k)); }));
+}
+
+bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std::size_t i, std::uint64_t f) {
+  const auto& d = case_.datasets[i];
+  auto& part = ledger_.part[i][me_];
+  part.begun = static_cast<std::uint32_t>(f + 1);
+  const auto file = d.held(me_, case_.writers);
+  // Of a tile its halo too.
+  const auto all = d.tiled() ? file : d.own(me_, case_.writers);
+  // What no tile owns alone all of them put.
+  if ((!d.shared() || me_ == 0) && !put(dataset, 3, {{f}, {1}}, [&](std::uint64_t) { return value_s(i, f); }))
+    return false;
+  // In pieces, more or fewer.
+  const auto rows = std::max<std::uint64_t>(1, all.ny / (1 + f % 3));
+  for (auto y = all.y; y < all.y + all.ny; y += rows) {
+    step();
+    if (!put_rows(dataset, i, f, {y, all.x, std::min(rows, all.y + all.ny - y), all.nx}, file)) return false;
+  }
+  if (together != nullptr) together->end_turn();
+  step();
+  const bool done = accepted(dataset.sync());
+  if (together != nullptr) together->end_turn();
+  if (!done) return false;
+  part.synced = static_cast<std::uint32_t>(f + 1);
+  ++ledger_.frames;
+  return true;
+}
+
+}  // namespace advectio::faults

@@ -521,6 +521,10 @@ void ServerImpl::settle_orphans() {
       datasets_.push_back(d);
     }
     if (d->over() || d->whole != nullptr) continue;
+    if (auto done = take_back(*d); !done) {
+      fail(*d, std::move(done).error());
+      continue;
+    }
     const bool any = d->page->visible.load() > 0;
     if (!any) remove_placeholder(*d);
     end_dataset(*d, any ? State::finished : State::dropped);

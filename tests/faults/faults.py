@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shows"))
 
-from running import ROOT, Advectio, Result, Running, descendants, environment, output_files, run_plainly
+from running import ROOT, Advectio, Result, Running, environment, output_files, run_plainly
 from test_crashes import assert_beginning_is_same, records, synced_frames
 
 REPLAY = Path(os.environ.get("ADVECTIO_REPLAY", ROOT / "build" / "release" / "examples" / "replay" / "replay"))
@@ -201,25 +201,41 @@ def recover(case: Case, advectio: Advectio, carried: Path, result: Result) -> No
     for moment in case.recoveries_killed_s:
         if run_dir.exists() and not case.ends_well:
             recover_and_kill(advectio, run_dir, carried, moment)
+    recovered = ""
     if run_dir.exists():
         done = advectio.call("recover", run_dir, directory=carried)
+        recovered = done.said
         assert done.code == 0, f"{done.said}\nafter\n{result.said}"
         assert not run_dir.exists(), f"{run_dir} is left behind\n{done.said}"
     left = [path.name for path in carried.rglob(".*advectio*")]
     if case.nodes and "command" in case.victims:  # it is the command that removes its copy of the config
         left = [name for name in left if not name.endswith(".yaml")]
-    assert not left, f"left beside the output: {left}\n{result.said}"
+    assert not left, f"left beside the output: {left}\n{recovered}\nafter\n{result.said}"
 
 
 def recover_and_kill(advectio: Advectio, run_dir: Path, directory: Path, moment_s: float) -> None:
-    """And its servers with it, or not: they end by themselves."""
+    """What it has started goes on, and ends by itself."""
     words = [os.fspath(advectio.command), "recover", os.fspath(run_dir)]
     process = subprocess.Popen(words, cwd=directory, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(moment_s)
-    family = [pid for name in SERVERS for pid in descendants(process.pid, name)]
     process.kill()
     process.wait()
-    await_end(family, "after the death of `advectio recover`")
+    until = time.monotonic() + ENDS_S
+    while left := concerned_with(run_dir):
+        assert time.monotonic() < until, f"after the death of `advectio recover` still there after {ENDS_S:.0f} s: {left}"
+        time.sleep(0.05)
+
+
+def concerned_with(run_dir: Path) -> list[int]:
+    """Processes that were started for it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.fsencode(run_dir) in (entry / "cmdline").read_bytes() and lives(int(entry.name)):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
 
 
 def compare(case: Case, made: Path, directory: Path, running: Running, result: Result) -> None:

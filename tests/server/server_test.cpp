@@ -687,6 +687,25 @@ TEST_F(ServerTest, FramesThatAreCommittedAgainCountOnce) {
   EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
+TEST_F(ServerTest, OfAFileWhoseJournalHasGoneNothingStaysBesideIt) {
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, false, false);
+    return ::pause();
+  });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([this] { return image("a.nc").commits == 3; }));
+  stop();
+  a.kill();
+  std::filesystem::remove_all(run_dir() + "/journals");
+  std::filesystem::create_directory(run_dir() + "/journals");
+  // What the death of a server leaves of its sink.
+  for_each_page([](journal::DatasetPage& page) { std::ofstream(std::string(page.link) + "-redo"); });
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
 TEST_F(ServerTest, AServerThatTakesOverLooksAtEveryByte) {
   store_.fail_commit_of = "a.nc";
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 
+#include "platform/faulty_files.h"
 #include "sinks/cdf5/cdf5_sink.h"
 #include "sinks/netcdf4/crash_safe_file.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
@@ -390,6 +391,39 @@ TEST_F(Crash, AChangedClassicHeaderIsThereOrNotWhereverItCuts) {
   }
   EXPECT_GT(old, 2U);
   EXPECT_GT(changed, 2U);
+}
+
+/// A last look at a file, in which nothing is to be changed.
+TEST_F(Crash, AClassicFileThatIsAtItsLastCommitIsLeftWithoutAWrite) {
+  Schema schema;
+  schema.format = FileFormat::cdf5;
+  schema.dimensions = {{"time", 0, true}, {"x", 10, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  schema.variables = {v};
+  std::mt19937_64 random(7);
+  const OwnedBlock a(0, Box{{0, 0}, {1, 10}}, testing::random_values(random, DataType::float32, 10));
+  const auto records = redo_ + ".records", kept = directory_ + "/kept";
+  {
+    auto sink = open_cdf5(system_files(), path_, {}, false);
+    ASSERT_OK(sink);
+    ASSERT_OK((*sink)->declare(schema));
+    ASSERT_OK((*sink)->write(a.block));
+    ASSERT_OK((*sink)->commit());
+    std::filesystem::copy(records, kept);
+  }
+  std::filesystem::copy(kept, records);  // as a death would have left it
+  auto faults = std::make_shared<Faults>();
+  faults->writes_until = 0;
+  FaultyFiles files(system_files(), faults);
+  auto sink = open_cdf5(files, path_, {}, true);
+  ASSERT_OK(sink);
+  (*sink)->abandon();
+  EXPECT_EQ(faults->writes, 0U);
+  EXPECT_FALSE(std::filesystem::exists(records));
+  EXPECT_EQ(read_by_netcdf(path_).values[0], a.data);
 }
 
 }  // namespace

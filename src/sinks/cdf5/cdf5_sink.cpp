@@ -489,11 +489,14 @@ void Cdf5Sink::abandon() noexcept {
   }
   (void)nc_close(nc_);
   nc_ = -1;
-  // Closing has counted the records written since the last commit.
+  // Closing has counted the records written since the last commit. Where there were none nothing is written: the disk
+  // may refuse it.
   Result<void> restored;
   if (committed_) {
-    restored = file_->write(
-        0, std::span(committed_->head).first(std::min<std::uint64_t>(committed_->head.size(), committed_->size)));
+    const auto bytes = std::min<std::uint64_t>(committed_->head.size(), committed_->size);
+    std::array<std::byte, 12> head{};
+    restored = file_->read(0, std::span(head).first(bytes));
+    if (!restored || head != committed_->head) restored = file_->write(0, std::span(committed_->head).first(bytes));
     if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
   } else {
     restored = file_->resize(0);

@@ -40,9 +40,9 @@ Case Case::of(std::uint64_t seed) {
   const auto below = [&random](std::uint64_t n) { return random() % n; };
   Case c;
   c.seed = seed;
-  c.kinds.push_back(static_cast<Kind>(seed % kind_names.size()));
+  c.kinds.push_back(static_cast<Kind>(seed % kinds_drawn));
   // Two of those that do not take the ground from under each other.
-  if (const auto other = static_cast<Kind>(below(kind_names.size()));
+  if (const auto other = static_cast<Kind>(below(kinds_drawn));
       below(3) == 0 && other != c.kinds[0] && !exclude_each_other(other, c.kinds[0]))
     c.kinds.push_back(other);
   c.writers = static_cast<std::uint32_t>(1 + below(writers_max));
@@ -68,6 +68,20 @@ Case Case::of(std::uint64_t seed) {
   return c;
 }
 
+Case Case::of_power(std::uint64_t seed) {
+  auto c = of(seed);
+  c.kinds = {Kind::power_lost};
+  for (auto& d : c.datasets)
+    d.promised = mix(seed * datasets_max + static_cast<std::uint64_t>(&d - c.datasets.data())) % 4 != 0;
+  c.datasets[0].promised = true;
+  // Segments that are used again and again.
+  if (seed % 2 == 0) {
+    c.segments_max = c.writers * 2;
+    for (auto& d : c.datasets) d.frames *= 2;
+  }
+  return c;
+}
+
 bool Case::has(Kind kind) const {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
@@ -88,9 +102,9 @@ std::string Case::text() const {
   s += " " + std::to_string(writers) + " writers, " + std::to_string(segments_max) + " segments, pause " +
        std::to_string(pause_us) + " us, " + std::to_string(restarts) + " restarts;";
   for (const auto& d : datasets)
-    s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") + " by " +
-         (d.shared() ? "all" : std::to_string(d.owner)) + " " + std::to_string(d.frames) + "x" + std::to_string(d.y) +
-         "x" + std::to_string(d.x) + ";";
+    s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") +
+         (d.promised ? " promised" : "") + " by " + (d.shared() ? "all" : std::to_string(d.owner)) + " " +
+         std::to_string(d.frames) + "x" + std::to_string(d.y) + "x" + std::to_string(d.x) + ";";
   return s;
 }
 

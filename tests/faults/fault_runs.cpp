@@ -3,6 +3,7 @@
 //
 //   fault_runs --seed 7                        that case again, with what was said
 //   fault_runs --first 0 --runs 2000 --jobs 2 --table
+//   fault_runs --power --runs 2000                        the power goes, of a stage on a disk (power.h)
 //
 // A seed fixes who writes what and what goes wrong when, by counts of calls or frames. Which process is how far at that
 // moment is another matter in each run.
@@ -30,6 +31,7 @@
 #include "capture/dataset.h"
 #include "faults/case.h"
 #include "faults/check.h"
+#include "faults/power.h"
 #include "faults/system_calls.h"
 #include "journal/scratch.h"
 #include "journal/stage.h"
@@ -238,12 +240,21 @@ void hold_hangup(int how) {
   ::sigprocmask(how, &hangup, nullptr);
 }
 
-int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover) {
+/// What the config says of the datasets that are promised to be durable.
+Config config_of(const Case& c) {
+  std::string rules;
+  for (const auto& d : c.datasets)
+    if (d.promised) rules += "  - {match: " + d.name + ", promise: durable}\n";
+  return rules.empty() ? default_config() : parse_config("datasets:\n" + rules, "case").value();
+}
+
+int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover,
+          const std::string& boot = "") {
   const int fd = ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(fd, STDERR_FILENO);
   Log log(std::getenv("ADVECTIO_FAULTS_DEBUG") != nullptr ? LogLevel::debug : LogLevel::warning);
   Executor executor(2);
-  const auto config = default_config();
+  const auto config = config_of(c);
   ServerOptions options;
   options.run_dir = run_dir;
   options.segment_bytes = segment_bytes;
@@ -251,6 +262,8 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   options.warm_segments = recover ? 0 : 2;
   options.wait_max_ns = 5'000'000'000;
   options.recover = recover;
+  options.boot = boot;
+  options.survives_power = c.has(Kind::power_lost);
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
   auto server = Server::open(
       system_files(), options, config, [&](const SinkRequest& r) { return open_sink(r, memory, executor); }, log);
@@ -293,6 +306,7 @@ class Run {
     fs::create_directory(output_);
     hold_hangup(SIG_BLOCK);
     plan();
+    if (case_.has(Kind::power_lost)) return go_without_power();
     play();
     if (fs::exists(run_dir_)) damage();
     ledger_.weather.clear();
@@ -311,6 +325,59 @@ class Run {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // -- until the power goes, perhaps once more while it is recovered --
+
+  void go_without_power() {
+    fs::create_directory(shadow_);
+    play_until_power_goes();
+    lose();
+    if (below(3) == 0) {
+      // Recovery is under way when it goes again.
+      const auto at = some(400);
+      (void)wait_for(start([&] {
+        expose(ledger_.weather, output_, at);
+        watch_disk(disk(), shadow_);
+        return serve(case_, run_dir_, log_file_, true, "boot 2");
+      }));
+      lose();
+    }
+    recover();
+    judge();
+    report_.done = true;
+  }
+  [[nodiscard]] std::string disk() const { return fs::path(run_dir_).parent_path(); }
+
+  void play_until_power_goes() {
+    const auto wait_us = some(6000);
+    const bool at_end = below(4) == 0;
+    start_server();
+    for (bool gone = false; !gone; ::usleep(100)) {
+      collect();
+      if (writers_.empty() && server_ > 0 && server_ready()) {
+        struct stat st {};
+        if (::stat(run_dir_.c_str(), &st) == 0) run_inode_ = st.st_ino;
+        start_writers();
+      }
+      const bool ended = !writers_.empty() && writers_gone();
+      if (ended && server_ > 0 && !drain_asked_) {
+        (void)::kill(server_, SIGHUP);
+        drain_asked_ = true;
+      }
+      if (server_ == 0 && server_code_ == 128 + SIGKILL && server_lives_ <= case_.restarts && below(2) == 0)
+        start_server();
+      gone = server_ == 0 || (at_end ? ended : !writers_.empty() && ledger_.frames >= strike_at_);
+    }
+    ::usleep(static_cast<useconds_t>(wait_us));
+    for (const auto pid : writers_)
+      if (pid > 0) kill(pid);
+    if (server_ > 0) kill(server_);
+    while (!writers_gone() || server_ > 0) collect();
+  }
+  void lose() {
+    lose_power(run_dir_, shadow_, random_(), run_inode_);
+    lose_power(output_, shadow_, random_());
+  }
 
   std::uint64_t below(std::uint64_t n) { return random_() % std::max<std::uint64_t>(1, n); }
   /// Small numbers as often as large ones.
@@ -334,19 +401,22 @@ class Run {
     if (case_.has(Kind::slow_disk)) w.delay_us = static_cast<std::uint32_t>(200 + below(3000));
     if (case_.has(Kind::stage_full))
       w.stage_space = static_cast<std::int64_t>((below(case_.writers + 3)) * segment_bytes + 20'000 * below(8));
-    if (case_.has(Kind::server_killed)) server_deaths_ = 1 + below(std::max(1U, case_.restarts));
+    if (case_.has(Kind::server_killed) || case_.has(Kind::power_lost))
+      server_deaths_ = 1 + below(std::max(1U, case_.restarts));
     victim_ = static_cast<std::uint32_t>(below(case_.writers));
   }
 
   // -- the processes --
 
   void start_server() {
-    const bool dies = case_.has(Kind::server_killed) && by_calls_ && server_lives_ < server_deaths_;
+    const bool dies =
+        (case_.has(Kind::server_killed) || case_.has(Kind::power_lost)) && by_calls_ && server_lives_ < server_deaths_;
     const auto dies_at = dies ? some(1500) : 0;
     ++server_lives_;
     server_ = start([&] {
       expose(ledger_.weather, output_, dies_at);
-      return serve(case_, run_dir_, log_file_, false);
+      if (case_.has(Kind::power_lost)) watch_disk(disk(), shadow_);
+      return serve(case_, run_dir_, log_file_, false, "boot 1");
     });
     server_code_ = -1;
     drain_asked_ = false;
@@ -363,6 +433,7 @@ class Run {
       }
       writers_.push_back(start([&, w] {
         expose(ledger_.weather, output_, at_call);
+        if (case_.has(Kind::power_lost)) watch_disk(disk(), shadow_);
         ::setenv("ADVECTIO_RUN", run_dir_.c_str(), 1);
         return WriterProcess(case_, ledger_, w, output_, at_step).run();
       }));
@@ -563,7 +634,7 @@ class Run {
   }
   void recover() {
     if (!fs::exists(run_dir_ + "/control")) return;  // nobody has staged anything
-    const int code = wait_for(start([&] { return serve(case_, run_dir_, log_file_, true); }));
+    const int code = wait_for(start([&] { return serve(case_, run_dir_, log_file_, true, "boot 3"); }));
     if (code >= 128) failed("recovery died of signal " + std::to_string(code - 128));
     if (code != 0) said_by_exit_ = true;
     left_in_stage_ = code != 0;
@@ -595,6 +666,7 @@ class Run {
         synced = std::min<std::uint64_t>(synced, ledger_.part[i][w].synced);
         begun = std::max<std::uint64_t>(begun, ledger_.part[i][w].begun);
       }
+      if (case_.has(Kind::power_lost) && !d.promised) synced = 0;
       const auto v = check_file(output_ + "/" + d.name, d, i, synced, begun);
       report_.synced += synced;
       if (!v.wrong.empty()) {
@@ -627,13 +699,15 @@ class Run {
     std::error_code ignored;
     // Of who is killed within nc_create.
     const bool empty = fs::file_size(file, ignored) == 0;
-    if (own || (empty && writer_killed_) || left_in_stage_ || vanished_) return;
+    // What was not promised need not be known of any more.
+    if (own || (empty && writer_killed_) || left_in_stage_ || vanished_ || case_.has(Kind::power_lost)) return;
     failed("left behind: " + name);
   }
 
   const Case& case_;
   Ledger& ledger_;
-  std::string run_dir_, output_, log_file_;
+  std::string run_dir_, output_, log_file_, shadow_ = disk() + "/shadow";
+  std::uint64_t run_inode_ = 0;
   Report& report_;
   std::mt19937_64 random_;
 
@@ -662,7 +736,7 @@ struct Row {
 struct Options {
   std::uint64_t first = 0, runs = 1;
   unsigned jobs = 1;
-  bool table = false, json = false, loud = false;
+  bool table = false, json = false, loud = false, power = false;
 };
 
 /// A run in processes of its own, so that it can hang or die without harm to the others.
@@ -701,7 +775,7 @@ class Runs {
 
  private:
   void begin(Slot& slot, std::uint64_t seed) {
-    slot.run = Case::of(seed);
+    slot.run = options_.power ? Case::of_power(seed) : Case::of(seed);
     slot.scratch = std::make_unique<Scratch>("/dev/shm");
     slot.report = share<Report>();
     slot.ledger = share<Ledger>();
@@ -740,8 +814,8 @@ class Runs {
     count(rows_[row_of(slot.run)]);
     count(all_);
     if (bad) {
-      std::printf("FAILED %s\n  %s\n  again: fault_runs --seed %llu\n", slot.run.text().c_str(), r.failure,
-                  static_cast<unsigned long long>(slot.run.seed));
+      std::printf("FAILED %s\n  %s\n  again: fault_runs %s--seed %llu\n", slot.run.text().c_str(), r.failure,
+                  options_.power ? "--power " : "", static_cast<unsigned long long>(slot.run.seed));
       std::fflush(stdout);
     }
     ::munmap(slot.report, sizeof(Report));
@@ -807,6 +881,8 @@ std::optional<Options> parse(int argc, char** argv) {
       o.runs = number();
     } else if (arg == "--jobs") {
       o.jobs = static_cast<unsigned>(std::max<std::uint64_t>(1, number()));
+    } else if (arg == "--power") {
+      o.power = true;
     } else if (arg == "--table") {
       o.table = true;
     } else if (arg == "--json") {
@@ -824,7 +900,7 @@ std::optional<Options> parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto options = advectio::faults::parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--table] [--json]\n");
+    std::fprintf(stderr, "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power] [--table] [--json]\n");
     return 2;
   }
   return advectio::faults::Runs(*options).go();

@@ -52,4 +52,5 @@ ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal tests/
 .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 12000
 cmake --build --preset release -j "$jobs" --target fault_runs
 build/release/tests/faults/fault_runs --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
+build/release/tests/faults/fault_runs --power --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
 exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

@@ -180,6 +180,8 @@ class Dataset final : public SharedDataset {
   [[nodiscard]] bool all_left_out() const noexcept { return !put_ever_ && page_->frames_dropped.load() > 0; }
   bool await_turn(std::uint32_t writer, std::uint64_t turn) const noexcept;
   Result<void> await_promise(std::uint64_t target);
+  [[nodiscard]] bool kept_in_stage() const;
+  Result<void> keep_in_stage(std::uint64_t target);
   Result<void> sink_error();
   Result<void> while_waiting();
 
@@ -196,6 +198,7 @@ class Dataset final : public SharedDataset {
   std::vector<bool> along_records_;                // by variable
   std::map<std::uint64_t, bool> frames_left_out_;  // by index: what was decided (full: drop-frame)
   bool put_ever_ = false;
+  bool names_kept_ = false;  // its page and the names of its file are on their disks
   std::uint64_t frame_first_segment_ = 0;
   std::uint64_t puts_since_sync_ = 0;
   bool said_since_sync_ = false;  // anything journalled since the last sync
@@ -251,6 +254,9 @@ class SessionImpl final : public Session {
   template <typename Done>
   Result<void> wait_until(Done done, const std::string& what);
   std::uint64_t fair_segments();
+  /// What this process has said is durable once its journal is (the stage survives a loss of power).
+  [[nodiscard]] bool keeps_durable() const noexcept { return stage_.survives_power() && !journal_not_durable_; }
+  Result<void> make_journal_durable();
 
  private:
   [[nodiscard]] Rule rule_for(const std::string& path) const;
@@ -268,6 +274,8 @@ class SessionImpl final : public Session {
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
   std::unique_ptr<Writer> writer_;
+  std::mutex durable_mutex_;  // held while the journal is forced to its disk; before the other
+  std::atomic<bool> journal_not_durable_{false};
   std::uint32_t datasets_made_ = 0;
   std::set<Dataset*> open_;
   std::vector<Page<DatasetPage>> closing_;  // closed by the program, perhaps not complete yet
@@ -558,8 +566,30 @@ Result<void> Dataset::sync() {
     ADVECTIO_TRY(sync_record(RecordType::sync, 0));
     target = writers_ > 0 ? round_ : page_->synced.load(std::memory_order_acquire);
   }
-  ADVECTIO_TRY(await_promise(target));
+  ADVECTIO_TRY(kept_in_stage() ? keep_in_stage(target) : await_promise(target));
   return sink_error();
+}
+
+/// Whether what is promised to be durable is so as soon as the stage is. Where several write a file together, or it
+/// becomes one with others, a loss of power may leave each with another part of a frame: those wait for the file.
+bool Dataset::kept_in_stage() const {
+  return rule_.promise == 'd' && writers_ == 0 && rule_.join != '1' && session_.keeps_durable();
+}
+
+/// Everything up to that record, and what is needed to bring it to its file, on the disk of the stage.
+Result<void> Dataset::keep_in_stage(std::uint64_t target) {
+  const Timer timer(stall_ns_);
+  auto& stage = session_.stage();
+  if (!names_kept_) {
+    const auto page = Stage::page_name_of(link_);
+    if (!page) return page.error();
+    for (const auto& path : {stage.datasets() + "/" + *page, stage.datasets(), directory_of(link_)})
+      ADVECTIO_TRY_WITH(make_durable(stage.files(), path), std::string("make durable ") + page_->path);
+    names_kept_ = true;
+  }
+  ADVECTIO_TRY_WITH(session_.make_journal_durable(), std::string("make durable ") + page_->path);
+  raise(page_->kept, target);
+  return {};
 }
 
 /// Until what has been synced is as far as the config promises. Not for what becomes one file with others: those may
@@ -592,8 +622,10 @@ Result<void> Dataset::close() {
     page_->closed.store(1, std::memory_order_release);
     session_.seal_if_last(this, rule_.drops_frames());
   }
-  if (rule_.close == '1' || rule_.promise != 's') {
-    const auto target = page_->synced.load(std::memory_order_acquire);
+  const auto target = page_->synced.load(std::memory_order_acquire);
+  const bool kept = kept_in_stage();
+  if (kept) ADVECTIO_TRY(keep_in_stage(target));
+  if (rule_.close == '1' || (rule_.promise != 's' && !kept)) {
     auto r = session_.wait_until([&] { return !in_flight(*page_) || waits_for_others(*page_, target); },
                                  std::string("wait for ") + page_->path);
     if (!r) return r;
@@ -738,6 +770,20 @@ Result<Writer*> SessionImpl::writer() {
   if (!opened) return std::move(opened).error().with("begin a journal");
   writer_ = std::move(opened).value();
   return writer_.get();
+}
+
+/// All that has been appended before, by whichever thread.
+Result<void> SessionImpl::make_journal_durable() {
+  const std::lock_guard one_at_a_time(durable_mutex_);
+  Writer::Unsynced unsynced;
+  {
+    const std::lock_guard guard(mutex_);
+    unsynced = writer_->take_unsynced();
+  }
+  auto done = writer_->make_durable(unsynced);
+  // The system tells an error once: who asks again hears that all is well. From here on only files are believed.
+  if (!done) journal_not_durable_ = true;
+  return done;
 }
 
 std::uint64_t SessionImpl::fair_segments() {

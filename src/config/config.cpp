@@ -365,6 +365,14 @@ Result<Config> load_config(const std::string& path) {
   return parse_config(text, path);
 }
 
+bool stage_keeps_promises(const Config& config) noexcept {
+  const auto& rules = config.datasets;
+  return config.stage.spill.empty() &&
+         std::any_of(rules.begin(), rules.end(),
+                     [](const auto& r) { return r.sets("promise") && r.values.promise == Promise::durable; }) &&
+         std::none_of(rules.begin(), rules.end(), [](const auto& r) { return r.sets("join") && r.values.join; });
+}
+
 DatasetPolicy resolve(const Config& config, const std::string& path) {
   DatasetPolicy policy;
   for (const DatasetRule& rule : config.datasets) {

@@ -121,6 +121,10 @@ Result<Config> load_config(const std::string& path);
 /// for patterns with a `/`.
 DatasetPolicy resolve(const Config& config, const std::string& path);
 
+/// Some dataset is promised to be durable, and none becomes one with others: a stage on a disk can keep that promise
+/// (docs/decisions/0010).
+bool stage_keeps_promises(const Config& config) noexcept;
+
 /// The cap of staged bytes: `stage.bytes_max`, or for auto min(25 % of memory, 80 % of what is free in the stage's
 /// directory), rounded down to whole segments. `free_bytes` is what is free there before anything is staged. Error
 /// Code::config when the auto cap would be under two segments: says the numbers and what to do.

@@ -108,6 +108,8 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
     if (header_is_whole(header, page_->journal, held.index, *size)) {
       sequence_ = header.first_sequence - 1;
     } else if (*size >= segment_header_bytes + sizeof(RecordHeader)) {
+      // Whole, and of an earlier use: of the present one nothing has reached the disk for certain.
+      if (trust_ == Trust::scan && header_is_whole(header, header.journal, header.index, *size)) return false;
       if (!first) return false;
       sequence_ = first->sequence - 1;
     }

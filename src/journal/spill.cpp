@@ -63,8 +63,26 @@ Result<void> make_spilled(const Stage& stage, std::uint64_t number) {
   return {};
 }
 
+namespace {
+
+/// Where the stage survives a loss of power nobody may use a segment before its old name has gone from the disk: else
+/// that name could come back, with what has been written since.
+Result<void> give_back_in_order(const Stage& stage, std::string path, const std::string& segment) {
+  auto& files = stage.files();
+  if (stage.survives_power()) {
+    const auto directory = directory_of(path);
+    const auto unused = directory + "ahead-" + segment;
+    if (path != unused) ADVECTIO_TRY(files.rename(path, unused));
+    path = unused;
+    ADVECTIO_TRY(make_durable(files, directory));
+  }
+  return files.rename(path, stage.pool() + "/" + segment);
+}
+
+}  // namespace
+
 Result<void> give_back(const Stage& stage, const std::string& path, const std::string& segment) {
-  if (!is_spilled(segment)) return stage.files().rename(path, stage.pool() + "/" + segment);
+  if (!is_spilled(segment)) return give_back_in_order(stage, path, segment);
   // The file first: a link that leads nowhere is only a name.
   if (const auto target = target_of(path); !target.empty()) ADVECTIO_TRY(stage.files().remove(target));
   ADVECTIO_TRY(stage.files().remove(path));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -51,8 +52,22 @@ std::uint64_t realtime_ns() noexcept {
   return clock_ns(CLOCK_REALTIME);
 }
 
+namespace {
+
+/// The names of a new stage, up to the root: who has made which of them is not known, nor can all be opened.
+Result<void> make_names_durable(Files& files, const Stage& stage) {
+  for (const auto& path : {stage.journals(), stage.datasets(), stage.pool(), stage.directory()})
+    ADVECTIO_TRY(make_durable(files, path));
+  for (auto path = directory_of(stage.directory()); path.size() > 1;
+       path = directory_of(path.substr(0, path.size() - 1)))
+    if (!make_durable(files, path)) break;
+  return {};
+}
+
+}  // namespace
+
 Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
-                          std::uint64_t segments_max, std::uint64_t wait_max_ns) {
+                          std::uint64_t segments_max, std::uint64_t wait_max_ns, const Power& power) {
   Stage stage;
   stage.files_ = &files;
   stage.directory_ = directory;
@@ -71,11 +86,15 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
       c.segment_bytes = segment_bytes;
       c.segments_max = segments_max;
       c.wait_max_ns = wait_max_ns;
+      std::memcpy(c.boot, power.boot.c_str(), std::min(power.boot.size() + 1, sizeof c.boot - 1));
+      c.survives_power = power.survives ? 1 : 0;
     }
+    if (power.survives) ADVECTIO_TRY(advectio::make_durable(files, path + ".next"));
     ADVECTIO_TRY(files.rename(path + ".next", path));
   }
   auto opened = open(files, directory);
   if (!opened) return opened;
+  if (opened->survives_power()) ADVECTIO_TRY(make_names_durable(files, *opened));
   // A restarted server keeps the segment size of the segments that exist; the caps may change.
   opened->control().segments_max = segments_max;
   opened->control().segments_limit.store(segments_max);
@@ -126,6 +145,12 @@ std::uint64_t Stage::free_segments() const {
 
 std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
   return std::to_string(device) + "-" + std::to_string(inode);
+}
+
+Result<std::string> Stage::page_name_of(const std::string& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return system_error("look at " + path, errno);
+  return page_name(st.st_dev, st.st_ino);
 }
 
 std::uint32_t seal_of(const DatasetPage& page) noexcept {
@@ -224,12 +249,13 @@ void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
 }
 
+bool Stage::has_lost_power(const std::string& boot) const {
+  const std::string made(control_->boot, ::strnlen(control_->boot, sizeof control_->boot));
+  return !made.empty() && !boot.empty() && made != boot && control_->left == 0;
+}
+
 Result<void> Stage::make_durable() const {
-  const auto sync = [this](const std::string& path) -> Result<void> {
-    auto file = files_->open(path, OpenMode::read);
-    if (!file) return std::move(file).error();
-    return (*file)->sync();
-  };
+  const auto sync = [this](const std::string& path) { return advectio::make_durable(*files_, path); };
   // Files before the directories that name them.
   const auto sync_all = [&](const std::string& directory) -> Result<std::vector<std::string>> {
     auto names = files_->list(directory);
@@ -254,8 +280,9 @@ Result<void> Stage::make_durable() const {
     ADVECTIO_TRY(sync(link.substr(0, link.find_last_of('/') + 1)));
   }
   if (files_->exists(directory_ + "/spill")) ADVECTIO_TRY(sync(directory_ + "/spill"));
-  for (const char* name : {"/control", "/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
-  return {};
+  for (const char* name : {"/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
+  control_->left = 1;
+  return sync(directory_ + "/control");
 }
 
 bool Stage::server_alive() const noexcept {

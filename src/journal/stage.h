@@ -59,6 +59,11 @@ struct StageControl {
   // Segments that spill to a disk (spill.h): how many may, how many there are now and have been in all, and when a
   // writer last wanted one (CLOCK_MONOTONIC).
   std::atomic<std::uint64_t> spill_max, spill_total, spilled, spill_wanted_ns;
+  /// The run of the kernel in which the stage was made (boot_id), with its zero; empty: not known.
+  char boot[40];
+  /// 1: what a program has made durable in its journal is kept until its file is durable (docs/decisions/0010).
+  std::uint32_t survives_power;
+  std::uint32_t left;  ///< 1: the run has ended, and all of the stage has been forced to the disk (make_durable)
 };
 
 struct WriterPage {
@@ -126,6 +131,11 @@ struct DatasetPage {
   std::uint32_t seal;
   /// Stored before `visible`. Where the two differ after a crash the smaller one is right, or as good.
   std::atomic<std::uint64_t> visible_next;
+  /// Written by the program: its records up to this sequence are on the disk of the stage (where it `survives_power`).
+  std::atomic<std::uint64_t> kept;
+  /// As `durable`, but for the disk of the stage: forced there before `durable` tells programs, who would believe what
+  /// is only in memory.
+  std::atomic<std::uint64_t> durable_forced;
 };
 std::uint32_t seal_of(const DatasetPage& page) noexcept;
 /// Give the file at `path` the second name that its page tells (`link`). The page comes first: what it names is found
@@ -202,12 +212,20 @@ enum class Access : std::uint8_t {
 /// that is not this user alone; Code::not_found.
 Result<void> is_private(const std::string& directory);
 
+/// Of a stage that is made: the present boot (boot_id), and whether it is to survive a loss of power with what programs
+/// make durable in it.
+struct Power {
+  std::string boot;
+  bool survives = false;
+};
+
 /// The names of the directory, and its shared pages.
 class Stage {
  public:
-  /// The server's side: make the directory and its control page, or take up what is there.
+  /// The server's side: make the directory and its control page, or take up what is there. Where it survives a loss of
+  /// power its names do so on return.
   static Result<Stage> make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
-                            std::uint64_t segments_max, std::uint64_t wait_max_ns);
+                            std::uint64_t segments_max, std::uint64_t wait_max_ns, const Power& power = {});
   /// Everyone else's. Errors: those of is_private; Code::not_found where there is no stage, Code::unsupported for
   /// another version's.
   static Result<Stage> open(Files& files, const std::string& directory, Access access = Access::use);
@@ -225,6 +243,7 @@ class Stage {
 
   /// Name of the page of the dataset whose file is this inode.
   static std::string page_name(std::uint64_t device, std::uint64_t inode);
+  static Result<std::string> page_name_of(const std::string& path);
   /// Errors: Code::corrupt where it is not what was made.
   [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
   /// The same, whatever is in it.
@@ -241,6 +260,11 @@ class Stage {
 
   /// False when somebody has removed the directory.
   [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }
+  [[nodiscard]] bool survives_power() const noexcept { return control_->survives_power != 0; }
+  /// True when it is of an earlier boot than that one, and its run was under way then: what was not forced to the disk
+  /// may be older, or newer, than the rest.
+  [[nodiscard]] bool has_lost_power(const std::string& boot) const;
+
   /// Everything that a later server needs survives a loss of power on return: journals, pages, and the second names of
   /// the files in flight. Free segments are nobody's.
   [[nodiscard]] Result<void> make_durable() const;

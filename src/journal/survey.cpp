@@ -28,6 +28,7 @@ class Surveyor {
   Result<Survey> go() {
     const auto& control = stage_.control();
     found_.served = stage_.server_alive();
+    found_.power_lost = stage_.survives_power() && stage_.has_lost_power(options_.boot);
     found_.server_pid = control.server_pid;
     found_.node = control.node;
     found_.nodes = control.nodes;
@@ -83,7 +84,8 @@ class Surveyor {
     d.frames_synced = page.frames_synced.load();
     d.frames_visible = page.frames_visible.load();
     // Of a page that was damaged by a crash the smaller one, as a server takes it up.
-    const auto visible = std::min(page.visible.load(std::memory_order_acquire), page.visible_next.load());
+    auto visible = std::min(page.visible.load(std::memory_order_acquire), page.visible_next.load());
+    if (found_.power_lost) visible = std::min(visible, page.durable_forced.load());
     if (const auto durable = page.durable.load(); durable >= visible)
       d.frames_durable = d.frames_visible;
     else if (durable == 0)
@@ -129,7 +131,8 @@ class Surveyor {
     j.name = name;
     j.mirror = is_mirror(name);
     std::tie(j.segments, j.segment_bytes) = bytes_of(name);
-    auto reader = Reader::open(stage_.files(), stage_.journals() + "/" + name, Trust::published);
+    auto reader = Reader::open(stage_.files(), stage_.journals() + "/" + name,
+                               found_.power_lost ? Trust::scan : Trust::published);
     if (!reader && reader.error().code == Code::not_found && !stage_.files().exists(stage_.journals() + "/" + name))
       return;  // it has ended, and its server has let go of it
     if (reader) {

@@ -53,6 +53,7 @@ struct SurveyedDataset {
 
 struct Survey {
   bool served = false;
+  bool power_lost = false;       ///< of an earlier boot, and its run was under way then (it `survives_power`)
   std::uint32_t server_pid = 0;  ///< of the last one
   std::uint32_t node = 0, nodes = 0, io_nodes = 0;
   std::uint64_t segment_bytes = 0, segments_max = 0, segments_free = 0;
@@ -64,6 +65,7 @@ struct Survey {
 };
 
 struct SurveyOptions {
+  std::string boot;     ///< the present one; empty: not known
   bool verify = false;  ///< every payload against its CRC
   /// Each record in the order of its journal; `whole`: its payload is what was written (true where not verified).
   std::function<void(const SurveyedJournal&, const Record&, bool whole)> on_record;

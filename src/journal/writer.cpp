@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <utility>
 
 #include "journal/spill.h"
 
@@ -220,9 +221,11 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
     ring(stage_.control().work);
   }
   let_go(current_);
+  note_unsynced();
   current_ = std::move(next);
-  at_ = segment_header_bytes;
+  at_ = synced_at_ = segment_header_bytes;
   ++next_index_;
+  unsynced_.names = true;
   return {};
 }
 
@@ -230,8 +233,31 @@ void Writer::seal() noexcept {
   if (current_.data == nullptr) return;
   reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
   let_go(current_);
+  note_unsynced();
   current_ = Segment{};
   ring(stage_.control().work);
+}
+
+/// The present segment, if anything was appended to it since it was last forced to the disk.
+void Writer::note_unsynced() {
+  if (current_.data == nullptr || at_ == synced_at_ || !stage_.survives_power()) return;
+  unsynced_.segments.push_back(directory_ + "/" + chain_name(next_index_ - 1, current_.name));
+  synced_at_ = at_;
+}
+
+Writer::Unsynced Writer::take_unsynced() {
+  note_unsynced();
+  return std::exchange(unsynced_, {});
+}
+
+Result<void> Writer::make_durable(const Unsynced& unsynced) const {
+  auto& files = stage_.files();
+  for (const auto& segment : unsynced.segments)
+    if (auto done = advectio::make_durable(files, segment); !done && done.error().code != Code::not_found) return done;
+  if (unsynced.first) ADVECTIO_TRY(advectio::make_durable(files, directory_ + "/writer"));
+  if (unsynced.names) ADVECTIO_TRY(advectio::make_durable(files, directory_));
+  if (unsynced.first) ADVECTIO_TRY(advectio::make_durable(files, stage_.journals()));
+  return {};
 }
 
 /// A spilled segment is for one use: its pages are the kernel's to write back and to forget.

@@ -82,6 +82,17 @@ class Writer {
   [[nodiscard]] std::uint64_t segments_used() const noexcept { return next_index_; }
   [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
 
+  /// What has been appended since the last call and is to be forced to the disk: segments, by their paths, and whether
+  /// the journal's directory has other names since.
+  struct Unsynced {
+    std::vector<std::string> segments;
+    bool names = false, first = false;
+  };
+  [[nodiscard]] Unsynced take_unsynced();
+  /// Force that to the disk. Blocks. A segment that the server has given back meanwhile is in its files, durably. After
+  /// an error nobody knows what is on the disk: the system tells it once.
+  [[nodiscard]] Result<void> make_durable(const Unsynced& unsynced) const;
+
   /// In a forked child: forget everything without touching the parent's files or thread. The object is then only good
   /// for being leaked (its thread does not exist here).
   void forget_in_child() noexcept;
@@ -99,6 +110,7 @@ class Writer {
   bool take_from_pool(const std::string& as_prefix, bool spilled, Segment& out);
   void ask_for_room();
   void let_go(const Segment& segment);
+  void note_unsynced();
   std::byte* mapped(const std::string& segment, const std::string& path);
   void stay_ahead();
 
@@ -112,7 +124,9 @@ class Writer {
 
   bool spills_ = false;
   Segment current_;
-  std::uint64_t at_ = 0;  ///< offset of the next record in `current_`
+  std::uint64_t at_ = 0;         ///< offset of the next record in `current_`
+  std::uint64_t synced_at_ = 0;  ///< the same when `take_unsynced` was last asked
+  Unsynced unsynced_{{}, true, true};
   std::uint64_t next_sequence_ = 1;
   std::uint64_t next_index_ = 0;
 

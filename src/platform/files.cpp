@@ -193,14 +193,26 @@ Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path)
   return bytes;
 }
 
-Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes) {
+Result<void> make_durable(Files& files, const std::string& path) {
+  auto file = files.open(path, OpenMode::read);
+  if (!file) return std::move(file).error();
+  return (*file)->sync();
+}
+
+std::string directory_of(const std::string& path) {
+  return path.substr(0, path.find_last_of('/') + 1);
+}
+
+Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes, bool durable) {
   const std::string next = path + ".next";
   {
     auto file = files.open(next, OpenMode::create, 0600);
     if (!file) return std::move(file).error();
     ADVECTIO_TRY((*file)->write(0, bytes));
+    if (durable) ADVECTIO_TRY((*file)->sync());
   }
-  return files.rename(next, path);
+  ADVECTIO_TRY(files.rename(next, path));
+  return durable ? make_durable(files, directory_of(path)) : Result<void>{};
 }
 
 }  // namespace advectio

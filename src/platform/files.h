@@ -80,7 +80,15 @@ Files& system_files();
 /// Read a whole (small) file.
 Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path);
 
-/// Put a whole (small) file in place in one step: readers see the old bytes or the new ones.
-Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes);
+/// What the file holds (of a directory: its names) survives a loss of power on return.
+Result<void> make_durable(Files& files, const std::string& path);
+
+/// With the slash at its end; empty: the present one.
+std::string directory_of(const std::string& path);
+
+/// Put a whole (small) file in place in one step: readers see the old bytes or the new ones. `durable`: so does whoever
+/// comes after a loss of power.
+Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes,
+                           bool durable = false);
 
 }  // namespace advectio

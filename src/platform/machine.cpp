@@ -1,6 +1,8 @@
 #include "platform/machine.h"
 
+#include <linux/magic.h>
 #include <sched.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,6 +61,18 @@ void clean_vector_registers() noexcept {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx")) zero_upper_halves();
 #endif
+}
+
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(in, id);
+  return id;
+}
+
+bool is_on_disk(const std::string& path) noexcept {
+  struct statfs fs {};
+  return ::statfs(path.c_str(), &fs) == 0 && fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC;
 }
 
 std::uint64_t usable_memory_bytes() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace advectio {
 
@@ -11,6 +12,12 @@ std::uint64_t usable_memory_bytes();
 
 /// Cores this process may run on (its affinity mask); at least 1.
 unsigned usable_cores();
+
+/// What tells this run of the kernel from any other (36 characters); empty where the system does not say.
+std::string boot_id();
+
+/// False where the file system of `path` is in memory, or cannot be asked.
+bool is_on_disk(const std::string& path) noexcept;
 
 /// To be called after code that leaves the upper halves of the vector registers in use, as ISA-L 2.30 does with
 /// AVX-512: every SSE instruction of the program that follows (all of a model compiled without -march) would run up to

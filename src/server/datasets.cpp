@@ -83,6 +83,28 @@ void ServerImpl::leave_at_last_commit(const std::string& page_name, const Error&
   errors_.push_back(text);
 }
 
+/// A page is forced to the disk before anything of its dataset is promised, and before anything is in its file.
+void ServerImpl::forget_unforced_page(const std::string& page_name, const Error& why) {
+  log_.warning(why.message + ": nothing of that dataset had been made durable when the power was lost");
+  for (const char* suffix : {"", journal::slots_suffix, ".schema"})
+    (void)files_.remove(stage_.datasets() + "/" + page_name + suffix);
+}
+
+/// The same of a journal.
+void ServerImpl::forget_unforced_journals() {
+  for (auto it = lost_journals_.begin(); it != lost_journals_.end();) {
+    auto reader = Reader::open(files_, stage_.journals() + "/" + *it, Trust::scan);
+    if (reader && it->front() != '.') {
+      ++it;
+      continue;
+    }
+    if (!reader)
+      log_.warning(reader.error().message + ": nothing of that journal had been made durable when the power was lost");
+    journal::free_journal(stage_, *it);
+    it = lost_journals_.erase(it);
+  }
+}
+
 /// The datasets an earlier server has left in flight.
 void ServerImpl::take_up_datasets() {
   auto names = files_.list(stage_.datasets());
@@ -94,6 +116,10 @@ void ServerImpl::take_up_datasets() {
     if (page && (*page)->tiles > 0) continue;
     if (!page) {
       if (page.error().code == Code::not_found) continue;  // of a whole that has just been ended
+      if (power_lost_) {
+        forget_unforced_page(name, page.error());
+        continue;
+      }
       leave_at_last_commit(name, page.error());
       continue;
     }
@@ -104,7 +130,10 @@ void ServerImpl::take_up_datasets() {
     if ((*page)->owner == 0)
       journal::set_visible(**page, std::min((*page)->visible.load(), (*page)->visible_next.load()));
     auto d = entry_of(name, std::move(page).value());
+    if (power_lost_) journal::set_visible(*d->page, std::min(d->page->visible.load(), d->page->durable_forced.load()));
     d->seen = d->visible = d->page->visible.load();
+    d->durable = std::min(d->visible, d->page->durable_forced.load());
+    d->power_lost = power_lost_;
     d->frames_visible = d->frames_synced = d->page->frames_visible.load();
     d->resume = true;
     if (auto bytes = read_whole(files_, stage_.datasets() + "/" + name + ".schema")) {
@@ -115,12 +144,18 @@ void ServerImpl::take_up_datasets() {
     const auto state = static_cast<DatasetState>(d->page->state.load());
     if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
     if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
-      if (files_.exists(d->link)) (void)bring_to_last_commit(*d);  // what its sink could not remove
+      // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
+      if (files_.exists(d->link) && !power_lost_) (void)bring_to_last_commit(*d);
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
       taken_up_[{uid, d->number}] = d;
       continue;
     }
+    if (power_lost_ && d->durable == 0 && d->page->kept.load() == 0 && !files_.exists(d->link)) {
+      forget_unforced_page(name, Error{Code::not_found, d->link + " is not there", ENOENT});
+      continue;
+    }
+    if (power_lost_ && !take_up_after_power_loss(d)) continue;
     if (d->owner)
       elsewhere_.push_back(d);
     else
@@ -229,7 +264,7 @@ Result<void> ServerImpl::on_create(Journal& j, const Record& r) {
   if (d->owner)
     elsewhere_.push_back(d);
   else
-    d->seen = d->visible = r.sequence;
+    d->seen = d->visible = d->durable = r.sequence;
   attach(j, r.dataset, d);
   datasets_.push_back(d);
   log_.debug("create " + d->path);
@@ -360,7 +395,7 @@ Result<void> ServerImpl::store_schema(Dataset& d, const Schema& asked) {
   d.declared = false;
   d.uncommitted = true;
   const auto bytes = encode(*d.schema);
-  return replace_whole(files_, stage_.datasets() + "/" + d.page_name + ".schema", bytes);
+  return replace_whole(files_, stage_.datasets() + "/" + d.page_name + ".schema", bytes, survives_power_);
 }
 
 /// Nothing is written through a name that has come to stand for another file than the program's.
@@ -382,9 +417,11 @@ Result<void> ServerImpl::ready_sink(Dataset& d) {
   }
   if (!d.sink) {
     ADVECTIO_TRY(is_its_file(d));
-    auto sink = sinks_({d.link, d.schema->format, d.policy, d.resume});
+    if (survives_power_) ADVECTIO_TRY_WITH(keep_names(d), "make its names durable");
+    auto sink = sinks_(sink_request(d, d.resume));
     if (!sink) return std::move(sink).error().with("open");
     d.sink = std::move(sink).value();
+    d.power_lost = d.refused = false;
     d.charged = 0;
     d.declared = false;
   }
@@ -450,7 +487,8 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
 void ServerImpl::make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make,
                                    std::uint64_t sequence, std::uint64_t synced_ns, bool last) {
   const std::lock_guard guard(durable_mutex_);
-  durable_jobs_.push_back({std::move(make), d, sequence, d->frames_visible, synced_ns, last});
+  durable_jobs_.push_back(
+      {std::move(make), d, sequence, d->frames_visible, synced_ns, last, d->page->journal, d->number});
   durable_wake_.notify_one();
 }
 
@@ -483,7 +521,7 @@ Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
   auto make_durable = d->sink->make_durable();
   ADVECTIO_TRY_WITH(d->sink->close(), "close");
   count_sink(*d);
-  d->ending = d->promises_durable() && !d->merge;
+  d->ending = (d->promises_durable() && !d->merge) || is_kept(*d);
   if (d->ending)
     make_durable_soon(d, std::move(make_durable), d->page->visible.load(), 0, true);
   else
@@ -518,11 +556,57 @@ void ServerImpl::charge(Dataset& d) {
   d.charged = written;
 }
 
+/// `resume`: what the file holds is taken up, as far as it may be.
+SinkRequest ServerImpl::sink_request(const Dataset& d, bool resume) const {
+  SinkRequest request{d.link, d.schema ? d.schema->format : d.policy.format.value_or(d.format), d.policy, resume};
+  request.ordered = survives_power_ && (d.policy.durable || d.promises_durable());
+  request.power_lost = d.power_lost;
+  // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
+  if (d.power_lost && d.durable == 0 && !is_hdf5(request.format)) request.resume = false;
+  return request;
+}
+
+/// Before anything is in the file: a later server must know of it, which may have to bring it to a commit.
+Result<void> ServerImpl::keep_names(const Dataset& d) const {
+  for (const auto& path : {stage_.datasets() + "/" + d.page_name, stage_.datasets(), directory_of(d.link)})
+    ADVECTIO_TRY(make_durable(files_, path));
+  return {};
+}
+
+/// The stage is about to forget it.
+void ServerImpl::keep_end(const Dataset& d) {
+  auto done = make_durable(files_, d.link);
+  if (done || done.error().code == Code::not_found) return;
+  not_durable_ = true;
+  const auto text = d.path + ": make durable: " + done.error().message;
+  log_.error(text);
+  errors_.push_back(text);
+}
+
+/// Those of several writers are promised by their files alone: they are left as those are. True for all others.
+bool ServerImpl::take_up_after_power_loss(const std::shared_ptr<Dataset>& d) {
+  if (d->page->writers == 0) return true;
+  const std::string text =
+      d->path + ": the power was lost; it holds what was durable, and what was staged of it is lost";
+  log_.error(text);
+  errors_.push_back(text);
+  if (auto done = bring_to_last_commit(*d); !done) {
+    page_damaged_ = true;
+    errors_.push_back(d->path + ": " + done.error().message);
+    log_.error(errors_.back());
+    return false;
+  }
+  const auto journal = d->page->journal;
+  end_dataset(*d, State::finished);
+  datasets_.push_back(d);
+  taken_up_[{journal, d->number}] = d;
+  return false;
+}
+
 /// What a failure or a death has left in the midst of a commit nobody may ever take up again.
 Result<void> ServerImpl::bring_to_last_commit(const Dataset& d) {
   ADVECTIO_TRY(is_its_file(d));
-  const auto format = d.schema ? d.schema->format : d.policy.format.value_or(d.format);
-  auto sink = sinks_({d.link, format, d.policy, true});
+  auto sink = sinks_(sink_request(d, true));
   if (!sink) return std::move(sink).error();
   (*sink)->abandon();
   return {};
@@ -605,10 +689,13 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
     log_.warning(d.path + ": " + std::to_string(d.frames_dropped) +
                  " frames were left out, as the stage was full (full: drop-frame)");
   journal::set_visible(*d.page, shared ? d.page->synced.load() : d.seen);
+  if (survives_power_ && state == State::finished) keep_end(d);
   // First of all: a server that takes over from here must not look for what is removed below.
   d.page->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
       std::memory_order_release);
+  // On the disk, too, before its second name goes.
+  if (survives_power_) (void)make_durable(files_, stage_.datasets() + "/" + d.page_name);
   const auto name = d.link.substr(d.link.find_last_of('/') + 1);
   if (name[0] == '.' && name.find(".advectio-") != std::string::npos) {
     if (auto removed = files_.remove(d.link); !removed) {
@@ -714,14 +801,17 @@ Result<void> ServerImpl::end_if_all_over(const std::shared_ptr<Dataset>& d) {
 void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
   if (d.ending) return;
   if (auto done = take_back(d); !done) return fail(d, std::move(done).error());
-  if (!d.shared() && !d.merge && d.page->synced.load() > d.visible) {
+  const auto told = (power_lost_ ? d.page->kept : d.page->synced).load();
+  if (!d.shared() && !d.merge && told > d.visible) {
     fail(d, Error{Code::corrupt,
-                  "its writer " + writer + " has synced up to record " + std::to_string(d.page->synced.load()) +
+                  "its writer " + writer + " has synced up to record " + std::to_string(told) +
                       ", and the journal ends at " + std::to_string(d.visible),
                   EIO});
     return;
   }
-  const bool any = d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
+  const bool any =
+      power_lost_ ? d.page->visible.load() > 0
+                  : d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
   if (!any && !d.partial) {
     log_.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
     remove_placeholder(d);
@@ -858,7 +948,7 @@ Result<void> ServerImpl::replay_from(Reader& again, Journal& j, std::uint32_t nu
 
 /// A second reader of a journal, from the oldest that is held.
 Result<std::unique_ptr<Reader>> ServerImpl::read_again(const Journal& j) {
-  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, Trust::published);
+  auto again = Reader::open(files_, stage_.journals() + "/" + j.name, trust_in(j.name));
   if (again && !j.alive) (*again)->set_writer_gone();
   return again;
 }

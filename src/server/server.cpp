@@ -73,7 +73,8 @@ Result<std::unique_ptr<Server>> Server::open(Files& files, const ServerOptions& 
   } else if (options.recover && options.neighbours == nullptr) {
     return Error{Code::not_found, options.run_dir + " is not the run directory of a run (there is no control page)", 0};
   }
-  auto stage = Stage::make(files, options.run_dir, segment_bytes, segments_max, options.wait_max_ns);
+  auto stage = Stage::make(files, options.run_dir, segment_bytes, segments_max, options.wait_max_ns,
+                           {options.boot, options.survives_power});
   if (!stage) return std::move(stage).error();
   if (const auto* all = options.neighbours; all != nullptr) {
     auto& control = stage->control();
@@ -92,6 +93,22 @@ Result<void> ServerImpl::begin() {
   ADVECTIO_TRY(journal::remove_mirrors(stage_));
   const auto left = files_.list(stage_.journals());
   verify_ = options_.recover || (left && !left->empty());
+  survives_power_ = stage_.survives_power();
+  power_lost_ = survives_power_ && stage_.has_lost_power(options_.boot);
+  if (power_lost_ && left) lost_journals_.insert(left->begin(), left->end());
+  if (power_lost_ && !options_.recover)
+    return Error{Code::exists, options_.run_dir + " is of a run that has lost power; `advectio recover` finishes it",
+                 0};
+  if (power_lost_) {
+    log_.warning("the power was lost during this run: what its programs had not made durable may be lost");
+    forget_unforced_journals();
+  }
+  if (stage_.control().left != 0) {
+    // From here on it changes again.
+    stage_.control().left = 0;
+    std::snprintf(stage_.control().boot, sizeof stage_.control().boot, "%s", options_.boot.c_str());
+    if (survives_power_) ADVECTIO_TRY(make_durable(files_, stage_.directory() + "/control"));
+  }
   take_up_datasets();
   if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1) {
     ADVECTIO_TRY(files_.make_directory(stage_.questions(), 0700));
@@ -138,7 +155,7 @@ void ServerImpl::look_for_writers() {
   if (!names) return;
   for (const auto& name : *names) {
     if (name[0] == '.' || journals_.count(name) > 0) continue;
-    auto reader = Reader::open(files_, stage_.journals() + "/" + name, Trust::published);
+    auto reader = Reader::open(files_, stage_.journals() + "/" + name, trust_in(name));
     if (!reader) {
       log_.error(reader.error().message);
       errors_.push_back(reader.error().message);
@@ -177,9 +194,7 @@ void ServerImpl::release(Journal& j) {
       for (const auto& [number, last] : j.loads.front().last) {
         const auto it = j.datasets.find(number);
         if (it == j.datasets.end() || it->second->over()) continue;
-        if (it->second->ending || it->second->state == State::failed ||
-            it->second->visible_of(j.reader->journal()) < last)
-          return;
+        if (!is_done_with(*it->second, j.reader->journal(), last)) return;
       }
       j.loads.pop_front();
     }
@@ -189,6 +204,17 @@ void ServerImpl::release(Journal& j) {
     }
     forward(true);
   }
+}
+
+/// Nothing of that dataset is needed of the journal up to that record.
+bool ServerImpl::is_done_with(const Dataset& d, std::uint64_t journal, std::uint64_t sequence) const {
+  if (d.ending || d.state == State::failed) return false;
+  return std::min(d.visible_of(journal), is_kept(d) ? d.durable : UINT64_MAX) >= sequence;
+}
+
+/// Its records are kept until they are durable in the file, so that a loss of power finds them in one of the two.
+bool ServerImpl::is_kept(const Dataset& d) const {
+  return survives_power_ && !d.shared() && !d.merge && d.whole == nullptr && (d.policy.durable || d.promises_durable());
 }
 
 /// A step forward: whoever waits for it looks again.
@@ -207,7 +233,7 @@ void ServerImpl::make_room() {
     auto names = files_.list(directory);
     if (!names) continue;
     for (const auto& file : *names)
-      if (file.rfind("ahead-", 0) == 0 && files_.rename(directory + "/" + file, stage_.pool() + "/" + file.substr(6)))
+      if (file.rfind("ahead-", 0) == 0 && journal::give_back(stage_, directory + "/" + file, file.substr(6)))
         reclaimed = true;
   }
   if (reclaimed) {
@@ -284,6 +310,10 @@ void ServerImpl::make_durable_jobs() {
     ++durable_busy_;
     guard.unlock();
     auto done = job.make();
+    // The system tells an error once: who asks again hears that all is well.
+    if (done && job.dataset->refused) done = Error{Code::io, "the disk has refused what came before", EIO};
+    if (!done) job.dataset->refused = true;
+    if (done && survives_power_) done = note_durable(job);
     const auto now = realtime_ns();
     guard.lock();
     --durable_busy_;
@@ -291,6 +321,24 @@ void ServerImpl::make_durable_jobs() {
         {std::move(job.dataset), job.sequence, job.frames, job.last, std::move(synced), now, std::move(done)});
     journal::ring(stage_.control().work);
   }
+}
+
+/// Before a segment goes whose records are durable in the file: where the file goes on must be known.
+Result<void> ServerImpl::note_durable(const DurableJob& job) const {
+  auto page = stage_.open_page(job.dataset->page_name);
+  if (!page || (*page)->journal != job.journal || (*page)->number != job.number) return {};
+  (*page)->durable_forced.store(job.sequence, std::memory_order_release);
+  auto forced = make_durable(files_, stage_.datasets() + "/" + job.dataset->page_name);
+  return forced || forced.error().code != Code::not_found ? std::move(forced) : Result<void>{};  // it has ended
+}
+
+/// The disk has refused what is committed, and nobody knows what it holds: all since the last time it did not is
+/// written again.
+void ServerImpl::lose_durable(Dataset& d, const Error& error) {
+  d.ending = false;
+  d.visible = d.seen = d.durable;
+  journal::set_visible(*d.page, d.visible);
+  fail(d, error);
 }
 
 /// What the durable thread has done, into the ledger.
@@ -302,6 +350,11 @@ void ServerImpl::collect_durable() {
   }
   for (auto& x : done) {
     if (!x.result) {
+      if (is_kept(*x.dataset) && !x.dataset->over()) {
+        if (x.dataset->state != State::failed)
+          lose_durable(*x.dataset, std::move(x.result).error().with("make durable"));
+        continue;
+      }
       const std::string text = x.dataset->path + ": make durable: " + x.result.error().message;
       log_.error(text);
       errors_.push_back(text);
@@ -314,10 +367,13 @@ void ServerImpl::collect_durable() {
       forward(true);
       continue;
     }
+    // Of before it failed; what is written since is another matter.
+    if (x.dataset->state == State::failed && is_kept(*x.dataset)) continue;
     x.dataset->frames_durable = x.frames;
+    x.dataset->durable = std::max(x.dataset->durable, x.sequence);
     if (x.dataset->page) x.dataset->page->durable.store(x.sequence, std::memory_order_release);
     if (x.last) end_dataset(*x.dataset, State::finished);
-    if (x.dataset->promises_durable()) forward(true);
+    if (x.dataset->promises_durable() || survives_power_) forward(true);
     for (const auto at : x.synced)
       if (at != 0) x.dataset->to_durable.add(seconds(x.at_ns - std::min(x.at_ns, at)));
   }
@@ -521,6 +577,10 @@ void ServerImpl::settle_orphans() {
       datasets_.push_back(d);
     }
     if (d->over() || d->whole != nullptr) continue;
+    if (power_lost_) {
+      if (d->state != State::failed) drop_rest(*d, "(whose journal had not been made durable)");
+      continue;
+    }
     if (auto done = take_back(*d); !done) {
       fail(*d, std::move(done).error());
       continue;

@@ -27,6 +27,8 @@ struct SinkRequest {
   FileFormat format = FileFormat::netcdf4;
   DatasetPolicy policy;
   bool resume = false;
+  bool ordered = false;     ///< what is durable stays so, whatever part of what comes after it reaches the disk
+  bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
 };
 using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;
 
@@ -38,10 +40,12 @@ struct ServerOptions {
   std::uint64_t wait_max_ns = 0;
   std::string spill;  ///< directory; empty: nothing spills
   std::uint64_t spill_max = 0;
-  double exit_when_idle_s = -1;      ///< < 0: only when told to drain
-  bool recover = false;              ///< finish what is there, then end; nobody new is expected
-  bool drain_later = false;          ///< the programs need not wait for their files when they end
-  unsigned threads = 0;              ///< for the status only
+  double exit_when_idle_s = -1;  ///< < 0: only when told to drain
+  bool recover = false;          ///< finish what is there, then end; nobody new is expected
+  bool survives_power = false;   ///< where the stage is made: what programs make durable in it is kept (decision 10)
+  std::string boot;              ///< the present one; empty: not known
+  bool drain_later = false;      ///< the programs need not wait for their files when they end
+  unsigned threads = 0;          ///< for the status only
   Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
 };
 

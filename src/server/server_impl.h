@@ -73,11 +73,6 @@ class Samples {
   double max_ = 0;
 };
 
-/// With the slash at its end.
-inline std::string directory_of(const std::string& path) {
-  return path.substr(0, path.find_last_of('/') + 1);
-}
-
 enum class State : std::uint8_t { open, closed, finished, failed, dropped };
 
 inline const char* name_of(State s) {
@@ -103,10 +98,13 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::optional<Schema> schema;  ///< as stored, the latest
   bool declared = false;         ///< the sink knows `schema`
   std::unique_ptr<Sink> sink;
-  std::uint64_t seen = 0;     ///< sequence of the last record handled
-  std::uint64_t visible = 0;  ///< everything up to here is committed
-  bool uncommitted = false;   ///< blocks or a schema have gone to the sink since
-  bool partial = false;       ///< committed in the midst of a frame, to make room
+  std::uint64_t seen = 0;            ///< sequence of the last record handled
+  std::uint64_t visible = 0;         ///< everything up to here is committed
+  std::uint64_t durable = 0;         ///< everything up to here is durable in the file, or has nothing to do with it
+  std::atomic<bool> refused{false};  ///< the disk has refused what was written through the present sink
+  bool power_lost = false;           ///< nobody has opened the file since the power was lost
+  bool uncommitted = false;          ///< blocks or a schema have gone to the sink since
+  bool partial = false;              ///< committed in the midst of a frame, to make room
   std::uint64_t failed_at_ns = 0;
   Error error;
 
@@ -209,6 +207,8 @@ struct DurableJob {
   std::uint64_t frames = 0;
   std::uint64_t synced_ns = 0;  ///< real time of the sync record; 0: no frame ended here
   bool last = false;            ///< the file is closed, and the dataset ends with this
+  std::uint64_t journal = 0;    ///< and `number`: whose page it is
+  std::uint32_t number = 0;
 };
 
 class ServerImpl final : public Server {
@@ -317,6 +317,19 @@ class ServerImpl final : public Server {
   void make_room();
   void retry_failed(bool now);
   void make_durable_jobs();
+  Result<void> note_durable(const DurableJob& job) const;
+  void lose_durable(Dataset& d, const Error& error);
+  [[nodiscard]] bool is_kept(const Dataset& d) const;
+  [[nodiscard]] bool is_done_with(const Dataset& d, std::uint64_t journal, std::uint64_t sequence) const;
+  [[nodiscard]] SinkRequest sink_request(const Dataset& d, bool resume) const;
+  [[nodiscard]] Result<void> keep_names(const Dataset& d) const;
+  void keep_end(const Dataset& d);
+  void forget_unforced_page(const std::string& page_name, const Error& why);
+  void forget_unforced_journals();
+  [[nodiscard]] Trust trust_in(const std::string& journal) const {
+    return lost_journals_.contains(journal) ? Trust::scan : Trust::published;
+  }
+  bool take_up_after_power_loss(const std::shared_ptr<Dataset>& d);
   void forward(bool rang);
   bool finished();
   bool may_leave();
@@ -359,7 +372,10 @@ class ServerImpl final : public Server {
   std::uint32_t asked_ = 0;
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
 
-  bool verify_ = false;  ///< records may have been through a crash: look at every byte
+  bool survives_power_ = false;          ///< of the stage: segments wait until what was in them is durable
+  bool power_lost_ = false;              ///< and that has happened to what is taken up here
+  std::set<std::string> lost_journals_;  ///< those of before, of which only what is whole on the disk counts
+  bool verify_ = false;                  ///< records may have been through a crash: look at every byte
   std::unique_ptr<SegmentPool> pool_;
   std::unique_ptr<ControlSocket> socket_;
   std::atomic<bool> stopping_{false};

@@ -143,9 +143,9 @@ Case Case::of(std::uint64_t seed) {
   const auto below = [&random](std::uint64_t n) { return faults::below(random, n); };
   Case c;
   c.seed = seed;
-  c.kinds.push_back(static_cast<Kind>(seed % kind_names.size()));
+  c.kinds.push_back(static_cast<Kind>(seed % kinds_drawn));
   // Two of those that do not take the ground from under each other.
-  if (const auto other = static_cast<Kind>(below(kind_names.size()));
+  if (const auto other = static_cast<Kind>(below(kinds_drawn));
       below(3) == 0 && other != c.kinds[0] && !exclude_each_other(other, c.kinds[0]))
     c.kinds.push_back(other);
   c.writers = static_cast<std::uint32_t>(1 + below(writers_max));
@@ -164,6 +164,24 @@ Case Case::of(std::uint64_t seed) {
     // One after the other, as the files of a model are.
     if (i > 0 && below(3) == 0) d.begins = c.datasets.back().begins + c.datasets.back().frames;
     c.datasets.push_back(std::move(d));
+  }
+  return c;
+}
+
+Case Case::of_power(std::uint64_t seed) {
+  auto c = of(seed);
+  c.kinds = {Kind::power_lost};
+  c.nodes = 1;
+  c.io_nodes = 0;
+  for (auto& d : c.datasets) {
+    if (d.tiled()) d.writing = Writing::alone;  // tiles that become one file do not wait for a promise
+    d.promised = mix(seed * datasets_max + static_cast<std::uint64_t>(&d - c.datasets.data())) % 4 != 0;
+  }
+  c.datasets[0].promised = true;
+  // Segments that are used again and again.
+  if (seed % 2 == 0) {
+    c.segments_max = c.writers * 2;
+    for (auto& d : c.datasets) d.frames *= 2;
   }
   return c;
 }
@@ -189,7 +207,8 @@ std::string Case::text() const {
   s += " " + std::to_string(writers) + " writers, " + std::to_string(segments_max) + " segments, pause " +
        std::to_string(pause_us) + " us, " + std::to_string(restarts) + " restarts;";
   for (const auto& d : datasets)
-    s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") + " by " +
+    s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") +
+         (d.promised ? " promised" : "") + " by " +
          (d.tiled() ? std::to_string(d.cuts_y.size() - 1) + "x" + std::to_string(d.cuts_x.size() - 1) + " tiles" +
                           (d.halo > 0 ? " with halos" : "")
           : d.shared() ? "all"

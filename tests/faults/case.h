@@ -26,11 +26,13 @@ enum class Kind : std::uint8_t {
   stage_vanishes,  // from here on something may be lost
   journal_damaged,
   page_damaged,
+  power_lost,  ///< of stage and files; chosen by Case::of_power alone
 };
-inline constexpr std::array kind_names = {"nothing",          "rank killed", "server killed", "disk full",
-                                          "write fails",      "fsync fails", "short writes",  "slow disk",
-                                          "output read-only", "stage full",  "clock jumps",   "stage vanishes",
-                                          "journal damaged",  "page damaged"};
+inline constexpr std::array kind_names = {"nothing",          "rank killed",  "server killed", "disk full",
+                                          "write fails",      "fsync fails",  "short writes",  "slow disk",
+                                          "output read-only", "stage full",   "clock jumps",   "stage vanishes",
+                                          "journal damaged",  "page damaged", "power lost"};
+inline constexpr std::size_t kinds_drawn = kind_names.size() - 1;
 
 inline constexpr std::size_t writers_max = 4, datasets_max = 6, nodes_max = 3;
 
@@ -58,6 +60,7 @@ struct DatasetCase {
   std::uint64_t y = 0, x = 0;
   std::uint64_t chunk_y = 0;
   bool deflate = false;
+  bool promised = false;                      ///< `promise: durable`
   std::vector<std::uint64_t> cuts_y, cuts_x;  ///< of tiles: where each begins, and the end
   std::uint64_t halo = 0;                     ///< cells of its neighbours that a tile has on each side
 
@@ -84,6 +87,8 @@ struct Case {
   std::uint32_t restarts = 0;       ///< of the server
 
   static Case of(std::uint64_t seed);
+  /// The same of one whose only fault is that the power goes.
+  static Case of_power(std::uint64_t seed);
   [[nodiscard]] bool has(Kind kind) const;
   /// The only copy of something may be gone.
   [[nodiscard]] bool may_lose() const;

@@ -3,12 +3,13 @@
 //
 //   fault_runs --seed 7                        that case again, with what was said
 //   fault_runs --first 0 --runs 2000 --jobs 2 --table
+//   fault_runs --power --runs 2000             the power goes, of a stage on a disk (power.h)
 //
 // A seed fixes who writes what and what goes wrong when, by counts of calls or frames. Which process is how far at that
 // moment is another matter in each run.
 //
 //   case.h          what a seed stands for
-//   run.h           one run of it: run.cpp the processes and faults, damage.cpp, judge.cpp
+//   run.h           one run of it: run.cpp the processes and faults, damage.cpp, without_power.cpp, judge.cpp
 //   writer.h        a process of the program;  servers.h, neighbours.h  the servers
 //   system_calls.h  the system as they find it
 #include <sys/prctl.h>
@@ -50,7 +51,7 @@ void add(Report::Count& sum, const Report::Count& c) {
 struct Options {
   std::uint64_t first = 0, runs = 1;
   unsigned jobs = 1;
-  bool table = false, json = false, loud = false;
+  bool table = false, json = false, loud = false, power = false;
 };
 
 /// A run in processes of its own, so that it can hang or die without harm to the others.
@@ -89,7 +90,7 @@ class Runs {
 
  private:
   void begin(Slot& slot, std::uint64_t seed) {
-    slot.run = Case::of(seed);
+    slot.run = options_.power ? Case::of_power(seed) : Case::of(seed);
     slot.scratch = std::make_unique<Scratch>("/dev/shm");
     slot.report = share<Report>();
     slot.ledger = share<Ledger>();
@@ -126,8 +127,8 @@ class Runs {
     count(all_);
     for (std::size_t w = 0; w < writing_names.size(); ++w) add(of_[slot.run.nodes > 1 ? 1 : 0][w], r.of[w]);
     if (bad) {
-      std::printf("FAILED %s\n  %s\n  again: fault_runs --seed %llu\n", slot.run.text().c_str(), r.failure,
-                  static_cast<unsigned long long>(slot.run.seed));
+      std::printf("FAILED %s\n  %s\n  again: fault_runs %s--seed %llu\n", slot.run.text().c_str(), r.failure,
+                  options_.power ? "--power " : "", static_cast<unsigned long long>(slot.run.seed));
       std::fflush(stdout);
     }
     ::munmap(slot.report, sizeof(Report));
@@ -214,6 +215,8 @@ std::optional<Options> parse(int argc, char** argv) {
       o.runs = number();
     } else if (arg == "--jobs") {
       o.jobs = static_cast<unsigned>(std::max<std::uint64_t>(1, number()));
+    } else if (arg == "--power") {
+      o.power = true;
     } else if (arg == "--table") {
       o.table = true;
     } else if (arg == "--json") {
@@ -231,7 +234,7 @@ std::optional<Options> parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto options = advectio::faults::parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--table] [--json]\n");
+    std::fprintf(stderr, "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power] [--table] [--json]\n");
     return 2;
   }
   return advectio::faults::Runs(*options).go();

@@ -25,6 +25,7 @@ void Run::judge_dataset(std::size_t i) {
     synced = std::min<std::uint64_t>(synced, ledger_.part[i][w].synced);
     begun = std::max<std::uint64_t>(begun, ledger_.part[i][w].begun);
   }
+  if (case_.has(Kind::power_lost) && !d.promised) synced = 0;
   count.synced += synced;
   Found found(d, i);
   bool readable = judge_file(i, d.name, found.look_into(output_ + "/" + d.name, d.domain(), d.domain(), synced, begun));
@@ -122,8 +123,8 @@ void Run::judge_leftover(const Path& file) {
       // Of one that could not be created the program has been told; nothing was put there.
       if (d.file_of(w) == name && (apart_[i] || (empty && ledger_.told[w] && ledger_.part[i][w].begun == 0))) return;
   }
-  // Empty: of who is killed within nc_create.
-  if ((empty && writer_killed_) || left_in_stage_ || vanished_) return;
+  // Empty: of who is killed within nc_create. And what was not promised need not be known of after a loss of power.
+  if ((empty && writer_killed_) || left_in_stage_ || vanished_ || case_.has(Kind::power_lost)) return;
   failed("left behind: " + name);
 }
 

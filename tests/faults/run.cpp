@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "faults/power.h"
 #include "faults/writer.h"
 
 namespace advectio::faults {
@@ -27,6 +28,7 @@ Run::Run(const Case& c, Ledger& ledger, const std::string& scratch, Report& repo
 void Run::go() {
   fs::create_directory(output_);
   plan();
+  if (case_.has(Kind::power_lost)) return go_without_power();
   play();
   if (fs::exists(run_dir_)) damage();
   ledger_.weather.clear();
@@ -66,7 +68,8 @@ void Run::plan() {
   if (case_.has(Kind::slow_disk)) w.delay_us = static_cast<std::uint32_t>(200 + below(3000));
   if (case_.has(Kind::stage_full))
     w.stage_space = static_cast<std::int64_t>((below(case_.writers + 3)) * segment_bytes + 20'000 * below(8));
-  if (case_.has(Kind::server_killed)) server_deaths_ = 1 + below(std::max(1U, case_.restarts));
+  if (case_.has(Kind::server_killed) || case_.has(Kind::power_lost))
+    server_deaths_ = 1 + below(std::max(1U, case_.restarts));
   victim_ = static_cast<std::uint32_t>(below(case_.writers));
   victim_node_ = static_cast<std::uint32_t>(below(case_.nodes));
 }
@@ -74,7 +77,8 @@ void Run::plan() {
 // ---- the processes ----
 
 void Run::start_servers() {
-  const bool dies = case_.has(Kind::server_killed) && by_calls_ && server_lives_ < server_deaths_;
+  const bool dies =
+      (case_.has(Kind::server_killed) || case_.has(Kind::power_lost)) && by_calls_ && server_lives_ < server_deaths_;
   const auto dies_at = dies ? some(1500) : 0;
   ++server_lives_;
   servers_.start(Servers::Task::serve, victim_node_, dies_at);
@@ -94,6 +98,7 @@ void Run::start_writers() {
     }
     writers_.push_back(start([&, w] {
       expose(ledger_.weather, output_, at_call);
+      if (case_.has(Kind::power_lost)) watch_disk(run_dir_);
       ::setenv("ADVECTIO_RUN", servers_.run_dir(case_.node_of(w)).c_str(), 1);
       ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(w).c_str(), 1);
       return WriterProcess(case_, ledger_, w, output_, at_step).run();

@@ -44,6 +44,11 @@ class Run {
   void drain_once_more();
   void recover();
 
+  // Until the power goes, perhaps once more while it is recovered (without_power.cpp).
+  void go_without_power();
+  void play_until_power_goes();
+  void lose();
+
   // Damage of what only the stage holds (damage.cpp).
   void flip(const Path& file, std::uint64_t at, std::uint64_t bytes);
   void damage();
@@ -81,6 +86,7 @@ class Run {
   Clock::time_point struck_at_, server_gone_at_;
   bool touched_[datasets_max] = {}, apart_[datasets_max] = {};
   std::string damage_;
+  std::uint64_t run_inode_ = 0;
 };
 
 /// In the order of their names.

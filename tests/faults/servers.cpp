@@ -11,6 +11,7 @@
 
 #include "apps/advectiod/open_sink.h"
 #include "faults/neighbours.h"
+#include "faults/power.h"
 #include "server/server.h"
 
 namespace advectio::faults {
@@ -31,13 +32,21 @@ void hold_signals(int how) {
   ::sigprocmask(how, &told, nullptr);
 }
 
-int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover,
-          Neighbours* neighbours) {
+/// Tiles become one file; and what is promised.
+std::string config_of(const Case& c) {
+  std::string rules = "datasets:\n  - {match: \"t*_0*\", join: true}\n";
+  for (const auto& d : c.datasets)
+    if (d.promised) rules += "  - {match: " + d.name + ", promise: durable}\n";
+  return rules;
+}
+
+int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover, Neighbours* neighbours,
+          int boot) {
   const int fd = ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(fd, STDERR_FILENO);
   Log log(std::getenv("ADVECTIO_FAULTS_DEBUG") != nullptr ? LogLevel::debug : LogLevel::warning);
   Executor executor(2);
-  const auto config = parse_config("datasets: [{match: \"t*_0*\", join: true}]", "the runs' own");
+  const auto config = parse_config(config_of(c), "the runs' own");
   if (!config) return 2;
   ServerOptions options;
   options.run_dir = run_dir;
@@ -47,6 +56,8 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   options.wait_max_ns = 2'000'000'000;
   options.recover = recover;
   options.neighbours = neighbours;
+  options.boot = "boot " + std::to_string(boot);
+  options.survives_power = c.has(Kind::power_lost);
   const auto memory = std::make_shared<MemoryBudget>(config->server.memory_max);
   auto server = Server::open(
       system_files(), options, *config, [&](const SinkRequest& r) { return open_sink(r, memory, executor); }, log);
@@ -94,9 +105,10 @@ void Servers::start(Task task, std::uint32_t victim, std::uint64_t dies_at) {
   Wires wires(case_.nodes);
   for (std::uint32_t n = 0; n < case_.nodes; ++n)
     pids_[n] = faults::start([&, n] {
-      if (task == Task::serve) expose(ledger_.weather, output_, n == victim ? dies_at : 0);
+      if (task == Task::serve || dies_at != 0) expose(ledger_.weather, output_, n == victim ? dies_at : 0);
+      if (case_.has(Kind::power_lost)) watch_disk(run_dirs_[n]);
       const auto neighbours = case_.nodes > 1 ? wires.neighbours_of(n, case_.io_nodes) : nullptr;
-      return serve(case_, run_dirs_[n], log_file_, task == Task::recover, neighbours.get());
+      return serve(case_, run_dirs_[n], log_file_, task == Task::recover, neighbours.get(), boot_);
     });
 }
 

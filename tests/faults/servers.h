@@ -21,6 +21,9 @@ class Servers {
   /// Of any node: the directory, or a file in it.
   [[nodiscard]] bool any_has(const std::string& file = {}) const;
 
+  /// From now on it is another boot of the machine.
+  void power_lost() { ++boot_; }
+
   enum class Task : std::uint8_t { serve, recover };
   /// `dies_at`: the first of them that does so many calls (of its own) is killed within it, on node `victim`.
   void start(Task task, std::uint32_t victim = 0, std::uint64_t dies_at = 0);
@@ -44,7 +47,7 @@ class Servers {
   std::vector<std::string> run_dirs_;
   std::string output_, log_file_;
   std::vector<pid_t> pids_;  // 0: ended
-  int code_ = 0;
+  int code_ = 0, boot_ = 1;
   bool ending_ = false;
   Clock::time_point ending_since_;
 };

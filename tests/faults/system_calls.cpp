@@ -13,6 +13,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "faults/power.h"
+
 namespace advectio::faults {
 namespace {
 
@@ -147,6 +149,7 @@ static int sync_by(long call, int fd) {
     be_slow();
     if (!take_one(here.weather->syncs_until)) return fail(EIO);
   }
+  note_forced(fd);
   return static_cast<int>(::syscall(call, fd));
 }
 int fsync(int fd) {

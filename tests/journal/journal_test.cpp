@@ -157,6 +157,43 @@ TEST_F(JournalTest, AReaderOnAnotherThreadSeesWholeRecordsOnly) {
 }
 
 /// Everything before the damage is read, nothing wrong is, wherever it strikes.
+TEST_F(JournalTest, WhatWasAppendedSinceIsForcedOnce) {
+  stage_.control().survives_power = 1;
+  add_segments(3);
+  auto w = writer();
+  const Said small{RecordType::put, 1, {}, Bytes(100)}, large{RecordType::put, 1, {}, Bytes(50'000)};
+  ASSERT_TRUE(say(*w, small).ok());
+  auto unsynced = w->take_unsynced();
+  EXPECT_EQ(unsynced.segments.size(), 1U);
+  EXPECT_TRUE(unsynced.first && unsynced.names);
+  ASSERT_TRUE(w->make_durable(unsynced).ok());
+  EXPECT_TRUE(w->take_unsynced().segments.empty());
+  ASSERT_TRUE(say(*w, large).ok());
+  ASSERT_TRUE(say(*w, large).ok());
+  unsynced = w->take_unsynced();
+  EXPECT_EQ(unsynced.segments.size(), 2U);
+  EXPECT_TRUE(!unsynced.first && unsynced.names);
+  ASSERT_TRUE(say(*w, small).ok());
+  w->seal();
+  unsynced = w->take_unsynced();
+  EXPECT_EQ(unsynced.segments.size(), 1U);
+  EXPECT_FALSE(unsynced.names);
+  // Given back meanwhile: it is in its files.
+  ASSERT_TRUE(system_files().remove(unsynced.segments[0]).ok());
+  EXPECT_TRUE(w->make_durable(unsynced).ok());
+}
+
+TEST_F(JournalTest, AScanDoesNotTakeAnEarlierUseOfItsFirstSegmentForThePresentOne) {
+  add_segments(1);
+  auto w = writer();
+  ASSERT_TRUE(say(*w, {RecordType::put, 1, {}, Bytes(100)}).ok());
+  const auto directory = stage_.journals() + "/" + w->name() + "/";
+  ASSERT_TRUE(system_files().rename(directory + "00000000-s0", directory + "00000007-s0").ok());
+  auto next = reader(w->name(), Trust::scan)->next();
+  ASSERT_TRUE(next.ok());
+  EXPECT_FALSE(next->has_value());
+}
+
 class DamageTest : public JournalTest {
  protected:
   void write_some() {

@@ -24,7 +24,7 @@ class SurveyTest : public ::testing::Test {
   static constexpr std::uint64_t block = 9000;
 
   void SetUp() override {
-    auto stage = Stage::make(system_files(), run_dir(), segment_bytes, 8, 1'000'000'000);
+    auto stage = Stage::make(system_files(), run_dir(), segment_bytes, 8, 1'000'000'000, {"one boot", true});
     ASSERT_TRUE(stage.ok());
     stage_ = std::move(stage).value();
     for (const char* name : {"s0", "s1"}) {
@@ -85,6 +85,21 @@ class SurveyTest : public ::testing::Test {
   Stage stage_;
   std::unique_ptr<Writer> writer_;
 };
+
+TEST_F(SurveyTest, ALossOfPowerLeavesWhatWasForcedToTheDisk) {
+  SurveyOptions options;
+  options.boot = "one boot";
+  EXPECT_FALSE(look(options).power_lost);
+  EXPECT_EQ(look(options).datasets[0].frames_staged, 1U);
+  options.boot = "another";
+  const auto found = look(options);
+  EXPECT_TRUE(found.power_lost);
+  // The page says that the first is in the file, and not that the file was forced.
+  EXPECT_EQ(found.datasets[0].frames_staged, 2U);
+  // All of it was when the run ended.
+  stage_.control().left = 1;
+  EXPECT_FALSE(look(options).power_lost);
+}
 
 TEST_F(SurveyTest, TellsWhoWroteAndHowFarEachDatasetHasGot) {
   auto found = look();

@@ -54,6 +54,8 @@ class ServerTest : public ::testing::Test {
     o.spill = spill_;
     o.spill_max = spill_max_;
     o.drain_later = drain_later;
+    o.survives_power = survives_power_;
+    o.boot = boot_;
     auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
@@ -143,6 +145,8 @@ class ServerTest : public ::testing::Test {
 
   std::string spill_;
   std::uint64_t spill_max_ = 64 << 20;
+  bool survives_power_ = false;
+  std::string boot_;
   Scratch scratch_{"/dev/shm"};
   Scratch output_;
   Config config_ = default_config();
@@ -562,6 +566,12 @@ class PromiseTest : public ServerTest {
     std::ifstream(out("returned")) >> text;
     return text;
   }
+  std::size_t segments_in_journals() const {
+    std::size_t n = 0;
+    for (const auto& e : std::filesystem::recursive_directory_iterator(run_dir() + "/journals"))
+      n += journal::parse_chain_name(e.path().filename()) ? 1 : 0;
+    return n;
+  }
   Outcome end() {
     EXPECT_EQ(program_->wait(), 0);
     std::filesystem::remove(out("returned"));
@@ -616,6 +626,64 @@ TEST_F(PromiseTest, VisibleWaitsForTheCommitAndNotForTheDisk) {
   EXPECT_EQ(image("a.nc").commits, 1);
   store_.disk_stands = false;
   EXPECT_EQ(end(), Outcome::clean);
+}
+
+TEST_F(PromiseTest, DurableIsTheStageWhereThatSurvivesALossOfPower) {
+  survives_power_ = true;
+  for (const bool closes : {false, true}) {
+    SCOPED_TRACE(closes);
+    store_.disk_stands = true;
+    write("durable", closes);
+    ASSERT_TRUE(eventually([&] { return returned(); }));
+    EXPECT_EQ(result(), "0");
+    ASSERT_TRUE(eventually([&] { return image("a.nc").commits > 0; }));
+    EXPECT_EQ(image("a.nc").durable, 0);
+    // What is in the file only is in the stage, too.
+    for_each_page([](const journal::DatasetPage& page) {
+      EXPECT_GT(page.kept.load(), 0);
+      EXPECT_EQ(page.durable.load(), 0);
+    });
+    EXPECT_EQ(segments_in_journals(), 1U);
+    store_.disk_stands = false;
+    EXPECT_EQ(end(), Outcome::clean);
+    EXPECT_GT(image("a.nc").durable, 0);
+  }
+}
+
+TEST_F(PromiseTest, WhatTheDiskOfTheFileRefusesIsWrittenAgainFromTheStage) {
+  survives_power_ = true;
+  store_.disk_fails = true;
+  write("durable", false);
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  EXPECT_EQ(result(), "0");
+  ASSERT_TRUE(eventually([&] { return server_->status().find("make durable") != std::string::npos; }));
+  const auto commits = image("a.nc").commits;
+  store_.disk_fails = false;
+  EXPECT_EQ(end(), Outcome::clean);
+  EXPECT_GT(image("a.nc").commits, commits);
+  EXPECT_GT(image("a.nc").durable, 0);
+}
+
+TEST_F(PromiseTest, AStageThatHasLostPowerIsRecoveredAndNotServed) {
+  survives_power_ = true;
+  boot_ = "one";
+  store_.fail_commit_of = "a.nc";
+  write("durable", true);
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  stop_after_a_failure();
+  program_.reset();
+  boot_ = "another";
+  ServerOptions options;
+  options.run_dir = run_dir();
+  options.segment_bytes = 64 * 1024;
+  options.segments_max = 16;
+  options.boot = boot_;
+  const auto served = Server::open(system_files(), options, config_, sinks_of(store_), log_);
+  ASSERT_FALSE(served.ok());
+  EXPECT_NE(served.error().message.find("recover"), std::string::npos);
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
 }
 
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {

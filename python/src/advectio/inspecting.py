@@ -71,6 +71,7 @@ class Survey(TypedDict):
 
     run_dir: str
     served: bool
+    power_lost: NotRequired[bool]  # of an earlier boot, and its run was under way then
     server_pid: int
     nodes: int
     segment_bytes: int
@@ -83,6 +84,8 @@ class Survey(TypedDict):
     node: NotRequired[str | int]
     error: NotRequired[str]  # in place of all the rest: this node cannot be looked at
 
+
+POWER_LOST = "of an earlier boot: the power was lost during the run, and what was not forced to the disk may be lost"
 
 Line = Callable[[dict[str, Any]], None]
 
@@ -245,6 +248,8 @@ def _show(survey: Survey) -> None:
         f"at most {survey['segments_max']}",
         markup=False,
     )
+    if survey.get("power_lost"):
+        out.print(POWER_LOST, style="yellow", soft_wrap=True)
     for j in survey["journals"]:
         for line in _journal_lines(j):
             out.print(line, style="red" if j["damage"] or j["payloads_wrong"] else None, markup=False, soft_wrap=True)

@@ -59,10 +59,13 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
 def present(directory: str, before: Sequence[Survey], result: Status | None, as_json: bool) -> dict[str, Any]:
     """For people on stderr; and all of it."""
     found, problems = report(before, result), _problems(before)
+    lost = any(survey.get("power_lost") for survey in before)
     if not as_json:
+        if lost:
+            console().print(inspecting.POWER_LOST, style="yellow", soft_wrap=True)
         _show(directory, found, result, problems)
     told: dict[str, Any] = dict(result) if result else {"run_dir": directory, "dry_run": True}
-    return told | {"recovered": [asdict(r) for r in found], "damage": problems}
+    return told | {"recovered": [asdict(r) for r in found], "damage": problems, "power_lost": lost}
 
 
 def gone(directory: str) -> bool:

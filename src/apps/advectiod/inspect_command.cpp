@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "journal/survey.h"
+#include "platform/machine.h"
 
 namespace advectio {
 namespace {
@@ -109,6 +110,7 @@ json json_of(const std::string& run_dir, const journal::Survey& s) {
   for (const auto& d : s.datasets) datasets.push_back(json_of(d));
   return {{"run_dir", run_dir},
           {"served", s.served},
+          {"power_lost", s.power_lost},
           {"server_pid", s.server_pid},
           {"node", s.node},
           {"nodes", s.nodes},
@@ -142,6 +144,7 @@ int inspect_command(const std::vector<std::string>& arguments) {
     return 2;
   }
   journal::SurveyOptions options;
+  options.boot = boot_id();
   options.verify = a->verify;
   if (a->records)
     options.on_record = [](const auto& j, const auto& r, bool whole) { print({{"record", json_of(j, r, whole)}}); };

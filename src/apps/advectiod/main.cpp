@@ -144,6 +144,7 @@ int serve(Arguments a, const Config& config, bool recover) {
       std::fclose(appended);
     }
   }
+  options.boot = boot_id();
   options.segments_max = 2;
   if (!recover || neighbours != nullptr) {
     // One of several nodes may have had nothing left to do, and removed it, when another's server died.
@@ -163,6 +164,8 @@ int serve(Arguments a, const Config& config, bool recover) {
     if (!recover)
       options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }
+  // What spills goes to another disk, and the stages of several nodes to disks of their own.
+  options.survives_power = !recover && neighbours == nullptr && stage_keeps_promises(config) && is_on_disk(a.run_dir);
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
   auto server = Server::open(
       system_files(), options, config, [&](const SinkRequest& request) { return open_sink(request, memory, executor); },

@@ -6,9 +6,15 @@ namespace advectio {
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
                                         Executor& executor) {
-  if (!is_hdf5(request.format)) return open_cdf5(system_files(), request.path, {}, request.resume);
+  if (!is_hdf5(request.format)) {
+    Cdf5Options options;
+    options.ordered = request.ordered;
+    options.power_lost = request.power_lost;
+    return open_cdf5(system_files(), request.path, options, request.resume);
+  }
   Netcdf4Options options;
   options.memory = memory;
+  options.ordered = request.ordered;
   options.level = request.policy.level;
   options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
   return open_netcdf4(system_files(), request.path, options, executor, request.resume);

@@ -5,6 +5,11 @@
 //   4. Its bytes are written over the file's, whose inode stays.
 //   5. REDO is removed.
 // `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part`.
+//
+// Loss of power, where somebody asks for it (`ordered`): 3 and 5 end with a sync of the directory. Records are written
+// in place, and counted by netCDF-C, so any of those after the last that were made durable may be counted and not
+// there: how many were durable stands in REDO.records, and `resume` with `power_lost` counts back to it. The file is
+// synced before REDO.records goes.
 #include "sinks/cdf5/cdf5_sink.h"
 
 #include <netcdf.h>
@@ -12,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -167,8 +173,8 @@ struct Committed {
 
 class Cdf5Sink final : public Sink {
  public:
-  Cdf5Sink(Files& files, std::string path, std::string redo, std::shared_ptr<File> file)
-      : files_(files), path_(std::move(path)), redo_(std::move(redo)), file_(std::move(file)) {}
+  Cdf5Sink(Files& files, std::string path, std::string redo, const Cdf5Options& options, std::shared_ptr<File> file)
+      : files_(files), path_(std::move(path)), redo_(std::move(redo)), options_(options), file_(std::move(file)) {}
   ~Cdf5Sink() override { abandon(); }
 
   Result<void> open(bool resume);
@@ -189,7 +195,15 @@ class Cdf5Sink final : public Sink {
     return judge(commit_all());
   }
   std::function<Result<void>()> make_durable() override {
-    return [file = file_] { return file->sync(); };
+    if (!options_.ordered) return [file = file_] { return file->sync(); };
+    return [&files = files_, file = file_, noted = records_, n = committed_records_,
+            directory = directory_of(redo_)]() -> Result<void> {
+      ADVECTIO_TRY(file->sync());
+      if (!noted) return {};
+      ADVECTIO_TRY(write_count(*noted, durable_at, n));
+      ADVECTIO_TRY(noted->sync());
+      return advectio::make_durable(files, directory);
+    };
   }
   Result<void> close() override {
     if (closed_) return {};
@@ -199,8 +213,10 @@ class Cdf5Sink final : public Sink {
     nc_ = -1;
     closed_ = true;
     if (status != NC_NOERR) return netcdf_error("close " + path_, status);
+    if (options_.ordered) ADVECTIO_TRY(file_->sync());
     records_.reset();
-    return files_.remove(records_path());
+    ADVECTIO_TRY(files_.remove(records_path()));
+    return sync_names();
   }
   void abandon() noexcept override;
   [[nodiscard]] SinkCounters counters() const override { return counters_; }
@@ -222,17 +238,37 @@ class Cdf5Sink final : public Sink {
   Result<void> commit_all();
   Result<void> commit_data();
   Result<void> note_commit();
+  Result<void> count_records();
   Result<void> note_records(std::uint64_t records);
   Result<void> restore_records();
   void forget_records() noexcept;
   [[nodiscard]] std::string records_path() const { return redo_ + ".records"; }
   Result<void> replace_content();
+  Result<void> sync_names() {
+    return options_.ordered ? advectio::make_durable(files_, directory_of(redo_)) : Result<void>{};
+  }
   Result<void> set_fill_mode();
 
   Files& files_;
+  /// How many records there are, so that what is half-written is known for that. In REDO.records first the number that
+  /// is committed, then the one that is durable.
+  static constexpr std::uint64_t durable_at = 16;
+  static Result<void> write_count(File& to, std::uint64_t at, std::uint64_t records) {
+    const std::array<std::uint64_t, 2> twice{records, ~records};
+    return to.write(at, std::as_bytes(std::span(twice)));
+  }
+  static std::optional<std::uint64_t> count_in(std::span<const std::byte> noted, std::uint64_t at) {
+    std::array<std::uint64_t, 2> twice{};
+    if (noted.size() < at + sizeof twice) return std::nullopt;
+    std::memcpy(twice.data(), noted.data() + at, sizeof twice);
+    return twice[0] == ~twice[1] ? std::optional(twice[0]) : std::nullopt;
+  }
+
   std::string path_, redo_;
+  Cdf5Options options_;
   std::shared_ptr<File> file_;
-  std::unique_ptr<File> records_;  // how many are committed; see note_records
+  std::shared_ptr<File> records_;  // how many are committed; see note_records
+  std::uint64_t committed_records_ = 0;
   int nc_ = -1;
   std::optional<Schema> pending_;
   Schema is_;
@@ -247,6 +283,7 @@ Result<void> Cdf5Sink::open(bool resume) {
   ADVECTIO_TRY(files_.remove(redo_ + ".part"));
   if (!resume) {
     ADVECTIO_TRY(files_.remove(redo_));
+    ADVECTIO_TRY(files_.remove(records_path()));
     ADVECTIO_TRY(file_->resize(0));
     return note_records(0);
   }
@@ -265,6 +302,8 @@ Result<void> Cdf5Sink::open(bool resume) {
   auto schema = read_schema(nc_);
   if (!schema) return std::move(schema).error();
   is_ = std::move(schema).value();
+  // What is made durable next counts from here, whether or not anything is committed before.
+  if (options_.ordered) ADVECTIO_TRY(count_records());
   return note_commit();
 }
 
@@ -273,36 +312,38 @@ Result<void> Cdf5Sink::open(bool resume) {
 /// committed stands beside the file until that is closed.
 Result<void> Cdf5Sink::note_records(std::uint64_t records) {
   if (!records_) {
-    auto file = files_.open(records_path(), OpenMode::create, 0600);
+    // Whatever is durable stays noted.
+    const auto mode = files_.exists(records_path()) ? OpenMode::read_write : OpenMode::create;
+    auto file = files_.open(records_path(), mode, 0600);
     if (!file) return std::move(file).error();
     records_ = std::move(file).value();
   }
-  const std::array<std::uint64_t, 2> twice{records, ~records};
-  return records_->write(0, std::as_bytes(std::span(twice)));
+  committed_records_ = records;
+  return write_count(*records_, 0, records);
 }
 
 Result<void> Cdf5Sink::restore_records() {
   const auto noted = read_whole(files_, records_path());
-  std::array<std::uint64_t, 2> twice{};
-  if (!noted || noted->size() != sizeof twice) return {};
-  std::memcpy(twice.data(), noted->data(), sizeof twice);
+  if (!noted) return {};
+  const auto records = count_in(*noted, options_.power_lost ? durable_at : 0);
   auto size = file_->size();
   if (!size) return std::move(size).error();
   std::array<std::byte, 12> head{};
-  if (twice[0] != ~twice[1] || *size < head.size()) return {};
+  if (!records || *size < head.size()) return {};
   ADVECTIO_TRY(file_->read(0, head));
   // "CDF", version, and the number: big-endian, of 8 bytes from version 5 on.
   const std::size_t bytes = head[3] == std::byte{5} ? 8 : 4;
   std::uint64_t counted = 0;
   for (std::size_t i = 0; i < bytes; ++i) counted = counted << 8U | std::to_integer<std::uint64_t>(head[4 + i]);
-  if (counted <= twice[0]) return {};
-  for (std::size_t i = 0; i < bytes; ++i) head[4 + i] = static_cast<std::byte>(twice[0] >> (8 * (bytes - 1 - i)));
+  if (counted <= *records) return {};
+  for (std::size_t i = 0; i < bytes; ++i) head[4 + i] = static_cast<std::byte>(*records >> (8 * (bytes - 1 - i)));
   return file_->write(4, std::span(head).subspan(4, bytes));
 }
 
 void Cdf5Sink::forget_records() noexcept {
   records_.reset();
-  (void)files_.remove(records_path());
+  // Should the name come back, so would an old number.
+  if (files_.remove(records_path())) (void)sync_names();
 }
 
 /// Steps 4 and 5.
@@ -321,7 +362,8 @@ Result<void> Cdf5Sink::replace_content() {
   }
   ADVECTIO_TRY(file_->resize(*size));
   ADVECTIO_TRY(file_->sync());
-  return files_.remove(redo_);
+  ADVECTIO_TRY(files_.remove(redo_));
+  return sync_names();
 }
 
 Result<void> Cdf5Sink::create() {
@@ -378,6 +420,7 @@ Result<void> Cdf5Sink::change() {
     ADVECTIO_TRY((*copy)->sync());
   }
   ADVECTIO_TRY(files_.rename(part, redo_));
+  ADVECTIO_TRY(sync_names());
   ADVECTIO_TRY(replace_content());
   ADVECTIO_NC(nc_open(path_.c_str(), NC_WRITE, &nc_), "open " + path_);
   return note_commit();
@@ -471,12 +514,16 @@ Result<void> Cdf5Sink::commit_all() {
 Result<void> Cdf5Sink::commit_data() {
   const Lock lock;
   ADVECTIO_NC(nc_sync(nc_), "commit " + path_);
+  ADVECTIO_TRY(count_records());
+  return note_commit();
+}
+
+Result<void> Cdf5Sink::count_records() {
   int record_dimension = -1;
   std::size_t records = 0;
   ADVECTIO_NC(nc_inq_unlimdim(nc_, &record_dimension), "commit " + path_);
   if (record_dimension >= 0) ADVECTIO_NC(nc_inq_dimlen(nc_, record_dimension, &records), "commit " + path_);
-  ADVECTIO_TRY(note_records(records));
-  return note_commit();
+  return note_records(records);
 }
 
 void Cdf5Sink::abandon() noexcept {
@@ -501,7 +548,7 @@ void Cdf5Sink::abandon() noexcept {
   } else {
     restored = file_->resize(0);
   }
-  if (restored) forget_records();
+  if (restored && (!options_.ordered || file_->sync())) forget_records();
 }
 
 }  // namespace
@@ -517,7 +564,7 @@ Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, c
   }
   auto file = files.open(path, OpenMode::read_write);
   if (!file) return std::move(file).error();
-  auto sink = std::make_unique<Cdf5Sink>(files, path, redo, std::shared_ptr<File>(std::move(file).value()));
+  auto sink = std::make_unique<Cdf5Sink>(files, path, redo, options, std::shared_ptr<File>(std::move(file).value()));
   ADVECTIO_TRY(sink->open(resume));
   return std::unique_ptr<Sink>(std::move(sink));
 }

@@ -14,6 +14,10 @@ struct Cdf5Options {
   /// Where a changed header is prepared; empty: beside the file, `.NAME.advectio-redo`. A sink that resumes must be
   /// given the same.
   std::string redo_path;
+  /// After a loss of power `resume` finds what was made durable last, whatever else has reached the disk.
+  bool ordered = false;
+  /// With `resume`: that has happened.
+  bool power_lost = false;
 };
 
 /// The file at `path` must exist; it is written into, so that its inode stays. With `resume` what it holds is taken up;

@@ -45,10 +45,8 @@ std::uint32_t crc_of(std::uint32_t seed, const Trailer& t) {
 CrashSafeFile::CrashSafeFile(Files& files, std::shared_ptr<File> file, std::string redo_path)
     : files_(files),
       file_(std::move(file)),
-      durability_(std::make_shared<Durability>()),
-      redo_path_(std::move(redo_path)) {
-  durability_->file = file_;
-}
+      durability_(std::make_shared<Durability>(files, file_, directory_of(redo_path))),
+      redo_path_(std::move(redo_path)) {}
 
 Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const std::string& path,
                                                            const std::string& redo_path, bool resume) {
@@ -60,6 +58,7 @@ Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const s
   out->file_size_ = *size;
   if (resume) {
     ADVECTIO_TRY(out->recover());
+    if (out->file_size_ > 0 && files.exists(redo_path)) ADVECTIO_TRY(out->file_->sync());
     std::array<std::byte, 8> begin{};
     ADVECTIO_TRY(out->read_file(0, begin));
     out->has_commit_ = std::any_of(begin.begin(), begin.end(), [](std::byte b) { return b != std::byte{0}; });
@@ -69,7 +68,7 @@ Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const s
     // Nothing may change before `settle` says where the committed part ends.
     out->size_ = out->protected_end_ = out->committed_end_ = out->file_size_;
     // Somebody may have made it durable before us.
-    out->durability_->durable = true;
+    out->durability_->ordered = true;
   } else {
     if (out->file_size_ > 0) ADVECTIO_TRY(out->file_->resize(0));
     out->file_size_ = 0;
@@ -233,6 +232,11 @@ std::byte* CrashSafeFile::in_memory(std::size_t slot) noexcept {
 }
 
 Result<void> CrashSafeFile::open_redo() {
+  if (redo_kept_) {
+    ADVECTIO_TRY(file_->sync());
+    ADVECTIO_TRY(redo_->resize(0));
+    redo_kept_ = false;
+  }
   if (redo_) return {};
   auto redo = files_.open(redo_path_, OpenMode::create, 0600);
   if (!redo) return std::move(redo).error();
@@ -298,6 +302,8 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
       slot += n;
     }
   }
+  // The disk may have the trailer before it is told to.
+  if (durability_->ordered) ADVECTIO_TRY(file_->sync());
   const auto table = bytes_of(pages_.data(), slots * sizeof(std::uint64_t));
   ADVECTIO_TRY(timed_write(*redo_, slots * page_bytes, table));
   crc = crc_of(crc, table);
@@ -309,16 +315,32 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
   t.page_bytes = page_bytes;
   t.crc = crc_of(crc, t);
   ADVECTIO_TRY(timed_write(*redo_, slots * (page_bytes + sizeof(std::uint64_t)), bytes_of(&t, sizeof t)));
-  if (durability_->durable) {
-    ADVECTIO_TRY(file_->sync());
-    ADVECTIO_TRY(redo_->sync());
-  }
+  if (durability_->ordered) ADVECTIO_TRY(order_redo());
   redo_complete_ = true;
   return {};
 }
 
+Result<void> CrashSafeFile::order_redo() {
+  ADVECTIO_TRY(redo_->sync());
+  if (!redo_named_) ADVECTIO_TRY(make_durable(files_, durability_->directory));
+  redo_named_ = true;
+  return {};
+}
+
+Result<void> CrashSafeFile::Durability::make_durable() {
+  bool first = false;
+  {
+    const std::lock_guard guard(committing);
+    first = !ordered.exchange(true);
+  }
+  // A redo file of before that is removed in memory only would be applied to what the file has become since.
+  if (first) ADVECTIO_TRY(advectio::make_durable(files, directory));
+  return file->sync();
+}
+
 Result<void> CrashSafeFile::commit(std::uint64_t end) {
   if (error_) return *error_;
+  const std::lock_guard guard(durability_->committing);
   const auto body = [&]() -> Result<void> {
     if (file_size_ < end) {
       ADVECTIO_TRY(file_->resize(end));
@@ -327,9 +349,12 @@ Result<void> CrashSafeFile::commit(std::uint64_t end) {
     if (!pages_.empty()) {
       ADVECTIO_TRY_WITH(write_redo(end), "prepare the commit");
       ADVECTIO_TRY_WITH(apply(*redo_, pages_, end), "apply the commit, which is safe in " + redo_path_);
-      ADVECTIO_TRY_WITH(files_.remove(redo_path_), "end the commit");
       redo_complete_ = false;
-      redo_.reset();
+      redo_kept_ = durability_->ordered;
+      if (!redo_kept_) {
+        ADVECTIO_TRY_WITH(files_.remove(redo_path_), "end the commit");
+        redo_.reset();
+      }
     }
     return {};
   };
@@ -355,6 +380,7 @@ void CrashSafeFile::abandon() noexcept {
   discard();
   // A complete redo file that could not be applied is the only way to a whole file: `resume` needs it.
   if (redo_complete_) return;
+  if (redo_kept_ && !file_->sync()) return;
   if (redo_) (void)files_.remove(redo_path_);
   if (file_size_ > committed_end_ && file_->resize(committed_end_).ok()) file_size_ = committed_end_;
 }

@@ -17,9 +17,14 @@
 // Before the first commit nothing below 4 KiB is in the file, so that what a process leaves that dies before it begins
 // with zeros: no reader takes it for a file, and `resume` starts anew.
 //
-// Loss of power: a commit that a caller has made durable (File::sync) must not be damaged by a later one that the disk
-// has seen only parts of. So once that has happened (`durable`), step 4 ends with a sync of the file and then of the
-// redo file.
+// Loss of power: a commit that a caller has made durable must not be damaged by a later one that the disk has seen only
+// parts of. So once somebody asks for that (`Durability::ordered`)
+//   - in step 4 the file is synced before the trailer is written, and then the redo file and the directory that names
+//   it;
+//   - step 6 leaves the redo file: what step 5 has written may not be on the disk. It goes, or is written anew, when
+//   the
+//     file has been synced. To apply it again until then does no harm.
+// The file is in the state of a commit then, or can be brought to it, whatever part of it has reached the disk.
 //
 // The first write that fails puts the file into discard mode: the error is kept, and nothing is written any more.
 // Writes are said to succeed, because HDF5 cannot let go of a file whose writes fail.
@@ -29,6 +34,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -82,8 +88,15 @@ class CrashSafeFile {
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
 
   struct Durability {
+    Files& files;
     std::shared_ptr<File> file;
-    std::atomic<bool> durable = false;
+    std::string directory;
+    Durability(Files& f, std::shared_ptr<File> to, std::string in)
+        : files(f), file(std::move(to)), directory(std::move(in)) {}
+    std::atomic<bool> ordered = false;
+    std::mutex committing;  ///< a commit that was begun without order is over before the file is synced
+    /// Everything committed before survives a loss of power on return. On any thread.
+    Result<void> make_durable();
   };
   [[nodiscard]] std::shared_ptr<Durability> durability() const noexcept { return durability_; }
 
@@ -104,6 +117,7 @@ class CrashSafeFile {
   Result<void> apply(File& redo, const std::vector<std::uint64_t>& pages, std::uint64_t end);
   Result<void> write_redo(std::uint64_t end);
   Result<void> open_redo();
+  Result<void> order_redo();
   Result<void> timed_write(File& file, std::uint64_t offset, std::span<const std::byte> data);
   Result<void> read_file(std::uint64_t offset, std::span<std::byte> data);
   Result<void> write_pages(std::uint64_t offset, std::span<const std::byte> data);
@@ -129,6 +143,8 @@ class CrashSafeFile {
   bool has_commit_ = false;
   bool discarding_ = false;
   bool redo_complete_ = false;
+  bool redo_named_ = false;  ///< its name is on the disk
+  bool redo_kept_ = false;   ///< applied; the file may need it until it has been synced
   std::uint64_t bytes_written_ = 0, write_ns_ = 0;
 };
 

@@ -48,11 +48,7 @@ class Netcdf4Sink final : public Sink {
   }
 
   std::function<Result<void>()> make_durable() override {
-    return [durability = durability_]() -> Result<void> {
-      ADVECTIO_TRY(durability->file->sync());
-      durability->durable = true;
-      return {};
-    };
+    return [durability = durability_] { return durability->make_durable(); };
   }
 
   Result<void> close() override {
@@ -348,6 +344,7 @@ Result<std::unique_ptr<Sink>> open_netcdf4(Files& files, const std::string& path
   const auto redo = options.redo_path.empty() ? default_redo_path(path) : options.redo_path;
   auto storage = CrashSafeFile::open(files, path, redo, resume);
   if (!storage) return std::move(storage).error();
+  if (options.ordered) storage.value()->durability()->ordered = true;
   auto sink = std::make_unique<Netcdf4Sink>(path, std::move(storage).value(), options, executor);
   ADVECTIO_TRY(sink->open());
   return std::unique_ptr<Sink>(std::move(sink));

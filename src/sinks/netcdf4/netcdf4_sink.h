@@ -27,6 +27,9 @@ struct Netcdf4Options {
   std::shared_ptr<MemoryBudget> memory;
   /// Where the redo file is; empty: `default_redo_path(path)`. A sink that resumes must be given the same.
   std::string redo_path;
+  /// From its first commit on the file can be brought to a commit after a loss of power, too, whatever part of it has
+  /// reached the disk. Else that holds once somebody has made it durable.
+  bool ordered = false;
 };
 
 /// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.

@@ -162,6 +162,11 @@ std::uint32_t seal_of(const DatasetPage& page) noexcept {
   return crc32c(&page.tiles, sizeof page.tiles, crc);
 }
 
+bool is_second_name(const std::string& link) noexcept {
+  const auto name = link.find_last_of('/') + 1;
+  return link[name] == '.' && link.find(".advectio-", name) != std::string::npos;
+}
+
 std::string give_second_name(DatasetPage& page, const std::string& path) noexcept {
   if (::link(path.c_str(), page.link) == 0) return page.link;
   std::memcpy(page.link, path.c_str(), path.size() + 1);

@@ -142,6 +142,8 @@ std::uint32_t seal_of(const DatasetPage& page) noexcept;
 /// and removed by whoever finishes the run, should the process die here. Where that cannot be done the page has the
 /// first name from now on. Returns the name that it has. Blocks for a file-system call.
 std::string give_second_name(DatasetPage& page, const std::string& path) noexcept;
+/// Not where the file system has no hard links, and `link` is the file's own name.
+[[nodiscard]] bool is_second_name(const std::string& link) noexcept;
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
 

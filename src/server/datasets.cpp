@@ -142,7 +142,14 @@ void ServerImpl::take_up_datasets() {
     const auto uid = d->page->journal;
     // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
-    if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
+    if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
+      if (journal::is_second_name(d->link) && files_.exists(d->link)) {
+        left_behind_.push_back({d->link, name, uid, d->number});
+        d->state = State::finished;
+        datasets_.push_back(d);
+      }
+      continue;
+    }
     if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       if (files_.exists(d->link) && !power_lost_) (void)bring_to_last_commit(*d);
@@ -696,8 +703,7 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
       std::memory_order_release);
   // On the disk, too, before its second name goes.
   if (survives_power_) (void)make_durable(files_, stage_.datasets() + "/" + d.page_name);
-  const auto name = d.link.substr(d.link.find_last_of('/') + 1);
-  if (name[0] == '.' && name.find(".advectio-") != std::string::npos) {
+  if (journal::is_second_name(d.link)) {
     if (auto removed = files_.remove(d.link); !removed) {
       const std::string text = d.path + ": its second name stays: " + removed.error().message;
       log_.error(text);

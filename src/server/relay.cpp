@@ -325,7 +325,10 @@ void Relay::ended(const DatasetId& id, DatasetState state) {
 /// Called with the mutex held.
 void Relay::forget(const DatasetId& id) {
   owned_.erase(id);
-  stage_.remove_dataset(id.page, id.journal, id.number);
+  // Where its second name could not be removed the page is what the next server knows it by.
+  const auto page = stage_.open_page(id.page);
+  if (!page || !journal::is_second_name((*page)->link) || !stage_.files().exists((*page)->link))
+    stage_.remove_dataset(id.page, id.journal, id.number);
   journal::ring(stage_.control().progress);
 }
 

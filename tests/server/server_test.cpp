@@ -632,6 +632,7 @@ TEST_F(PromiseTest, DurableIsTheStageWhereThatSurvivesALossOfPower) {
   survives_power_ = true;
   for (const bool closes : {false, true}) {
     SCOPED_TRACE(closes);
+    store_.files.clear();
     store_.disk_stands = true;
     write("durable", closes);
     ASSERT_TRUE(eventually([&] { return returned(); }));
@@ -654,8 +655,7 @@ TEST_F(PromiseTest, WhatTheDiskOfTheFileRefusesIsWrittenAgainFromTheStage) {
   survives_power_ = true;
   store_.disk_fails = true;
   write("durable", false);
-  ASSERT_TRUE(eventually([&] { return returned(); }));
-  EXPECT_EQ(result(), "0");
+  ASSERT_TRUE(eventually([&] { return returned(); }));  // with the error, if it comes sooner
   ASSERT_TRUE(eventually([&] { return server_->status().find("make durable") != std::string::npos; }));
   const auto commits = image("a.nc").commits;
   store_.disk_fails = false;

@@ -325,8 +325,16 @@ void Relay::ended(const DatasetId& id, DatasetState state) {
 /// Called with the mutex held.
 void Relay::forget(const DatasetId& id) {
   owned_.erase(id);
-  // Where its second name could not be removed the page is what the next server knows it by.
   const auto page = stage_.open_page(id.page);
+  if (ended_.find(id) == ended_.end()) {
+    // It ended before this server began, and which nodes have not been told yet nobody remembers. One of them may still
+    // announce it, now or after another restart: without a page it would be taken for a new one, of which nothing is in
+    // its file.
+    ended_[id] = page && is_of(**page, id) ? static_cast<DatasetState>((*page)->state.load()) : DatasetState::finished;
+    journal::ring(stage_.control().progress);
+    return;
+  }
+  // Where its second name could not be removed the page is what the next server knows it by.
   if (!page || !journal::is_second_name((*page)->link) || !stage_.files().exists((*page)->link))
     stage_.remove_dataset(id.page, id.journal, id.number);
   journal::ring(stage_.control().progress);

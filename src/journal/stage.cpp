@@ -179,6 +179,20 @@ void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
   page.visible.store(sequence, std::memory_order_release);
 }
 
+void set_whole(DatasetPage& page, const std::string& name) noexcept {
+  const std::atomic_ref first(page.whole[0]);
+  first.store('\0', std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  page.whole_seal = crc32c(reinterpret_cast<const std::byte*>(name.data()), name.size());
+  if (!name.empty()) std::memcpy(page.whole + 1, name.c_str() + 1, name.size());
+  first.store(name.empty() ? '\0' : name[0], std::memory_order_release);
+}
+
+bool whole_is_right(const DatasetPage& page) noexcept {
+  const auto bytes = ::strnlen(page.whole, sizeof page.whole);
+  return bytes == 0 || page.whole_seal == crc32c(reinterpret_cast<const std::byte*>(page.whole), bytes);
+}
+
 Result<Page<DatasetPage>> Stage::open_damaged_page(const std::string& name) const {
   return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false, access_);
 }

@@ -120,7 +120,8 @@ struct DatasetPage {
   /// In the page of that file, of which the server is the writer: how many tiles. `synced` and `visible` count rounds
   /// then, the syncs of all tiles, and there is no journal.
   std::uint32_t tiles;
-  /// In the page of a tile: name of that page; `alone` where it is written to a file of its own after all.
+  /// In the page of a tile: name of that page; `alone` where it is written to a file of its own after all. See
+  /// set_whole.
   char whole[56];
   /// Of a tile: how many of its syncs are among its records up to `visible`. Of that file: how often a part of the
   /// round under way has been committed.
@@ -136,6 +137,7 @@ struct DatasetPage {
   /// As `durable`, but for the disk of the stage: forced there before `durable` tells programs, who would believe what
   /// is only in memory.
   std::atomic<std::uint64_t> durable_forced;
+  std::uint32_t whole_seal;  ///< CRC-32C of `whole`, where that is not empty
 };
 std::uint32_t seal_of(const DatasetPage& page) noexcept;
 /// Give the file at `path` the second name that its page tells (`link`). The page comes first: what it names is found
@@ -146,6 +148,10 @@ std::string give_second_name(DatasetPage& page, const std::string& path) noexcep
 [[nodiscard]] bool is_second_name(const std::string& link) noexcept;
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
+/// Say that name (of fewer than 56 bytes) in a tile's page. Who dies meanwhile leaves none.
+void set_whole(DatasetPage& page, const std::string& name) noexcept;
+/// Is it what was said?
+bool whole_is_right(const DatasetPage& page) noexcept;
 
 /// Names in the pool: of segments in the stage itself, and of those on a disk (spill.h).
 inline constexpr char segment_letter = 's', spilled_letter = 'd';

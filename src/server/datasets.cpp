@@ -39,12 +39,6 @@ bool ServerImpl::is_over(const DatasetPage& page) const {
   return !elsewhere && (state == DatasetState::finished || state == DatasetState::dropped);
 }
 
-/// What a page may say of the dataset that a tile goes into.
-static bool is_a_whole(const std::string& name) {
-  return name.empty() || name == journal::alone ||
-         (name.find('-') != std::string::npos && name.find_first_not_of("0123456789-") == std::string::npos);
-}
-
 /// The second name of the file whose page that is, whatever the page says; it is beside what it names.
 std::string ServerImpl::second_name(const std::string& page_name, const DatasetPage& page) const {
   for (const char* named : {page.link, page.path}) {
@@ -123,8 +117,9 @@ void ServerImpl::take_up_datasets() {
       leave_at_last_commit(name, page.error());
       continue;
     }
-    if (!is_a_whole((*page)->whole)) {
-      leave_at_last_commit(name, Error{Code::corrupt, "it names a whole that cannot be", 0});
+    if (!journal::whole_is_right(**page)) {
+      leave_at_last_commit(name,
+                           Error{Code::corrupt, "what it says of the file that it goes into is damaged (CRC)", 0});
       continue;
     }
     if ((*page)->owner == 0)

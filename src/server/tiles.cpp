@@ -42,7 +42,7 @@ void ServerImpl::gather(const std::shared_ptr<Dataset>& d) {
 }
 
 void ServerImpl::stay_alone(Dataset& d) {
-  std::strcpy(d.page->whole, journal::alone);
+  journal::set_whole(*d.page, journal::alone);
   d.page->waits.store(0, std::memory_order_release);
   d.whole = nullptr;
   d.joined = false;
@@ -125,7 +125,7 @@ Result<void> ServerImpl::begin_whole(Dataset& whole) {
     if (d->path == whole.path && !d->merge) return Error{Code::exists, whole.path + " is another file of this run", 0};
   ADVECTIO_TRY(make_whole_file(whole));
   for (const auto& t : whole.tiles) {
-    std::strcpy(t->page->whole, whole.page_name.c_str());
+    journal::set_whole(*t->page, whole.page_name);
     t->joined = true;
   }
   datasets_.push_back(whole.shared_from_this());
@@ -439,6 +439,7 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
     w->link = w->page->link;
     w->format = w->page->format;
     w->tiles_count = w->page->tiles;
+    journal::set_visible(*w->page, std::min(w->page->visible.load(), w->page->visible_next.load()));
     w->seen = w->visible = w->page->visible.load();
     w->frames_visible = w->frames_synced = w->page->frames_visible.load();
     w->partial = w->page->round.load() > 0;
@@ -466,7 +467,7 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
   // Their tiles must not name them any more when they are gone.
   for (const auto& name : pages) {
     auto page = name.find_first_of('.') == std::string::npos ? stage_.open_page(name) : Error{Code::not_found, {}, 0};
-    if (page && std::find(undone.begin(), undone.end(), (*page)->whole) != undone.end()) (*page)->whole[0] = '\0';
+    if (page && std::find(undone.begin(), undone.end(), (*page)->whole) != undone.end()) journal::set_whole(**page, {});
   }
   std::erase_if(wholes_, [&](const auto& w) {
     if (w->merge) return false;

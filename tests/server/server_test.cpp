@@ -1685,6 +1685,41 @@ TEST_F(TilesTest, LeaveNothingOfAFileThatIsBegunAnew) {
   expect_whole(3);
 }
 
+TEST_F(TilesTest, MissNothingWhereTheirFileIsSaidToBeFurtherThanItIs) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+  store_.fail_commit_of = "a";
+  start();
+  go();
+  stop_after_a_failure();
+  for (auto& p : programs_) (void)p->wait();
+  for_each_page([](journal::DatasetPage& page) {
+    if (page.tiles > 0) page.visible.fetch_add(256);
+  });
+  recover(16);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_whole(3);
+}
+
+TEST_F(TilesTest, WhoseFileIsNamedWronglyAreSaidToBeDamaged) {
+  programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+  store_.fail_commit_of = "a";
+  start();
+  go();
+  stop_after_a_failure();
+  for (auto& p : programs_) (void)p->wait();
+  for_each_page([](journal::DatasetPage& page) {
+    if (page.tiles == 0 && std::string(page.path).ends_with("_0001")) page.whole[3] = page.whole[3] == '1' ? '2' : '1';
+  });
+  start(16, true);
+  thread_.join();
+  const auto status = json::parse(server_->status());
+  server_.reset();
+  EXPECT_NE(outcome_, Outcome::clean);
+  EXPECT_NE(status["errors"].dump().find("a_0001: what it says of the file that it goes into is damaged"),
+            std::string::npos)
+      << status["errors"];
+}
+
 TEST_F(TilesTest, LetNobodyWaitWhenTheServerDiesBetweenTheLastCommitAndTheEnd) {
   for (const bool said_to_be_finished : {false, true}) {
     SCOPED_TRACE(said_to_be_finished);

@@ -148,6 +148,8 @@ void ServerImpl::take_up_datasets() {
     if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       if (files_.exists(d->link) && !power_lost_) (void)bring_to_last_commit(*d);
+      const std::string whole = d->page->whole;
+      if (state == DatasetState::dropped || (!whole.empty() && whole != journal::alone)) remove_placeholder(*d);
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
       taken_up_[{uid, d->number}] = d;
@@ -719,10 +721,12 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   forward(true);
 }
 
-/// The empty file that nc_create has made, where nothing ever came to be in it.
+/// The empty file that nc_create has made, where nothing ever came to be in it. One that is not empty is never removed,
+/// whatever the stage says of it.
 void ServerImpl::remove_placeholder(Dataset& d) {
   struct stat file {};
-  if (::stat(d.path.c_str(), &file) == 0 && Stage::page_name(file.st_dev, file.st_ino) == d.page_name)
+  if (::stat(d.path.c_str(), &file) == 0 && file.st_size == 0 &&
+      Stage::page_name(file.st_dev, file.st_ino) == d.page_name)
     (void)files_.remove(d.path);
 }
 

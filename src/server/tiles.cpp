@@ -449,6 +449,7 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
       if (auto schema = decode_schema(*bytes)) w->schema = std::move(schema).value();
     const auto state = static_cast<DatasetState>(w->page->state.load());
     if (state == DatasetState::finished || state == DatasetState::dropped) {
+      if (files_.exists(w->link)) (void)bring_to_last_commit(*w);  // what its sink could not remove
       end_dataset(*w, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(w);
     } else if (w->visible == 0 && !w->partial) {

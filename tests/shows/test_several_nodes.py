@@ -77,9 +77,10 @@ def test_ranks_of_several_nodes_write_one_file_by_netcdf4(
 
 @pytest.mark.parametrize("nodes", ["1,2,1", WITH_IO])
 def test_every_family_gives_the_same_answers_on_several_nodes(families: Path, pair: Pair, nodes: str):
-    pair.run([*launch(nodes), families, "5", "out.nc"], datasets=1, nodes=nodes)
+    pair.run([*launch(nodes), families, "5", "out.nc"], datasets=2, nodes=nodes)
     assert_same_answers(pair, ranks_in(nodes), 1000)
-    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+    for name in ("out.nc", "modes.nc"):
+        assert_same(pair.plain / name, pair.carried / name)
 
 
 @pytest.mark.parametrize(("how", "nodes"), [("netcdf4", "1,1"), ("fortran", WITH_IO)])

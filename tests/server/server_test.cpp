@@ -1477,6 +1477,15 @@ class TilesTest : public ServerTest {
   void go() {
     for (auto& p : programs_) p->go();
   }
+  /// All has been synced and closed, and nothing of it is in the one file.
+  void write_and_stop_before_the_first_commit() {
+    programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+    store_.fail_commit_of = "a";
+    start();
+    go();
+    stop_after_a_failure();
+    for (auto& p : programs_) (void)p->wait();
+  }
   /// Every program to its end, which must be a good one, and then the server. What the status says of each dataset.
   json end(Outcome outcome = Outcome::clean) {
     for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
@@ -1686,12 +1695,7 @@ TEST_F(TilesTest, LeaveNothingOfAFileThatIsBegunAnew) {
 }
 
 TEST_F(TilesTest, MissNothingWhereTheirFileIsSaidToBeFurtherThanItIs) {
-  programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
-  store_.fail_commit_of = "a";
-  start();
-  go();
-  stop_after_a_failure();
-  for (auto& p : programs_) (void)p->wait();
+  write_and_stop_before_the_first_commit();
   for_each_page([](journal::DatasetPage& page) {
     if (page.tiles > 0) page.visible.fetch_add(256);
   });
@@ -1701,12 +1705,7 @@ TEST_F(TilesTest, MissNothingWhereTheirFileIsSaidToBeFurtherThanItIs) {
 }
 
 TEST_F(TilesTest, WhoseFileIsNamedWronglyAreSaidToBeDamaged) {
-  programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
-  store_.fail_commit_of = "a";
-  start();
-  go();
-  stop_after_a_failure();
-  for (auto& p : programs_) (void)p->wait();
+  write_and_stop_before_the_first_commit();
   for_each_page([](journal::DatasetPage& page) {
     if (page.tiles == 0 && std::string(page.path).ends_with("_0001")) page.whole[3] = page.whole[3] == '1' ? '2' : '1';
   });

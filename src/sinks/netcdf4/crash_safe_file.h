@@ -19,11 +19,9 @@
 //
 // Loss of power: a commit that a caller has made durable must not be damaged by a later one that the disk has seen only
 // parts of. So once somebody asks for that (`Durability::ordered`)
-//   - in step 4 the file is synced before the trailer is written, and then the redo file and the directory that names
-//   it;
-//   - step 6 leaves the redo file: what step 5 has written may not be on the disk. It goes, or is written anew, when
-//   the
-//     file has been synced. To apply it again until then does no harm.
+//   - in step 4 the file is synced before the trailer is written, then the redo file and its directory;
+//   - step 6 leaves the redo file: what step 5 has written may not be on the disk. Once the file has been synced it
+//     goes, or is written anew. To apply it again until then does no harm.
 // The file is in the state of a commit then, or can be brought to it, whatever part of it has reached the disk.
 //
 // The first write that fails puts the file into discard mode: the error is kept, and nothing is written any more.

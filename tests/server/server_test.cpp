@@ -1479,7 +1479,13 @@ class TilesTest : public ServerTest {
   }
   /// All has been synced and closed, and nothing of it is in the one file.
   void write_and_stop_before_the_first_commit() {
-    programs([this](Session& s, std::uint64_t t) { return write(s, t, 3); });
+    programs([this](Session& s, std::uint64_t t) {
+      auto d = begin(s, t);
+      for (std::uint64_t f = 0; f < 3; ++f) (void)put_frame(*d, t, f);  // told of the sink's error, and goes on
+      (void)d->close();
+      s.finish();
+      return 0;
+    });
     store_.fail_commit_of = "a";
     start();
     go();

@@ -138,6 +138,9 @@ struct DatasetPage {
   /// is only in memory.
   std::atomic<std::uint64_t> durable_forced;
   std::uint32_t whole_seal;  ///< CRC-32C of `whole`, where that is not empty
+  /// Of several writers: the round in which all of them have closed it, as its complement (~); 0: not yet. Stored
+  /// before `visible`. That all have closed is known from their records, which go once they are visible.
+  std::atomic<std::uint64_t> closed_round;
 };
 std::uint32_t seal_of(const DatasetPage& page) noexcept;
 /// Give the file at `path` the second name that its page tells (`link`). The page comes first: what it names is found

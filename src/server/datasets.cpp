@@ -321,6 +321,8 @@ Result<void> ServerImpl::share(Dataset& d) {
     if (w == 0) d.shares[w].journal = d.page->journal;  // on another node its slot may not have been heard of yet
     d.shares[w].visible = slot.visible.load();
     d.weave->resume(w, slot.visible.load(), slot.round.load());
+    if (!d.owner && d.page->closed_round.load() == ~d.page->visible.load())
+      d.shares[w].over = d.shares[w].closed = true;
   }
   return {};
 }
@@ -379,7 +381,10 @@ Result<void> ServerImpl::end_round(const std::shared_ptr<Dataset>& d, const Weav
   } else if (d->last_stall) {
     *d->last_stall += seconds(stall_ns);
   }
-  if (closed) d->state = State::closed;
+  if (closed) {
+    d->state = State::closed;
+    d->page->closed_round.store(~step.round, std::memory_order_release);
+  }
   ADVECTIO_TRY(commit(d, step.round, frame ? synced_ns : 0));
   d->partial = false;
   return closed ? finish(d) : Result<void>{};
@@ -771,17 +776,17 @@ bool ServerImpl::died_before_joining(const Dataset& d, std::size_t w) const {
   return true;
 }
 
-/// Shared datasets that have lost a writer before it was one.
+/// Shared datasets that have lost a writer before it was one; and those that all had closed before this server began.
 void ServerImpl::look_at_shared() {
   const auto datasets = datasets_;
   for (const auto& d : datasets) {
     if (!d->shared() || d->owner || d->over() || d->state == State::failed) continue;
-    bool lost = false;
+    bool news = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
     for (std::size_t w = 0; w < d->shares.size(); ++w) {
       if (d->shares[w].over || !died_before_joining(*d, w)) continue;
-      d->shares[w].over = lost = true;
+      d->shares[w].over = news = true;
     }
-    if (!lost) continue;
+    if (!news) continue;
     if (auto done = end_if_all_over(d); !done) fail(*d, std::move(done).error());
   }
 }

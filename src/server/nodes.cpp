@@ -85,11 +85,19 @@ bool ServerImpl::others_idle() {
   });
 }
 
-/// Nobody writes any more, and everything has been heard: a writer that has not been heard of never was.
+/// Nobody writes any more, and everything has been heard: a writer that has not been heard of never was, or all that it
+/// has said is in the file.
 void ServerImpl::settle_spread() {
   const auto datasets = datasets_;
   for (const auto& d : datasets) {
     if (!d->spread || d->owner || d->over() || d->state == State::failed || !d->shared()) continue;
+    for (std::size_t w = 0; w < d->shares.size() && !relay_->missed_any(); ++w) {
+      auto& share = d->shares[w];
+      const auto uid = share.journal != 0 ? share.journal : d->slots[w].journal.load();
+      share.over = share.over || std::none_of(journals_.begin(), journals_.end(), [uid](const auto& j) {
+                     return j.second->reader && j.second->reader->journal() == uid;
+                   });
+    }
     if (auto done = end_if_all_over(d); !done) fail(*d, std::move(done).error());
   }
 }

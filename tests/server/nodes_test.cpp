@@ -151,6 +151,27 @@ class NodesTest : public ::testing::Test {
     ASSERT_EQ(held.size(), frames * writers);
     for (const auto& [at, value] : held) ASSERT_EQ(value, static_cast<float>(at));
   }
+  /// All of so many frames is in the file, and every node knows.
+  [[nodiscard]] bool known_everywhere(std::uint64_t frames) const {
+    for (unsigned n = 0; n < nodes; ++n) {
+      const auto stage = journal::Stage::open(system_files(), run_dir(n));
+      const auto names =
+          stage ? system_files().list(stage->datasets()) : Result<std::vector<std::string>>(stage.error());
+      if (!names) return false;
+      const auto it = std::find_if(names->begin(), names->end(), [](const auto& x) { return x.find('.') == x.npos; });
+      if (it == names->end()) return false;
+      const auto page = stage->open_page(*it);
+      if (!page || (*page)->frames_visible < frames) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool holds_no_segment(unsigned node) const {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir(node) + "/journals", ignored))
+      if (std::isdigit(static_cast<unsigned char>(entry.path().filename().string()[0])) != 0 && entry.is_regular_file())
+        return false;
+    return true;
+  }
   json end() {
     for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
     auto status = drain();
@@ -219,6 +240,48 @@ TEST_F(NodesTest, ServersThatBeginAgainLoseNothing) {
   expect_frames(60);
 }
 
+/// Programs end while no server is there to hear of it: one has nothing left to say, the other a frame of its own.
+TEST_F(NodesTest, WritersThatDieWhenAllTheyHaveSaidIsInTheFileAreKnownToBeOver) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < 5 + w; ++f)
+      if (!put_frame(*d, w, f)) return 2;
+    for (;;) ::pause();
+  });
+  start();
+  go();
+  ASSERT_TRUE(eventually([this] { return known_everywhere(5); }));
+  stop();
+  for (auto& p : programs_) p->kill();
+  programs_.clear();
+  start();
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  expect_frames(5);
+}
+
+TEST_F(NodesTest, AFileThatCouldNotBeClosedIsClosedByServersThatBeginAgain) {
+  store_.fail_close_of = "a.nc";
+  programs([this](Session& s, std::uint32_t w) {
+    (void)write(s, w, 5);
+    return 0;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  programs_.clear();
+  ASSERT_TRUE(eventually([this] {
+    return known_everywhere(5) && servers_[2]->status().find("truncate") != std::string::npos && holds_no_segment(0) &&
+           holds_no_segment(1);
+  }));
+  stop();
+  store_.allow();
+  start();
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  expect_frames(5);
+  EXPECT_TRUE(store_.files["a.nc"].closed);
+}
+
 /// Servers that begin again after the owner has died between the end of a file and the news of it to the others.
 class EndedNodesTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
 INSTANTIATE_TEST_SUITE_P(WithItsSecondNameStillThere, EndedNodesTest, ::testing::Bool());
@@ -245,7 +308,9 @@ TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
     auto page = stage->open_page(name);
     ASSERT_TRUE(page.ok());
     (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
-    if (!GetParam()) ASSERT_TRUE(system_files().remove((*page)->link).ok());
+    if (!GetParam()) {
+      ASSERT_TRUE(system_files().remove((*page)->link).ok());
+    }
   }
   start();
   EXPECT_EQ(end()["errors"].size(), 0U);

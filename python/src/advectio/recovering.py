@@ -19,6 +19,7 @@ from advectio.server import say
 from advectio.summary import console, counted
 
 EXIT_GONE = 4
+UNFINISHED = ("open", "closed", "failed")  # states of what stays staged
 
 
 @dataclass
@@ -207,8 +208,9 @@ def _last_line(directory: str, found: Sequence[Recovered], result: Status | None
     if result is None:
         return f"advectio: nothing has been changed; `advectio recover {directory}` does it"
     if os.path.isdir(directory):
-        left = sum(r.state == "failed" for r in found)
-        return f"advectio: {counted(left, 'dataset')} could not be finished; what is staged stays in {directory}"
+        left = sum(r.state in UNFINISHED for r in found)
+        what = f"{counted(left, 'dataset')} could not be finished" if left else "not all of it could be finished"
+        return f"advectio: {what}; what is staged stays in {directory}"
     if not found:
         return f"advectio: nothing was left in {directory}; it is removed"
     return f"advectio: {counted(len(found), 'dataset')} complete; {directory} is removed"

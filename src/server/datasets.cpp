@@ -200,11 +200,8 @@ Result<void> ServerImpl::handle(Journal& j, const Record& r, bool verify) {
   if (d->shared()) {
     const auto writer = d->share_of(j.reader->journal());
     if (r.type == RecordType::close) d->shares[writer].over = d->shares[writer].closed = true;
-    if (r.type == RecordType::abort) {
-      // Collective: all of them say it, and what the others have not synced is dropped with it.
-      on_abort(*d);
-      return {};
-    }
+    // Collective: all of them say it, and what the others have not synced is dropped with it.
+    if (r.type == RecordType::abort) return on_abort(*d);
     ADVECTIO_TRY(d->weave->take(writer, r));
     ADVECTIO_TRY(weave(d, verify));
     return r.type == RecordType::close ? end_if_all_over(d) : Result<void>{};
@@ -225,7 +222,7 @@ Result<void> ServerImpl::act(const std::shared_ptr<Dataset>& d, const Record& r,
     case RecordType::put: return on_put(*d, r, verify);
     case RecordType::sync: return on_sync(d, r);
     case RecordType::close: return on_close(d, r);
-    case RecordType::abort: on_abort(*d); return {};
+    case RecordType::abort: return on_abort(*d);
     case RecordType::settle:
     case RecordType::join:
     case RecordType::create: break;
@@ -538,17 +535,15 @@ Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
   return {};
 }
 
-void ServerImpl::on_abort(Dataset& d) {
-  if (d.sink)
-    d.sink->abandon();
-  else if (d.resume)
-    (void)bring_to_last_commit(d);
+Result<void> ServerImpl::on_abort(Dataset& d) {
+  ADVECTIO_TRY(take_back(d));
   if (d.page->visible.load() == 0) {
     remove_placeholder(d);
     end_dataset(d, State::dropped);
   } else {
     end_dataset(d, State::finished);
   }
+  return {};
 }
 
 void ServerImpl::count_sink(Dataset& d) {
@@ -987,6 +982,7 @@ Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
       const auto type = (*next)->type;
       if (own == j.datasets.end() || own->second != d || type == RecordType::create || type == RecordType::join)
         continue;
+      if (type == RecordType::abort) return on_abort(*d);
       if (type == RecordType::close) d->shares[w].over = d->shares[w].closed = true;
       ADVECTIO_TRY(d->weave->take(w, **next));
     }

@@ -292,7 +292,7 @@ class ServerImpl final : public Server {
   Result<void> on_close(const std::shared_ptr<Dataset>& d, const Record& r);
   Result<void> finish(const std::shared_ptr<Dataset>& d);
   Result<void> end_if_all_over(const std::shared_ptr<Dataset>& d);
-  void on_abort(Dataset& d);
+  Result<void> on_abort(Dataset& d);
   Result<void> ready_sink(Dataset& d);
   [[nodiscard]] Result<void> is_its_file(const Dataset& d) const;
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);

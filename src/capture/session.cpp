@@ -41,7 +41,36 @@ using journal::Writer;
 using journal::WriterSlot;
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
-constexpr std::uint64_t small_put = 1U << 20U;  // what may be left unused at the end of a segment
+constexpr std::uint64_t small_put = 1U << 20U;       // what may be left unused at the end of a segment
+constexpr std::uint64_t again_max_ns = 100'000'000;  // for room, where it has been waited for in vain before
+
+/// A wait for the server. It is over when nothing has moved for stage.wait_max; a program that goes on after that, and
+/// meets the same again, does not wait so long for each of its calls.
+class Patience {
+ public:
+  static constexpr std::uint64_t never = UINT64_MAX;
+  /// `gave_up_at`: where the server stood when its process last gave up.
+  Patience(const journal::StageControl& control, std::uint64_t& gave_up_at)
+      : control_(control), gave_up_at_(gave_up_at), since_(monotonic_ns()), activity_(control.activity.load()) {}
+  enum class State : std::uint8_t { moves, stands, over };
+  State look() {
+    const auto now = monotonic_ns();
+    if (const auto activity = control_.activity.load(std::memory_order_relaxed); activity != activity_) {
+      activity_ = activity;
+      since_ = now;
+      return State::moves;
+    }
+    const auto max = activity_ == gave_up_at_ ? std::min(again_max_ns, control_.wait_max_ns) : control_.wait_max_ns;
+    if (now - since_ < max) return State::stands;
+    gave_up_at_ = activity_;
+    return State::over;
+  }
+
+ private:
+  const journal::StageControl& control_;
+  std::uint64_t& gave_up_at_;
+  std::uint64_t since_, activity_;
+};
 
 std::string base_name(const std::string& path) {
   const auto slash = path.find_last_of('/');
@@ -183,7 +212,7 @@ class Dataset final : public SharedDataset {
   [[nodiscard]] bool kept_in_stage() const;
   Result<void> keep_in_stage(std::uint64_t target);
   Result<void> sink_error();
-  Result<void> while_waiting();
+  Result<void> while_waiting(Patience& patience);
 
   SessionImpl& session_;
   std::uint32_t number_;
@@ -204,8 +233,6 @@ class Dataset final : public SharedDataset {
   bool said_since_sync_ = false;  // anything journalled since the last sync
   std::uint64_t stall_ns_ = 0;
   std::uint32_t errors_seen_ = 0;
-  std::uint64_t waiting_since_ = 0;
-  std::uint64_t waiting_activity_ = 0;
 
   // Of a dataset that several processes write.
   Page<WriterSlot> slots_;
@@ -254,6 +281,7 @@ class SessionImpl final : public Session {
   template <typename Done>
   Result<void> wait_until(Done done, const std::string& what);
   std::uint64_t fair_segments();
+  [[nodiscard]] std::uint64_t& gave_up_at() noexcept { return gave_up_at_; }
   /// What this process has said is durable once its journal is (the stage survives a loss of power).
   [[nodiscard]] bool keeps_durable() const noexcept { return stage_.survives_power() && !journal_not_durable_; }
   Result<void> make_journal_durable();
@@ -274,6 +302,7 @@ class SessionImpl final : public Session {
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
   std::unique_ptr<Writer> writer_;
+  std::uint64_t gave_up_at_ = Patience::never;
   std::mutex durable_mutex_;  // held while the journal is forced to its disk; before the other
   std::atomic<bool> journal_not_durable_{false};
   std::uint32_t datasets_made_ = 0;
@@ -293,22 +322,16 @@ Dataset::~Dataset() {
   if (!session_.foreign()) session_.forget(this);
 }
 
-Result<void> Dataset::while_waiting() {
-  auto& control = session_.stage().control();
-  const auto now = monotonic_ns();
-  const auto activity = control.activity.load(std::memory_order_relaxed);
-  if (waiting_since_ == 0 || activity != waiting_activity_) {
-    waiting_since_ = now;
-    waiting_activity_ = activity;
-    return {};
-  }
+Result<void> Dataset::while_waiting(Patience& patience) {
+  const auto state = patience.look();
+  if (state == Patience::State::moves) return {};
   if (page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
     return error_of_page(*page_).with("the stage is full and this dataset cannot be written");
   if (!session_.stage().there()) return Error{Code::gone, "the stage has been removed", EIO};
-  if (now - waiting_since_ < control.wait_max_ns) return {};
+  if (state != Patience::State::over) return {};
   return Error{session_.stage().server_alive() ? Code::timeout : Code::gone,
                "the stage is full and nothing has left it for " +
-                   std::to_string((now - waiting_since_) / 1'000'000'000U) + " s (stage.wait_max)",
+                   std::to_string(session_.stage().control().wait_max_ns / 1'000'000'000U) + " s (stage.wait_max)",
                ETIMEDOUT};
 }
 
@@ -318,11 +341,12 @@ Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std:
   if (closed_) return Error{Code::invalid, "the dataset is closed", 0};
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();
-  waiting_since_ = 0;
   said_since_sync_ = true;
   (*writer)->spills(rule_.spills());
+  Patience patience(session_.stage().control(), session_.gave_up_at());
   return (*writer)->append(
-      type, flags, number_, meta, payload, fill, [this] { return while_waiting(); }, static_cast<std::uint32_t>(turn_));
+      type, flags, number_, meta, payload, fill, [&] { return while_waiting(patience); },
+      static_cast<std::uint32_t>(turn_));
 }
 
 Result<void> Dataset::schema(const Schema& schema) {
@@ -795,18 +819,15 @@ std::uint64_t SessionImpl::fair_segments() {
 template <typename Done>
 Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
   auto& control = stage_.control();
-  auto since = monotonic_ns();
-  auto activity = control.activity.load(std::memory_order_relaxed);
+  auto gave_up_at = Patience::never;  // what was waited for in vain before says nothing of this
+  Patience patience(control, gave_up_at);
   for (;;) {
     const auto seen = control.progress.load(std::memory_order_acquire);
     if (done()) return {};
-    const auto now = monotonic_ns();
-    if (const auto a = control.activity.load(std::memory_order_relaxed); a != activity) {
-      activity = a;
-      since = now;
-    } else if (!stage_.there()) {
+    const auto state = patience.look();
+    if (state != Patience::State::moves && !stage_.there()) {
       return Error{Code::gone, what + ": the stage has been removed", EIO};
-    } else if (now - since > control.wait_max_ns) {
+    } else if (state == Patience::State::over) {
       const bool alive = stage_.server_alive();
       return Error{alive ? Code::timeout : Code::gone,
                    what + (alive ? ": the server makes no progress" : ": the server has gone"), ETIMEDOUT};
@@ -829,16 +850,10 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
     say_once(std::string(page->path) + ": full: drop-frame does not hold, the program waits: " + why);
   }
   (*w)->spills(rule.spills());
-  std::uint64_t since = 0, activity = 0;
+  Patience patience(stage_.control(), gave_up_at_);
   auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
-    auto& control = stage_.control();
-    const auto now = monotonic_ns();
-    if (const auto a = control.activity.load(std::memory_order_relaxed); since == 0 || a != activity) {
-      since = now;
-      activity = a;
-    }
     if (!stage_.there()) return Error{Code::gone, "the stage has been removed", EIO};
-    if (now - since < control.wait_max_ns) return {};
+    if (patience.look() != Patience::State::over) return {};
     return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
   });
   if (!sequence) return std::move(sequence).error();

@@ -990,13 +990,15 @@ TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {
 /// Of a program that has synced a frame, put a part of the next and goes on living.
 class BegunFrameTest : public ServerTest {
  protected:
-  void begin() {
-    program_ = std::make_unique<Program>(run_dir(), [this](Session& s) {
+  void begin(bool aborts = false) {
+    program_ = std::make_unique<Program>(run_dir(), [this, aborts](Session& s) {
       auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
       const std::vector<float> row(width);
       if (!d || !(*d)->schema(series(width))) return 1;
       for (std::uint64_t f = 0; f < 2; ++f)
         if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4) || (f == 0 && !(*d)->sync())) return 2;
+      while (aborts && !system_files().exists(out("now"))) ::usleep(1000);
+      if (aborts) return (*d)->abort() ? 0 : 3;
       return ::pause();
     });
     start();
@@ -1046,6 +1048,41 @@ TEST_F(BegunFrameTest, IsTakenBackWhenItsProgramDiesWhileTheDiskRefuses) {
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_TRUE(beside().empty());
   EXPECT_EQ(image("a.nc").committed.size(), 1U);
+}
+
+TEST_F(BegunFrameTest, IsTakenBackWhenItsProgramAbortsWhileTheDiskRefuses) {
+  begin(true);
+  ASSERT_TRUE(replace_whole(system_files(), out("now"), {}).ok());
+  EXPECT_EQ(program_->wait(), 0);
+  ASSERT_TRUE(
+      eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
+  store_.disk_refuses = false;
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_TRUE(beside().empty());
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+}
+
+TEST_F(ServerTest, AProgramThatHasWaitedForRoomInVainDoesNotWaitSoLongForEachCall) {
+  store_.commits_stand = true;
+  Program a(run_dir(), [this](Session& s) {
+    ::alarm(8);
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    const std::vector<float> row(width);
+    if (!d || !(*d)->schema(series(width))) return 1;
+    const auto put = [&](std::uint64_t f) { return (*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4).ok(); };
+    std::uint64_t f = 0;
+    while (put(f++))
+      if (f == 1 && !(*d)->sync()) return 2;
+    for (int i = 0; i < 10; ++i)  // 10 s, one after the other
+      if (put(f++)) return 3;
+    return 0;
+  });
+  start(4, false, 1'000'000'000);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  store_.commits_stand = false;
+  (void)drain();
 }
 
 TEST_F(ServerTest, ADamagedPageIsSaidAndNothingIsWrittenByIt) {

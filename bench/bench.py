@@ -42,6 +42,7 @@ sys.path.insert(0, str(ROOT / "tests" / "shows"))
 from same import NetcdfError, differences  # noqa: E402
 
 MB = 1e6
+SEGMENT_MB = 33.6  # stage.segment_bytes
 RUN_SECONDS_MAX = 600.0
 
 
@@ -175,8 +176,9 @@ class Bench:
             return words
         config = directory / "advectio.yaml"
         rule = f", {method.rule}" if method.rule else ""
-        # Memory for a frame is touched while the model starts, as docs/performance.md advises for large frames.
-        warm = f"{self.options.target_mb * 1.5:.0f}MB"
+        # Memory for a frame is touched while the model starts, as docs/performance.md advises: a frame (tiling makes it somewhat larger
+        # than was asked for) and two segments for each process.
+        warm = f"{self.options.target_mb * 1.25 + layout.ranks * 2 * SEGMENT_MB:.0f}MB"
         config.write_text(f"stage: {{warm_bytes: {warm}}}\ndatasets:\n  - {{match: '*'{rule}}}\n")
         return [str(self.advectio), "run", "--quiet", "--json", "summary.json", "--config", str(config), "--", *words]
 

@@ -306,9 +306,10 @@ const std::vector<Field<StageConfig>>& stage_fields() {
                     "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
       size_field("segment_bytes", &StageConfig::segment_bytes, {1ULL << 20, 1ULL << 30, 4096},
                  "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes."),
-      size_field("warm_bytes", &StageConfig::warm_bytes, {},
-                 "Stage made and touched before it is needed, so that a put meets no page fault: a frame's bytes; at "
-                 "most bytes_max."),
+      size_field(
+          "warm_bytes", &StageConfig::warm_bytes, {},
+          "Stage made and touched before it is needed, so that a put meets no page fault: a frame's bytes and two "
+          "segments for each process; at most bytes_max."),
       duration_field("wait_max", &StageConfig::wait_max,
                      "How long a put may wait on a full stage without any progress before it fails."),
       text_field("spill", &StageConfig::spill, "path or null", true,

@@ -196,8 +196,8 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
           next = std::move(s);
       }
     }
-    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), false, next);
-    if (next.data == nullptr && spills_) take_from_pool(chain_name(next_index_, ""), true, next);
+    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), false, next, When::now);
+    if (next.data == nullptr && spills_) take_from_pool(chain_name(next_index_, ""), true, next, When::now);
     if (next.data != nullptr) break;
 
     auto& control = stage_.control();
@@ -284,7 +284,7 @@ std::uint64_t Writer::room_segments() {
   return room + ahead_.size();
 }
 
-bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment& out) {
+bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment& out, When when) {
   auto names = stage_.files().list(stage_.pool());
   if (!names) return false;
   // Those we have mapped before first: their pages are in our page tables.
@@ -297,7 +297,7 @@ bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment&
     if (name[0] != (spilled ? spilled_letter : segment_letter)) continue;
     const std::string path = directory_ + "/" + as_prefix + name;
     if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
-    auto* data = mapped(name, path);
+    auto* data = mapped(name, path, when);
     if (data == nullptr) {
       // Out of address space or descriptors: give it back, and let the caller wait or fail.
       (void)stage_.files().rename(path, stage_.pool() + "/" + name);
@@ -309,7 +309,7 @@ bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment&
   return false;
 }
 
-std::byte* Writer::mapped(const std::string& segment, const std::string& path) {
+std::byte* Writer::mapped(const std::string& segment, const std::string& path, When when) {
   {
     const std::lock_guard guard(mutex_);
     if (const auto it = mappings_.find(segment); it != mappings_.end()) return it->second.data();
@@ -318,7 +318,7 @@ std::byte* Writer::mapped(const std::string& segment, const std::string& path) {
   if (!file) return nullptr;
   auto mapping = stage_.files().map(**file, segment_bytes_, true);
   if (!mapping) return nullptr;
-  mapping->populate(true);
+  mapping->populate(true, when == When::ahead);
   const std::lock_guard guard(mutex_);
   auto [it, fresh] = mappings_.emplace(segment, std::move(mapping).value());
   return it->second.data();
@@ -341,7 +341,7 @@ void Writer::stay_ahead() {
     }
     guard.unlock();
     Segment s;
-    const bool got = take_from_pool("ahead-", false, s);
+    const bool got = take_from_pool("ahead-", false, s, When::ahead);
     guard.lock();
     if (got) {
       ahead_.push_back(std::move(s));

@@ -107,11 +107,12 @@ class Writer {
   };
 
   Result<void> next_segment(const WhileWaiting& while_waiting);
-  bool take_from_pool(const std::string& as_prefix, bool spilled, Segment& out);
+  enum class When : std::uint8_t { now, ahead };
+  bool take_from_pool(const std::string& as_prefix, bool spilled, Segment& out, When when);
   void ask_for_room();
   void let_go(const Segment& segment);
   void note_unsynced();
-  std::byte* mapped(const std::string& segment, const std::string& path);
+  std::byte* mapped(const std::string& segment, const std::string& path, When when);
   void stay_ahead();
 
   Stage stage_;

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -34,11 +35,15 @@ Mapping::~Mapping() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-void Mapping::populate(bool for_writing) const noexcept {
-  // In pieces: while one is populated, every mmap, munmap and brk of the whole process waits, the program's too.
+void Mapping::populate(bool for_writing, bool gives_way) const noexcept {
+  // In pieces: while one is populated, every mmap, munmap and brk of the whole process waits, the program's too. With
+  // more threads than cores also for as long as this one is not on a core, if it has lost that in the midst of a piece;
+  // so let it lose it between two.
   constexpr std::size_t piece = 512 * 1024;
-  for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += piece)
+  for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += piece) {
     (void)::madvise(data_ + at, std::min(piece, bytes_ - at), for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    if (gives_way) ::sched_yield();
+  }
 }
 
 namespace {

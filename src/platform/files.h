@@ -42,8 +42,9 @@ class Mapping {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   explicit operator bool() const noexcept { return data_ != nullptr; }
-  /// Enter the page-table entries for the range now, so that its first use does not fault. Best effort.
-  void populate(bool for_writing) const noexcept;
+  /// Enter the page-table entries for the range now, so that its first use does not fault. Best effort. `gives_way`:
+  /// whoever wants the core comes first.
+  void populate(bool for_writing, bool gives_way = false) const noexcept;
 
  private:
   std::byte* data_ = nullptr;

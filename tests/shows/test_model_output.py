@@ -159,7 +159,7 @@ def test_a_rank_under_exec_is_the_same(made: Path, replay: Path, pair: Pair):
 
 def test_ncdump_and_cdo_call_them_equal(source: Source, replay: Path, pair: Pair, tool: Callable[[str], str]):
     ncdump, cdo = tool("ncdump"), tool("cdo")
-    pair.run([replay, "--frames", "3", "--frames-per-file", "3", source("wrf471/serial/wrfout_d01_0001-01-01_00:30:00")])
+    pair.run([replay, "--frames", "1", source("wrf471/serial/wrfout_d01_0001-01-01_00:30:00")])
     (name,) = (p.name for p in pair.plain.iterdir())
     texts = [run_plainly([ncdump, "-s", directory / name], pair.plain).stdout for directory in (pair.plain, pair.carried)]
     special = ("_SuperblockVersion", "_NCProperties", "_IsNetcdf4")

@@ -73,6 +73,7 @@ Result<void> FaultyFiles::link(const std::string& from, const std::string& to) {
   return real_.link(from, to);
 }
 Result<void> FaultyFiles::remove(const std::string& path) {
+  if (faults_->keeps_names) return system_error("remove " + path, EROFS);
   return real_.remove(path);
 }
 bool FaultyFiles::exists(const std::string& path) {

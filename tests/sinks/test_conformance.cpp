@@ -335,6 +335,51 @@ TEST_P(EverySink, GoesOnWhereAKilledProcessStopped) {
   }
 }
 
+TEST_P(EverySink, IsNotClosedAsLongAsSomethingStaysBesideTheFile) {
+  if (!GetParam().writes_through_files) GTEST_SKIP() << GetParam().name << ": its library opens the file itself";
+  const auto s = story(411, 3);
+  auto faults = std::make_shared<Faults>();
+  FaultyFiles files(system_files(), faults);
+  const auto names = [this] { return system_files().list(directory_).value(); };
+  {
+    auto sink = open(false, files);
+    ASSERT_OK(sink->declare(s.schema));
+    for (const auto& f : s.frames) {
+      ASSERT_OK(put(*sink, f));
+      ASSERT_OK(sink->commit());
+      ASSERT_OK(sink->make_durable()());
+    }
+    faults->syncs_until = 0;
+    EXPECT_FALSE(sink->close().ok());
+  }
+  EXPECT_EQ(names().size(), 2U);
+  faults->syncs_until = Faults::never;
+  auto sink = open(true, files);
+  ASSERT_OK(sink->declare(s.schema));
+  ASSERT_OK(sink->close());
+  EXPECT_EQ(names(), std::vector<std::string>{"out.nc"});
+}
+
+TEST_P(EverySink, GoesOnWhereTheDiskLetNothingGoThatWasBesideTheFile) {
+  if (!GetParam().writes_through_files) GTEST_SKIP() << GetParam().name << ": its library opens the file itself";
+  const auto s = story(412, 1);
+  auto faults = std::make_shared<Faults>();
+  FaultyFiles files(system_files(), faults);
+  {
+    auto sink = open(false, files);
+    ASSERT_OK(sink->declare(s.schema));
+    ASSERT_OK(put(*sink, s.frames[0]));
+    faults->keeps_names = true;
+    EXPECT_FALSE(sink->commit().ok());
+    sink->abandon();
+  }
+  faults->keeps_names = false;
+  auto sink = open(true, files);
+  ASSERT_OK(sink->declare(s.schema));
+  ASSERT_OK(put(*sink, s.frames[0]));
+  ASSERT_OK(sink->close());
+}
+
 TEST_P(EverySink, SaysThatTheDiskIsFullAndGoesOnLater) {
   if (!GetParam().writes_through_files) GTEST_SKIP() << GetParam().name << ": see FailsWhenTheFileMayNotGrow";
   for (std::uint64_t seed = 401; seed <= 402; ++seed) {

@@ -349,12 +349,12 @@ Result<void> CrashSafeFile::commit(std::uint64_t end) {
     if (!pages_.empty()) {
       ADVECTIO_TRY_WITH(write_redo(end), "prepare the commit");
       ADVECTIO_TRY_WITH(apply(*redo_, pages_, end), "apply the commit, which is safe in " + redo_path_);
-      redo_complete_ = false;
       redo_kept_ = durability_->ordered;
       if (!redo_kept_) {
         ADVECTIO_TRY_WITH(files_.remove(redo_path_), "end the commit");
         redo_.reset();
       }
+      redo_complete_ = false;
     }
     return {};
   };
@@ -376,12 +376,24 @@ void CrashSafeFile::forget_pages() noexcept {
   if (arenas_.size() > 1) arenas_.resize(1);
 }
 
+Result<void> CrashSafeFile::remove_redo() {
+  if (!redo_) return {};
+  if (redo_kept_) ADVECTIO_TRY(file_->sync());
+  redo_kept_ = false;
+  ADVECTIO_TRY(files_.remove(redo_path_));
+  redo_.reset();
+  return {};
+}
+
+Result<void> CrashSafeFile::close() {
+  discard();
+  return remove_redo();
+}
+
 void CrashSafeFile::abandon() noexcept {
   discard();
   // A complete redo file that could not be applied is the only way to a whole file: `resume` needs it.
-  if (redo_complete_) return;
-  if (redo_kept_ && !file_->sync()) return;
-  if (redo_) (void)files_.remove(redo_path_);
+  if (redo_complete_ || (!remove_redo() && redo_kept_)) return;
   if (file_size_ > committed_end_ && file_->resize(committed_end_).ok()) file_size_ = committed_end_;
 }
 

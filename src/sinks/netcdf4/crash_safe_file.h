@@ -79,6 +79,9 @@ class CrashSafeFile {
   /// Enter discard mode. `error` stays what it is.
   void discard() noexcept;
 
+  /// All that was committed is in the file, and nothing is left beside it. Where the disk refuses that: an error, and
+  /// the next `open` does it. The object may only be abandoned, read and destroyed afterwards.
+  Result<void> close();
   /// Give back what was not committed. The object may only be read and destroyed afterwards.
   void abandon() noexcept;
 
@@ -116,6 +119,7 @@ class CrashSafeFile {
   Result<void> write_redo(std::uint64_t end);
   Result<void> open_redo();
   Result<void> order_redo();
+  Result<void> remove_redo();
   Result<void> timed_write(File& file, std::uint64_t offset, std::span<const std::byte> data);
   Result<void> read_file(std::uint64_t offset, std::span<std::byte> data);
   Result<void> write_pages(std::uint64_t offset, std::span<const std::byte> data);

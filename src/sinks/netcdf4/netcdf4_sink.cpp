@@ -58,7 +58,7 @@ class Netcdf4Sink final : public Sink {
     // HDF5 has nothing left to write, except that it may want to say so.
     storage_->discard();
     release();
-    storage_->abandon();
+    ADVECTIO_TRY_WITH(storage_->close(), "close " + path_);
     finish();
     return {};
   }

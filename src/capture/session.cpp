@@ -49,9 +49,13 @@ constexpr std::uint64_t again_max_ns = 100'000'000;  // for room, where it has b
 class Patience {
  public:
   static constexpr std::uint64_t never = UINT64_MAX;
-  /// `gave_up_at`: where the server stood when its process last gave up.
-  Patience(const journal::StageControl& control, std::uint64_t& gave_up_at)
-      : control_(control), gave_up_at_(gave_up_at), since_(monotonic_ns()), activity_(control.activity.load()) {}
+  /// `gave_up_at`: where the server stood when its process last gave up; `again_max_ns`: how long then.
+  Patience(const journal::StageControl& control, std::atomic<std::uint64_t>& gave_up_at, std::uint64_t again_max_ns)
+      : control_(control),
+        gave_up_at_(gave_up_at),
+        again_max_ns_(again_max_ns),
+        since_(monotonic_ns()),
+        activity_(control.activity.load()) {}
   enum class State : std::uint8_t { moves, stands, over };
   State look() {
     const auto now = monotonic_ns();
@@ -60,7 +64,7 @@ class Patience {
       since_ = now;
       return State::moves;
     }
-    const auto max = activity_ == gave_up_at_ ? std::min(again_max_ns, control_.wait_max_ns) : control_.wait_max_ns;
+    const auto max = activity_ == gave_up_at_ ? std::min(again_max_ns_, control_.wait_max_ns) : control_.wait_max_ns;
     if (now - since_ < max) return State::stands;
     gave_up_at_ = activity_;
     return State::over;
@@ -68,7 +72,8 @@ class Patience {
 
  private:
   const journal::StageControl& control_;
-  std::uint64_t& gave_up_at_;
+  std::atomic<std::uint64_t>& gave_up_at_;
+  std::uint64_t again_max_ns_;
   std::uint64_t since_, activity_;
 };
 
@@ -281,7 +286,7 @@ class SessionImpl final : public Session {
   template <typename Done>
   Result<void> wait_until(Done done, const std::string& what);
   std::uint64_t fair_segments();
-  [[nodiscard]] std::uint64_t& gave_up_at() noexcept { return gave_up_at_; }
+  [[nodiscard]] std::atomic<std::uint64_t>& gave_up_at() noexcept { return gave_up_at_; }
   /// What this process has said is durable once its journal is (the stage survives a loss of power).
   [[nodiscard]] bool keeps_durable() const noexcept { return stage_.survives_power() && !journal_not_durable_; }
   Result<void> make_journal_durable();
@@ -302,7 +307,7 @@ class SessionImpl final : public Session {
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
   std::unique_ptr<Writer> writer_;
-  std::uint64_t gave_up_at_ = Patience::never;
+  std::atomic<std::uint64_t> gave_up_at_{Patience::never};
   std::mutex durable_mutex_;  // held while the journal is forced to its disk; before the other
   std::atomic<bool> journal_not_durable_{false};
   std::uint32_t datasets_made_ = 0;
@@ -343,7 +348,7 @@ Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std:
   if (!writer) return std::move(writer).error();
   said_since_sync_ = true;
   (*writer)->spills(rule_.spills());
-  Patience patience(session_.stage().control(), session_.gave_up_at());
+  Patience patience(session_.stage().control(), session_.gave_up_at(), again_max_ns);
   return (*writer)->append(
       type, flags, number_, meta, payload, fill, [&] { return while_waiting(patience); },
       static_cast<std::uint32_t>(turn_));
@@ -819,8 +824,8 @@ std::uint64_t SessionImpl::fair_segments() {
 template <typename Done>
 Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
   auto& control = stage_.control();
-  auto gave_up_at = Patience::never;  // what was waited for in vain before says nothing of this
-  Patience patience(control, gave_up_at);
+  // What was waited for in vain before says less of this: the server may have heard of something new.
+  Patience patience(control, gave_up_at_, std::max(again_max_ns, control.wait_max_ns / 16));
   for (;;) {
     const auto seen = control.progress.load(std::memory_order_acquire);
     if (done()) return {};
@@ -850,7 +855,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
     say_once(std::string(page->path) + ": full: drop-frame does not hold, the program waits: " + why);
   }
   (*w)->spills(rule.spills());
-  Patience patience(stage_.control(), gave_up_at_);
+  Patience patience(stage_.control(), gave_up_at_, again_max_ns);
   auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
     if (!stage_.there()) return Error{Code::gone, "the stage has been removed", EIO};
     if (patience.look() != Patience::State::over) return {};

@@ -562,6 +562,8 @@ void ServerImpl::settle_orphans() {
     const auto state = static_cast<DatasetState>((*page)->state.load());
     if ((*page)->owner != 0 && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
     if (relay_ && (*page)->owner != 0 && (*page)->owner - 1 != relay_->node()) continue;  // its owner's concern
+    // It has a journal on another node, of which there was no room to take what it says.
+    if (relay_ && (*page)->owner != 0 && relay_->missed_any()) continue;
     const auto uid = (*page)->journal;
     std::vector<std::uint64_t> writers{uid};
     if (auto slots = stage_.open_slots(name, (*page)->writers); slots && (*page)->writers > 0)

@@ -24,7 +24,7 @@ constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
 constexpr auto retry_pause = std::chrono::milliseconds(100);  // of a disk that refuses to take back what was begun
-constexpr std::uint64_t stuck_max_ns = 100'000'000;           // for room that others need and nothing makes
+constexpr std::uint64_t stuck_longest_ns = 10'000'000'000;    // for room that others need and nothing makes
 
 /// True when fewer threads want to run than there are cores (/proc/loadavg: "runnable/all").
 bool cores_to_spare() {
@@ -256,12 +256,41 @@ void ServerImpl::make_room() {
   // What would let something go may be behind what there is no room for.
   const bool stuck = !any && relay_ && relay_->held_up() && pool_->exhausted();
   if (!stuck || stuck_since_ns_ == 0) stuck_since_ns_ = stuck ? monotonic_ns() : 0;
-  if (stuck && monotonic_ns() - stuck_since_ns_ > stuck_max_ns) {
+  if (!stuck) stuck_for_ns_ = stuck_max_ns;
+  if (stuck && monotonic_ns() - stuck_since_ns_ > stuck_for_ns_) {
     log_.warning("the stage grows beyond its cap by a segment, as there is no room for what other nodes send");
     pool_->grow_beyond_cap();
     stuck_since_ns_ = 0;
+    stuck_for_ns_ = std::min(2 * stuck_for_ns_, stuck_longest_ns);
   }
   for (auto& [name, j] : journals_) release(*j);
+}
+
+/// Nobody here writes any more, and for as long as a program would wait there has been no room for what other nodes
+/// still have to say.
+bool ServerImpl::has_no_room_to_end(std::uint64_t now) {
+  const auto activity = stage_.control().activity.load();
+  const bool writes = std::any_of(journals_.begin(), journals_.end(),
+                                  [](const auto& j) { return j.second->alive && !journal::is_mirror(j.first); });
+  if (!draining_ || writes || !relay_->held_up() || !pool_->exhausted() || activity != held_up_activity_) {
+    held_up_activity_ = activity;
+    held_up_since_ns_ = now;
+    return false;
+  }
+  return now - held_up_since_ns_ > options_.wait_max_ns;
+}
+
+/// It stays with them, until somebody begins again where there is room.
+void ServerImpl::leave_to_others() {
+  left_to_others_ = true;
+  const std::string text = "the stage " + stage_.directory() +
+                           " is full and has no room for what other nodes still have to say; it stays in their stages";
+  log_.error(text);
+  errors_.push_back(text);
+  for (auto& d : datasets_)
+    if (!d->over() && d->sink) d->sink->abandon();
+  relay_->quiet();
+  (void)agreed_on_end();
 }
 
 /// Writers of a shared dataset wait for room that others of them hold: what those have put goes to the file out of its
@@ -453,6 +482,10 @@ Outcome ServerImpl::run() {
     if (relay_) {
       if (!moved && !starved && !pays && relay_->pleaded()) make_room();
       look_at_owners();
+      if (has_no_room_to_end(now)) {
+        leave_to_others();
+        break;
+      }
     }
     make_picture();
     if ((stopping_ || stage_gone_) && !moved) {
@@ -651,7 +684,7 @@ void ServerImpl::leave_all_at_last_commit() {
 /// Everything that is for this node to write is in its file.
 bool ServerImpl::all_done() const {
   bool clean = !not_durable_ && !stage_gone_ && !page_damaged_ && left_behind_.empty();
-  clean = clean && !(relay_ && relay_->missed_any());
+  clean = clean && !(relay_ && relay_->missed_any()) && !left_to_others_;
   for (const auto& [name, j] : journals_) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : datasets_) clean = clean && d->over();
   return clean;

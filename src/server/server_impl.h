@@ -353,6 +353,8 @@ class ServerImpl final : public Server {
   void look_at_owners();
   bool others_idle();
   bool agreed_on_end();
+  bool has_no_room_to_end(std::uint64_t now);
+  void leave_to_others();
   void settle_spread();
   void announce_rest();
   json with_others(json own) const;
@@ -371,6 +373,10 @@ class ServerImpl final : public Server {
   std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
   std::uint32_t asked_ = 0;
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
+  static constexpr std::uint64_t stuck_max_ns = 100'000'000;  ///< for room that others need and nothing makes
+  std::uint64_t stuck_for_ns_ = stuck_max_ns;                 ///< more after attempts in vain
+  std::uint64_t held_up_since_ns_ = 0, held_up_activity_ = 0;
+  bool left_to_others_ = false;
 
   bool survives_power_ = false;          ///< of the stage: segments wait until what was in them is durable
   bool power_lost_ = false;              ///< and that has happened to what is taken up here

@@ -442,7 +442,9 @@ TEST_F(JournalTest, AWaitThatIsGivenUpReturnsItsReasonAndLosesNothing) {
   }
   EXPECT_EQ(s.error().code, Code::full);
   EXPECT_EQ(asked, 3);
-  EXPECT_EQ(stage_.control().waits.load(), 1U);
+  // Perhaps for the first, too, which its own thread may just have been mapping.
+  EXPECT_GE(stage_.control().waits.load(), 1U);
+  EXPECT_LE(stage_.control().waits.load(), 2U);
   add_segments(1);
   ASSERT_TRUE(w->append(RecordType::sync, 0, 1, {}, 0, nullptr, nullptr).ok());
   auto r = reader(w->name());

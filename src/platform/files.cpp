@@ -42,7 +42,7 @@ void Mapping::populate(bool for_writing, bool gives_way) const noexcept {
   constexpr std::size_t piece = 512 * 1024;
   for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += piece) {
     (void)::madvise(data_ + at, std::min(piece, bytes_ - at), for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-    if (gives_way) ::sched_yield();
+    if (gives_way && at + piece < bytes_) ::sched_yield();
   }
 }
 

@@ -233,7 +233,7 @@ class Dataset final : public SharedDataset {
   std::map<std::uint64_t, bool> frames_left_out_;  // by index: what was decided (full: drop-frame)
   bool put_ever_ = false;
   bool names_kept_ = false;  // its page and the names of its file are on their disks
-  std::uint64_t frame_first_segment_ = 0;
+  std::uint64_t frame_began_at_ = 0;  // bytes of the journal before its first put
   std::uint64_t puts_since_sync_ = 0;
   bool said_since_sync_ = false;  // anything journalled since the last sync
   std::uint64_t stall_ns_ = 0;
@@ -285,7 +285,8 @@ class SessionImpl final : public Session {
   /// Wait until `done()`; gives up when nothing moves for stage.wait_max.
   template <typename Done>
   Result<void> wait_until(Done done, const std::string& what);
-  std::uint64_t fair_segments();
+  /// Have the writer hold segments ready for as many bytes, if that is no more than its share of the stage.
+  void keep_ahead(journal::Writer& writer, std::uint64_t bytes);
   [[nodiscard]] std::atomic<std::uint64_t>& gave_up_at() noexcept { return gave_up_at_; }
   /// What this process has said is durable once its journal is (the stage survives a loss of power).
   [[nodiscard]] bool keeps_durable() const noexcept { return stage_.survives_power() && !journal_not_durable_; }
@@ -375,16 +376,14 @@ Result<void> Dataset::schema(const Schema& schema) {
     along_records_.push_back(!v.dimensions.empty() && schema.dimensions[v.dimensions[0]].unlimited);
   if (last_frame_bytes_ == 0) expected_bytes_ = frame_bytes(schema);
   auto writer = session_.writer();
-  if (writer) {
-    const auto wanted = frame_bytes(schema) / std::max(writers_, 1U) / (*writer)->segment_bytes() + 1;
-    (*writer)->keep_ahead(std::min(wanted, session_.fair_segments()));
-  }
+  if (writer) session_.keep_ahead(**writer, frame_bytes(schema) / std::max(writers_, 1U));
   return {};
 }
 
 Result<void> Dataset::put_whole(const journal::Put& put, std::uint64_t bytes,
                                 const std::function<std::uint32_t(std::byte*)>& fill) {
   const std::uint16_t flags = pending_ != nullptr ? journal::flag_pending : 0;
+  if (auto writer = session_.writer(); writer && puts_since_sync_ == 0) frame_began_at_ = (*writer)->appended();
   auto sequence = append(RecordType::put, flags, journal::encode(put), bytes, fill);
   if (!sequence) return std::move(sequence).error().with("journal a block");
   if (pending_ != nullptr) pending_->push_back(*sequence);
@@ -569,11 +568,9 @@ Result<void> Dataset::sync_record(RecordType type, std::uint16_t flags) {
   auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
   if (!sequence) return std::move(sequence).error().with(std::string("journal the ") + journal::name_of(type));
   if (sync.frame > 0) raise(page_->frames_synced, frame_);
-  if (auto writer = session_.writer(); writer && puts_since_sync_ > 0) {
-    const auto used = (*writer)->segments_used();
-    (*writer)->keep_ahead(std::min(used - frame_first_segment_ + 1, session_.fair_segments()));
-    frame_first_segment_ = used;
-  }
+  // The next frame is taken to be as large.
+  if (auto writer = session_.writer(); writer && puts_since_sync_ > 0)
+    session_.keep_ahead(**writer, (*writer)->appended() - frame_began_at_);
   if (frame_put_bytes_ > 0) last_frame_bytes_ = frame_put_bytes_;
   frame_put_bytes_ = 0;
   if (std::exchange(puts_since_sync_, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
@@ -815,10 +812,11 @@ Result<void> SessionImpl::make_journal_durable() {
   return done;
 }
 
-std::uint64_t SessionImpl::fair_segments() {
-  auto names = stage_.files().list(stage_.journals());
+void SessionImpl::keep_ahead(journal::Writer& writer, std::uint64_t bytes) {
+  const auto names = stage_.files().list(stage_.journals());
   const auto writers = names && !names->empty() ? names->size() : 1;
-  return std::max<std::uint64_t>(1, stage_.control().segments_max / writers / 2);
+  const auto share = stage_.control().segments_max / writers / 2;
+  writer.keep_ahead(std::max<std::uint64_t>(1, std::min(writer.segments_for(bytes), share)));
 }
 
 template <typename Done>

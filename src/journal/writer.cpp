@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "journal/spill.h"
+#include "platform/machine.h"
 
 namespace advectio::journal {
 
@@ -102,6 +103,7 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
       page_(std::move(page)),
       lock_(std::move(lock)) {
   segment_bytes_ = stage_.control().segment_bytes;
+  on_disk_ = is_on_disk(stage_.directory());
   ahead_wanted_ = 1;
 
   // Signals are the program's business: the thread takes none.
@@ -135,6 +137,13 @@ std::uint64_t Writer::payload_now(std::uint64_t meta) const noexcept {
   const auto room = segment_bytes_ - at_;
   const auto fixed = record_bytes(meta, 0);
   return room > fixed ? (room - fixed) / alignment * alignment : 0;
+}
+
+std::uint64_t Writer::segments_for(std::uint64_t bytes) const noexcept {
+  const auto room = current_.data != nullptr ? segment_bytes_ - at_ : 0;
+  if (bytes <= room) return 0;
+  const auto holds = segment_bytes_ - segment_header_bytes;
+  return (bytes - room + holds - 1) / holds;
 }
 
 Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
@@ -171,6 +180,7 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
   std::memcpy(record, &header, sizeof header);
 
   at_ += total;
+  appended_ += total;
   ++next_sequence_;
   auto* segment = reinterpret_cast<SegmentHeader*>(current_.data);
   segment->committed.store(at_, std::memory_order_release);
@@ -318,7 +328,8 @@ std::byte* Writer::mapped(const std::string& segment, const std::string& path, W
   if (!file) return nullptr;
   auto mapping = stage_.files().map(**file, segment_bytes_, true);
   if (!mapping) return nullptr;
-  mapping->populate(true, when == When::ahead);
+  // The server has touched every page.
+  mapping->populate(on_disk_ || is_spilled(segment), when == When::ahead);
   const std::lock_guard guard(mutex_);
   auto [it, fresh] = mappings_.emplace(segment, std::move(mapping).value());
   return it->second.data();

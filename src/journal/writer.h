@@ -80,6 +80,10 @@ class Writer {
   [[nodiscard]] std::uint64_t sequence() const noexcept { return next_sequence_ - 1; }
   /// Segments begun so far.
   [[nodiscard]] std::uint64_t segments_used() const noexcept { return next_index_; }
+  /// Bytes of records so far.
+  [[nodiscard]] std::uint64_t appended() const noexcept { return appended_; }
+  /// How many segments `bytes` more will take beside the one under way.
+  [[nodiscard]] std::uint64_t segments_for(std::uint64_t bytes) const noexcept;
   [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
 
   /// What has been appended since the last call and is to be forced to the disk: segments, by their paths, and whether
@@ -122,6 +126,7 @@ class Writer {
   Page<WriterPage> page_;
   ProcessLock lock_;
   std::uint64_t segment_bytes_ = 0;
+  bool on_disk_ = false;  ///< the stage
 
   bool spills_ = false;
   Segment current_;
@@ -129,6 +134,7 @@ class Writer {
   std::uint64_t synced_at_ = 0;  ///< the same when `take_unsynced` was last asked
   Unsynced unsynced_{{}, true, true};
   std::uint64_t next_sequence_ = 1;
+  std::uint64_t appended_ = 0;
   std::uint64_t next_index_ = 0;
 
   // Shared with the thread that takes and maps segments ahead of need.

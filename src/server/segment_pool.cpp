@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
 #include "journal/reader.h"
@@ -21,6 +23,7 @@ constexpr std::chrono::milliseconds starved_look_around(3);
 constexpr std::uint64_t enough_for_now = 4;  // free segments with which making more can wait
 constexpr std::uint64_t spill_ahead = 2;
 constexpr std::uint64_t spill_wanted_lately_ns = 500'000'000;
+constexpr std::array<std::byte, 65536> zeros{};
 
 struct Count {
   std::uint64_t segments = 0;
@@ -179,8 +182,10 @@ bool SegmentPool::make_one() {
   if (!file) {
     reserved = std::move(file).error();
   } else if (reserved = (*file)->reserve(bytes); reserved) {
-    // Memory that has only been reserved is cleared when it is first touched; that must not be in a put.
-    if (const auto mapping = files.map(**file, bytes, true)) mapping->populate(true);
+    // Memory that has only been reserved is cleared when it is first touched; that must not be in a put. Written, it is
+    // in half the time of touching a mapping of it.
+    for (std::uint64_t at = 0; at < bytes; at += zeros.size())
+      if (!(*file)->write(at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), bytes - at)))) break;
   }
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {

@@ -93,3 +93,22 @@ def test_many_frames_do_not_make_memory_grow(made: Path, replay: Path, pair: Pai
     assert late.rank_private <= early.rank_private + 16 * MIB
     assert run_plainly(command, pair.plain).code == 0
     pair.assert_same(at_least=100)
+
+
+def test_a_rank_holds_ready_what_its_next_frame_takes(made: Path, replay: Path, pair: Pair):
+    """However many files there were before: what it has beyond that other ranks miss."""
+    command: list[str | Path] = [replay, "--frames", "16", "--frames-per-file", "1", "--target-mb", "8", "--compute", "0.05", made]
+    running = pair.advectio.start(command, pair.carried, "stage: {segment_bytes: 1MiB, warm_bytes: 64MiB}\n")
+    run_dir = pair.advectio.run_dirs[-1]
+    held = 0
+
+    def ended() -> bool:
+        nonlocal held
+        held = max(held, sum(1 for _ in run_dir.glob("journals/*/ahead-*")))
+        return running.process.poll() is not None
+
+    running.wait_for(ended, "the run ended")
+    result = running.finish()
+    assert result.code == 0, result.said
+    frame = max(d["bytes_put"] for d in result.summary["datasets"])
+    assert frame / MIB - 1 <= held <= frame / MIB + 1

@@ -232,7 +232,7 @@ class Dataset final : public SharedDataset {
   std::vector<bool> along_records_;                // by variable
   std::map<std::uint64_t, bool> frames_left_out_;  // by index: what was decided (full: drop-frame)
   bool put_ever_ = false;
-  bool names_kept_ = false;  // its page and the names of its file are on their disks
+  bool names_kept_ = false;           // its page and the names of its file are on their disks
   std::uint64_t frame_began_at_ = 0;  // bytes of the journal before its first put
   std::uint64_t puts_since_sync_ = 0;
   bool said_since_sync_ = false;  // anything journalled since the last sync

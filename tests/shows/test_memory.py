@@ -97,7 +97,8 @@ def test_many_frames_do_not_make_memory_grow(made: Path, replay: Path, pair: Pai
 
 def test_a_rank_holds_ready_what_its_next_frame_takes(made: Path, replay: Path, pair: Pair):
     """However many files there were before: what it has beyond that other ranks miss."""
-    command: list[str | Path] = [replay, "--frames", "16", "--frames-per-file", "1", "--target-mb", "8", "--compute", "0.05", made]
+    command: list[str | Path] = [replay, "--frames", "16", "--frames-per-file", "1", "--target-mb", "8"]
+    command += ["--compute", "0.05", made]
     running = pair.advectio.start(command, pair.carried, "stage: {segment_bytes: 1MiB, warm_bytes: 64MiB}\n")
     run_dir = pair.advectio.run_dirs[-1]
     held = 0

@@ -21,6 +21,8 @@
 #include <optional>
 #include <vector>
 
+#include "sinks/blocks.h"
+#include "sinks/cdf5/patches.h"
 #include "sinks/library_lock.h"
 
 namespace advectio {
@@ -109,6 +111,14 @@ Result<void> define(int nc, const Schema& is, const Schema& to) {
   return set_attributes(nc, NC_GLOBAL, is.attributes, to.attributes);
 }
 
+/// What netCDF-C reads and writes at once, of files that have as much.
+constexpr std::size_t buffer_bytes = 256U << 10U;
+
+int open_file(const std::string& path, int& nc) {
+  auto hint = buffer_bytes;
+  return nc__open(path.c_str(), NC_WRITE, &hint, &nc);
+}
+
 int end_define(int nc, const Schema& s) {
   if (s.header_pad == 0 && s.data_align == 0 && s.data_pad == 0 && s.record_align == 0) return nc_enddef(nc);
   // 1 is no alignment; 0 is none of netCDF-C's values.
@@ -164,6 +174,9 @@ Result<Schema> read_schema(int nc) {
   }
   return s;
 }
+
+/// Bytes that lie together are written at once when they are as many, so that little is left to do for a commit.
+constexpr std::uint64_t worth_a_write = 1U << 20U;
 
 /// What of the file is netCDF-C's to change at any time: the number of records.
 struct Committed {
@@ -235,6 +248,10 @@ class Cdf5Sink final : public Sink {
   Result<void> create();
   Result<void> change();
   Result<void> take(const Block& block);
+  [[nodiscard]] bool lies_together(const Variable& v, const Box& box) const;
+  Result<void> flush();
+  Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
+                   const std::byte* data);
   Result<void> commit_all();
   Result<void> commit_data();
   Result<void> note_commit();
@@ -272,6 +289,7 @@ class Cdf5Sink final : public Sink {
   int nc_ = -1;
   std::optional<Schema> pending_;
   Schema is_;
+  Patches patches_;
   std::optional<Committed> committed_;
   std::optional<Error> failed_;
   SinkCounters counters_;
@@ -293,7 +311,7 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (!size) return std::move(size).error();
   if (*size == 0) return {};
   // A header is complete or not there at all: what was only begun is begun again.
-  if (const int status = nc_open(path_.c_str(), NC_WRITE, &nc_); status != NC_NOERR) {
+  if (const int status = open_file(path_, nc_); status != NC_NOERR) {
     nc_ = -1;
     // What the system refuses now says nothing of what is in the file.
     if (status > 0) return netcdf_error("open " + path_, status);
@@ -370,7 +388,9 @@ Result<void> Cdf5Sink::create() {
   // Whatever fails from here to the end of define mode, netCDF-C removes the file it was told to create. By the name of
   // our descriptor it cannot.
   const auto unremovable = "/proc/self/fd/" + std::to_string(file_->descriptor());
-  ADVECTIO_NC(nc_create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), &nc_), "create " + path_);
+  auto hint = buffer_bytes;
+  ADVECTIO_NC(nc__create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc_),
+              "create " + path_);
   auto defined = define(nc_, {}, *pending_);
   // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
   const int status = end_define(nc_, *pending_);
@@ -400,7 +420,7 @@ Result<void> Cdf5Sink::change() {
     }
   }
   int nc = -1;
-  ADVECTIO_NC(nc_open(part.c_str(), NC_WRITE, &nc), "open a copy of " + path_);
+  ADVECTIO_NC(open_file(part, nc), "open a copy of " + path_);
   int status = nc_redef(nc);
   Result<void> defined;
   if (status == NC_NOERR) {
@@ -422,7 +442,7 @@ Result<void> Cdf5Sink::change() {
   ADVECTIO_TRY(files_.rename(part, redo_));
   ADVECTIO_TRY(sync_names());
   ADVECTIO_TRY(replace_content());
-  ADVECTIO_NC(nc_open(path_.c_str(), NC_WRITE, &nc_), "open " + path_);
+  ADVECTIO_NC(open_file(path_, nc_), "open " + path_);
   return note_commit();
 }
 
@@ -469,29 +489,51 @@ Result<void> Cdf5Sink::take(const Block& block) {
   if (block.variable >= is_.variables.size())
     return Error{Code::invalid, "no variable " + std::to_string(block.variable), 0};
   const auto& v = is_.variables[block.variable];
-  const auto rank = v.dimensions.size();
-  const auto volume = block.box.volume();
-  if (block.box.start.size() != rank || block.box.count.size() != rank ||
-      (!block.stride.empty() && block.stride.size() != rank) || volume > UINT64_MAX / 8 ||
-      block.bytes != volume * size_of(v.type))
-    return Error{Code::invalid, "block of " + v.name + " has not the variable's shape", 0};
+  ADVECTIO_TRY(check(block, v, [this](std::uint32_t d) -> const Dimension& { return is_.dimensions[d]; }));
   counters_.bytes_in += block.bytes;
   if (block.box.empty()) return {};
+  const bool has_records = !v.dimensions.empty() && is_.dimensions[v.dimensions[0]].unlimited;
+  if (block.stride.empty() && (!has_records || block.box.count[0] == 1) &&
+      (block.bytes < worth_a_write || patches_.holds(block.variable) || !lies_together(v, block.box))) {
+    patches_.add(block, has_records);
+    return patches_.many() ? flush() : Result<void>{};
+  }
+  if (patches_.holds(block.variable)) ADVECTIO_TRY(flush());
+  return put(block.variable, block.box, block.stride, block.data);
+}
+
+/// In the file: all of the last dimensions, a part of one, and one index of each before that.
+bool Cdf5Sink::lies_together(const Variable& v, const Box& box) const {
+  std::size_t i = v.dimensions.size();
+  while (i > 0 && box.count[i - 1] == is_.dimensions[v.dimensions[i - 1]].length) --i;
+  if (i > 0) --i;
+  return std::all_of(box.count.begin(), box.count.begin() + static_cast<std::ptrdiff_t>(i),
+                     [](std::uint64_t n) { return n == 1; });
+}
+
+Result<void> Cdf5Sink::flush() {
+  return patches_.flush(is_, [this](std::uint32_t variable, const Box& box, const std::byte* data) {
+    return put(variable, box, {}, data);
+  });
+}
+
+Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
+                           const std::byte* data) {
   const Lock lock;
+  const auto& v = is_.variables[variable];
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<std::size_t> start(block.box.start.begin(), block.box.start.end()),
-      count(block.box.count.begin(), block.box.count.end());
-  const int id = static_cast<int>(block.variable);
+  const std::vector<std::size_t> start(box.start.begin(), box.start.end()), count(box.count.begin(), box.count.end());
+  const int id = static_cast<int>(variable);
   int status = NC_NOERR;
-  if (block.stride.empty()) {
-    status = nc_put_vara(nc_, id, start.data(), count.data(), block.data);
+  if (strides.empty()) {
+    status = nc_put_vara(nc_, id, start.data(), count.data(), data);
   } else {
-    const std::vector<std::ptrdiff_t> stride(block.stride.begin(), block.stride.end());
-    status = nc_put_vars(nc_, id, start.data(), count.data(), stride.data(), block.data);
+    const std::vector<std::ptrdiff_t> stride(strides.begin(), strides.end());
+    status = nc_put_vars(nc_, id, start.data(), count.data(), stride.data(), data);
   }
   counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
   if (status != NC_NOERR) return netcdf_error("write " + v.name, status);
-  counters_.bytes_out += block.bytes;
+  counters_.bytes_out += box.volume() * size_of(v.type);
   return {};
 }
 
@@ -512,6 +554,7 @@ Result<void> Cdf5Sink::commit_all() {
 }
 
 Result<void> Cdf5Sink::commit_data() {
+  ADVECTIO_TRY(flush());
   const Lock lock;
   ADVECTIO_NC(nc_sync(nc_), "commit " + path_);
   ADVECTIO_TRY(count_records());
@@ -527,6 +570,7 @@ Result<void> Cdf5Sink::count_records() {
 }
 
 void Cdf5Sink::abandon() noexcept {
+  patches_.clear();
   if (closed_) return;
   closed_ = true;
   const Lock lock;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "sinks/blocks.h"
+
 namespace advectio {
 
 namespace {
@@ -30,41 +32,6 @@ void fill_with(std::byte* to, std::size_t elements, const Bytes& fill) noexcept 
     std::memcpy(to + done * n, to, more * n);
     done += more;
   }
-}
-
-/// True when the boxes together cover all of `whole`. Gives up (false) when it becomes involved.
-bool cover(const std::vector<const Block*>& blocks, const Box& whole) {
-  std::vector<Box> open = {whole}, next;
-  for (auto it = blocks.rbegin(); it != blocks.rend() && !open.empty(); ++it) {
-    next.clear();
-    for (auto& box : open) {
-      const auto common = intersect(box, (*it)->box);
-      if (common.empty()) {
-        next.push_back(std::move(box));
-        continue;
-      }
-      // What is left of the box, cut off dimension by dimension.
-      for (std::size_t i = 0; i < box.rank(); ++i) {
-        const auto end = box.start[i] + box.count[i], common_end = common.start[i] + common.count[i];
-        if (common.start[i] > box.start[i]) {
-          auto piece = box;
-          piece.count[i] = common.start[i] - box.start[i];
-          next.push_back(std::move(piece));
-        }
-        if (common_end < end) {
-          auto piece = box;
-          piece.start[i] = common_end;
-          piece.count[i] = end - common_end;
-          next.push_back(std::move(piece));
-        }
-        box.start[i] = common.start[i];
-        box.count[i] = common.count[i];
-      }
-    }
-    open.swap(next);
-    if (open.size() > 256) return false;
-  }
-  return open.empty();
 }
 
 Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssembly::rank_max>& start) {

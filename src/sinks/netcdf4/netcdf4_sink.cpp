@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "sinks/blocks.h"
 #include "sinks/netcdf4/crash_safe_file.h"
 #include "sinks/netcdf4/hdf5.h"
 #include "sinks/netcdf4/layout.h"
@@ -177,26 +178,8 @@ Result<void> Netcdf4Sink::settle() {
 
 Result<void> Netcdf4Sink::check(const Block& b) const {
   if (b.variable >= layout_.variables()) return Error{Code::invalid, "no variable " + std::to_string(b.variable), 0};
-  const auto& v = layout_.variable(b.variable);
-  const auto bad = [&](const std::string& what) {
-    return Error{Code::invalid, "block of " + v.is.name + ": " + what, 0};
-  };
-  const auto rank = v.is.dimensions.size();
-  if (b.box.start.size() != rank || b.box.count.size() != rank || (!b.stride.empty() && b.stride.size() != rank))
-    return bad("it has not the variable's rank");
-  for (std::size_t i = 0; i < rank; ++i) {
-    const auto& d = layout_.dimension(v.is.dimensions[i]).is;
-    const auto stride = b.stride.empty() ? 1 : b.stride[i];
-    std::uint64_t end = 0;
-    if (b.box.count[i] == 0) continue;
-    if (stride == 0 || __builtin_mul_overflow(b.box.count[i] - 1, stride, &end) ||
-        __builtin_add_overflow(end, b.box.start[i], &end) || end >= INT64_MAX || (!d.unlimited && end >= d.length))
-      return bad("it reaches beyond dimension " + d.name);
-  }
-  const auto volume = b.box.volume();
-  if (v.is.type != DataType::string && (volume > UINT64_MAX / 8 || b.bytes != volume * size_of(v.is.type)))
-    return bad(std::to_string(b.bytes) + " bytes are not " + std::to_string(volume) + " elements");
-  return {};
+  return advectio::check(b, layout_.variable(b.variable).is,
+                         [this](std::uint32_t d) -> const Dimension& { return layout_.dimension(d).is; });
 }
 
 Result<std::shared_ptr<const ChunkedVariable>> Netcdf4Sink::chunked(std::uint32_t number) {

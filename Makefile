@@ -43,7 +43,7 @@ build: setup $(BUILD)/build.ninja $(VENV)/ready
 test: build
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
 	-ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
-	-$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
+	-env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
 	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
 
 soak: build

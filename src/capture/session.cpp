@@ -41,8 +41,8 @@ using journal::Writer;
 using journal::WriterSlot;
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
-constexpr std::uint64_t small_put = 1U << 20U;       // what may be left unused at the end of a segment
-constexpr std::uint64_t again_max_ns = 100'000'000;  // for room, where it has been waited for in vain before
+constexpr std::uint64_t small_put = 1U << 20U;            // what may be left unused at the end of a segment
+constexpr std::uint64_t room_again_max_ns = 100'000'000;  // for room, where it has been waited for in vain before
 
 /// A wait for the server. It is over when nothing has moved for stage.wait_max; a program that goes on after that, and
 /// meets the same again, does not wait so long for each of its calls.
@@ -349,7 +349,7 @@ Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std:
   if (!writer) return std::move(writer).error();
   said_since_sync_ = true;
   (*writer)->spills(rule_.spills());
-  Patience patience(session_.stage().control(), session_.gave_up_at(), again_max_ns);
+  Patience patience(session_.stage().control(), session_.gave_up_at(), room_again_max_ns);
   return (*writer)->append(
       type, flags, number_, meta, payload, fill, [&] { return while_waiting(patience); },
       static_cast<std::uint32_t>(turn_));
@@ -823,7 +823,7 @@ template <typename Done>
 Result<void> SessionImpl::wait_until(Done done, const std::string& what) {
   auto& control = stage_.control();
   // What was waited for in vain before says less of this: the server may have heard of something new.
-  Patience patience(control, gave_up_at_, std::max(again_max_ns, control.wait_max_ns / 16));
+  Patience patience(control, gave_up_at_, std::max(room_again_max_ns, control.wait_max_ns / 16));
   for (;;) {
     const auto seen = control.progress.load(std::memory_order_acquire);
     if (done()) return {};
@@ -853,7 +853,7 @@ Result<std::unique_ptr<Dataset>> SessionImpl::begin(RecordType type, std::uint32
     say_once(std::string(page->path) + ": full: drop-frame does not hold, the program waits: " + why);
   }
   (*w)->spills(rule.spills());
-  Patience patience(stage_.control(), gave_up_at_, again_max_ns);
+  Patience patience(stage_.control(), gave_up_at_, room_again_max_ns);
   auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
     if (!stage_.there()) return Error{Code::gone, "the stage has been removed", EIO};
     if (patience.look() != Patience::State::over) return {};

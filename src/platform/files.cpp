@@ -12,8 +12,7 @@
 #include <cerrno>
 #include <utility>
 
-#ifndef MADV_POPULATE_WRITE  // Linux 5.14; glibc 2.36 has them, older headers do not
-#define MADV_POPULATE_READ 22
+#ifndef MADV_POPULATE_WRITE  // Linux 5.14; glibc 2.36 has it, older headers do not
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -36,12 +35,19 @@ Mapping::~Mapping() {
 }
 
 void Mapping::populate(bool for_writing, bool gives_way) const noexcept {
+  if (!for_writing) {
+    // Faults bring in what is around them, and hold up nobody.
+    constexpr std::size_t page = 4096;
+    for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += page)
+      (void)*static_cast<const volatile std::byte*>(data_ + at);
+    return;
+  }
   // In pieces: while one is populated, every mmap, munmap and brk of the whole process waits, the program's too. With
   // more threads than cores also for as long as this one is not on a core, if it has lost that in the midst of a piece;
   // so let it lose it between two.
   constexpr std::size_t piece = 512 * 1024;
   for (std::size_t at = 0; data_ != nullptr && at < bytes_; at += piece) {
-    (void)::madvise(data_ + at, std::min(piece, bytes_ - at), for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    (void)::madvise(data_ + at, std::min(piece, bytes_ - at), MADV_POPULATE_WRITE);
     if (gives_way && at + piece < bytes_) ::sched_yield();
   }
 }

@@ -146,6 +146,16 @@ class NodesTest : public ::testing::Test {
     const std::lock_guard guard(store_.mutex);
     return store_.files["a.nc"].committed;
   }
+  void write_what_cannot_be_closed() {
+    store_.fail_close_of = "a.nc";
+    programs([this](Session& s, std::uint32_t w) {
+      (void)write(s, w, 5);
+      return 0;
+    });
+    start();
+    go();
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  }
   void expect_frames(std::uint64_t frames) {
     const auto held = written();
     ASSERT_EQ(held.size(), frames * writers);
@@ -261,14 +271,7 @@ TEST_F(NodesTest, WritersThatDieWhenAllTheyHaveSaidIsInTheFileAreKnownToBeOver) 
 }
 
 TEST_F(NodesTest, AFileThatCouldNotBeClosedIsClosedByServersThatBeginAgain) {
-  store_.fail_close_of = "a.nc";
-  programs([this](Session& s, std::uint32_t w) {
-    (void)write(s, w, 5);
-    return 0;
-  });
-  start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  write_what_cannot_be_closed();
   programs_.clear();
   ASSERT_TRUE(eventually([this] {
     return known_everywhere(5) && servers_[2]->status().find("truncate") != std::string::npos && holds_no_segment(0) &&
@@ -287,14 +290,7 @@ class EndedNodesTest : public NodesTest, public ::testing::WithParamInterface<bo
 INSTANTIATE_TEST_SUITE_P(WithItsSecondNameStillThere, EndedNodesTest, ::testing::Bool());
 
 TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
-  store_.fail_close_of = "a.nc";
-  programs([this](Session& s, std::uint32_t w) {
-    (void)write(s, w, 5);
-    return 0;
-  });
-  start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  write_what_cannot_be_closed();
   ASSERT_TRUE(eventually([this] { return servers_[2]->status().find("truncate") != std::string::npos; }));
   stop();
   programs_.clear();

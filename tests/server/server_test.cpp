@@ -1006,6 +1006,15 @@ class BegunFrameTest : public ServerTest {
     ASSERT_TRUE(eventually([this] { return image("a.nc").commits == 1 && !beside().empty(); }));
     store_.disk_refuses = true;
   }
+  void expect_taken_back_later() {
+    ASSERT_TRUE(
+        eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
+    store_.disk_refuses = false;
+    (void)drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_TRUE(beside().empty());
+    EXPECT_EQ(image("a.nc").committed.size(), 1U);
+  }
   /// What sinks have left beside the files.
   [[nodiscard]] std::vector<std::string> beside() const {
     auto names = system_files().list(output_.path()).value();
@@ -1041,26 +1050,14 @@ TEST_F(BegunFrameTest, IsSaidWhenTheStageHasGoneAndTheDiskRefusesToTheEnd) {
 TEST_F(BegunFrameTest, IsTakenBackWhenItsProgramDiesWhileTheDiskRefuses) {
   begin();
   program_->kill();
-  ASSERT_TRUE(
-      eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
-  store_.disk_refuses = false;
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
-  EXPECT_TRUE(beside().empty());
-  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+  expect_taken_back_later();
 }
 
 TEST_F(BegunFrameTest, IsTakenBackWhenItsProgramAbortsWhileTheDiskRefuses) {
   begin(true);
   ASSERT_TRUE(replace_whole(system_files(), out("now"), {}).ok());
   EXPECT_EQ(program_->wait(), 0);
-  ASSERT_TRUE(
-      eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
-  store_.disk_refuses = false;
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
-  EXPECT_TRUE(beside().empty());
-  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+  expect_taken_back_later();
 }
 
 TEST_F(ServerTest, AProgramThatHasWaitedForRoomInVainDoesNotWaitSoLongForEachCall) {

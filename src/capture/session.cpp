@@ -285,7 +285,7 @@ class SessionImpl final : public Session {
   /// Wait until `done()`; gives up when nothing moves for stage.wait_max.
   template <typename Done>
   Result<void> wait_until(Done done, const std::string& what);
-  /// Have the writer hold segments ready for as many bytes, if that is no more than its share of the stage.
+  /// Have the writer hold segments ready for as many bytes, but no more than its share of the stage.
   void keep_ahead(journal::Writer& writer, std::uint64_t bytes);
   [[nodiscard]] std::atomic<std::uint64_t>& gave_up_at() noexcept { return gave_up_at_; }
   /// What this process has said is durable once its journal is (the stage survives a loss of power).

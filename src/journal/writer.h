@@ -82,7 +82,7 @@ class Writer {
   [[nodiscard]] std::uint64_t segments_used() const noexcept { return next_index_; }
   /// Bytes of records so far.
   [[nodiscard]] std::uint64_t appended() const noexcept { return appended_; }
-  /// How many segments `bytes` more will take beside the one under way.
+  /// How many segments `bytes` more will take at least, beside the one under way.
   [[nodiscard]] std::uint64_t segments_for(std::uint64_t bytes) const noexcept;
   [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return segment_bytes_; }
 

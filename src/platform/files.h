@@ -44,8 +44,8 @@ class Mapping {
   explicit operator bool() const noexcept { return data_ != nullptr; }
   /// Enter the page-table entries for the range now, so that its first use does not fault. Best effort. `for_writing`:
   /// for pages that do not exist yet, or whose first write a disk's file system wants to know of; pages of memory that
-  /// exist are entered writable either way, six times as fast without. `gives_way`: whoever wants the core comes
-  /// first.
+  /// exist are entered writable either way, six times as fast without. `gives_way`, of what is populated for
+  /// writing: whoever wants the core comes first.
   void populate(bool for_writing, bool gives_way = false) const noexcept;
 
  private:

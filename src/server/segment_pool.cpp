@@ -184,8 +184,8 @@ bool SegmentPool::make_one() {
   } else if (reserved = (*file)->reserve(bytes); reserved) {
     // Memory that has only been reserved is cleared when it is first touched; that must not be in a put. Written, it is
     // in half the time of touching a mapping of it.
-    for (std::uint64_t at = 0; at < bytes; at += zeros.size())
-      if (!(*file)->write(at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), bytes - at)))) break;
+    for (std::uint64_t at = 0; reserved && at < bytes; at += zeros.size())
+      reserved = (*file)->write(at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), bytes - at)));
   }
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {

@@ -141,7 +141,9 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::vector<Share> shares;  ///< by number of the writer
   Page<WriterSlot> slots;
   std::unique_ptr<Weave> weave;
-  std::vector<std::unique_ptr<Reader>> replayed;  ///< hold what `weave` refers to, after it has been read again
+  /// Hold what `weave`, `merge` or the sink refers to, after it has been read again; a whole's tiles share them when it
+  /// is split.
+  std::vector<std::shared_ptr<Reader>> replayed;
 
   // Where it is a tile of another, which is written in its stead.
   Dataset* whole = nullptr;

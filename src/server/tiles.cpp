@@ -281,6 +281,7 @@ void ServerImpl::give_back(Dataset& whole, Dataset& d) {
   stay_alone(d);
   auto entries = whole.merge->give_back(d.tile);
   d.returned.assign(std::move_iterator(entries.begin()), std::move_iterator(entries.end()));
+  d.replayed = whole.replayed;
   const auto self = d.shared_from_this();
   for (const auto& e : d.returned) {
     if (d.over()) break;
@@ -330,7 +331,7 @@ void ServerImpl::retry_whole(Dataset& whole) {
   whole.merge = std::make_unique<Merge>();
   whole.merge->resume(whole.visible, whole.partial);
   whole.state = State::open;
-  std::vector<std::unique_ptr<Reader>> readers;
+  whole.replayed.clear();
   const auto take_all = [&](Dataset& t) -> Result<void> {
     const auto it = std::find_if(journals_.begin(), journals_.end(), [&t](const auto& j) {
       return j.second->reader && j.second->reader->journal() == t.page->journal;
@@ -347,7 +348,7 @@ void ServerImpl::retry_whole(Dataset& whole) {
       ADVECTIO_TRY_WITH(journal::verify_payload(**next), t.path);
       ADVECTIO_TRY_WITH(whole.merge->take(t.tile, **next), t.path);
     }
-    readers.push_back(std::move(again).value());
+    whole.replayed.push_back(std::move(again).value());
     return {};
   };
   Result<void> done;
@@ -368,8 +369,6 @@ void ServerImpl::retry_whole(Dataset& whole) {
   log_.warning(whole.path + ": could be written after all");
   whole.error = Error{};
   if (whole.over()) return;
-  // The blocks of the round under way stay mapped until they are committed.
-  whole.replayed = std::move(readers);
   for (const auto& t : whole.tiles)
     t->page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
   whole.page->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);

@@ -72,6 +72,7 @@ class MemorySink final : public Sink {
     while (store_.commits_stand) ::usleep(1000);
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
+    look_at_borrowed();
     auto& f = store_.files[name_];
     for (const auto& [at, value] : pending_) f.committed[at] = value;
     pending_.clear();
@@ -96,9 +97,7 @@ class MemorySink final : public Sink {
     return {};
   }
   void abandon() noexcept override {
-    // A real sink's threads may be reading what it has been lent up to here.
-    for (const auto& block : borrowed_)
-      looked_at_ = static_cast<unsigned>(block.front()) + static_cast<unsigned>(block.back());
+    look_at_borrowed();
     borrowed_.clear();
     pending_.clear();
     if (!store_.disk_refuses) ::unlink(beside_.c_str());
@@ -110,6 +109,11 @@ class MemorySink final : public Sink {
   }
 
  private:
+  /// Real sinks, or their threads, read what they have been lent up to the commit.
+  void look_at_borrowed() noexcept {
+    for (const auto& block : borrowed_)
+      looked_at_ = static_cast<unsigned>(block.front()) + static_cast<unsigned>(block.back());
+  }
   Store& store_;
   std::string beside_, name_;
   std::uint64_t written_ = 0;

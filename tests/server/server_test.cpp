@@ -1938,6 +1938,42 @@ TEST_F(TilesTest, GoOnWhenSpaceIsMadeBeforeTheEnd) {
   expect_whole(3);
 }
 
+// They come apart when what failed is tried again, and a frame is half put then.
+TEST_F(TilesTest, ThatDisagreeBehindAFullDiskGoOnAsTheirOwnFilesWhenSpaceIsMade) {
+  store_.fail_commit_of = "a";
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    if (!d) return 1;
+    (void)put_frame(*d, t, 0);
+    (void)put_frame(*d, t, 1, t == 2 ? 77 : -1);
+    (void)put(*d, 0, 2, static_cast<float>(20 + t));
+    touch(out("half-" + std::to_string(t)));
+    while (!system_files().exists(out("now"))) ::usleep(1000);
+    (void)put(*d, 1, 2, 2);
+    (void)d->close();  // told of the disk
+    s.finish();
+    return 0;
+  });
+  start();
+  go();
+  ASSERT_TRUE(eventually([&] {
+    for (std::uint64_t t = 0; t < tiles; ++t)
+      if (!system_files().exists(out("half-" + std::to_string(t)))) return false;
+    return server_->status().find("No space") != std::string::npos;
+  }));
+  ::usleep(100'000);  // the last puts have been read
+  store_.allow();
+  ASSERT_TRUE(eventually([&] { return image("a_0000").commits > 0; }));
+  touch(out("now"));
+  (void)end();
+  EXPECT_EQ(image("a").committed, frames(0, 1));
+  for (std::uint64_t t = 0; t < tiles; ++t) {
+    auto expected = frames(1, 3, t);
+    if (t == 2) expected[at(1, 0, 1)] = 77;
+    EXPECT_EQ(image("a_000" + std::to_string(t)).committed, expected) << t;
+  }
+}
+
 TEST_F(TilesTest, CannotBeOpenedReadOrReplacedByTheirWriterOnTheWay) {
   programs([this](Session& s, std::uint64_t t) {
     if (t > 0) {

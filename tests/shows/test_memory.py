@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,8 @@ def test_a_rank_holds_ready_what_its_next_frame_takes(made: Path, replay: Path, 
 
     def ended() -> bool:
         nonlocal held
-        held = max(held, sum(1 for _ in run_dir.glob("journals/*/ahead-*")))
+        with suppress(FileNotFoundError):  # a journal that goes
+            held = max(held, sum(1 for _ in run_dir.glob("journals/*/ahead-*")))
         return running.process.poll() is not None
 
     running.wait_for(ended, "the run ended")

@@ -475,6 +475,57 @@ TEST_P(EverySink, FailsWhenTheFileMayNotGrow) {
   EXPECT_EQ(read_by_netcdf(path_).values[0], both);
 }
 
+// Whatever a sink writes at once and whatever it keeps for the commit.
+TEST_P(EverySink, TheLaterOfLargeAndSmallBlocksWins) {
+  const Schema s = of_one_variable({{"y", 600, false}, {"x", 600, false}});
+  const Box all{{0, 0}, {600, 600}};
+  Random random(1);
+  const auto block = [&](Box box, std::vector<std::uint64_t> stride = {}) {
+    auto values = testing::random_values(random, DataType::float64, box.volume());
+    return OwnedBlock(0, std::move(box), std::move(values), std::move(stride));
+  };
+  const std::vector<OwnedBlock> blocks = {block({{5, 5}, {10, 10}}),   block(all),
+                                          block({{7, 0}, {300, 600}}), block({{3, 3}, {50, 50}}, {2, 2}),
+                                          block({{0, 599}, {600, 1}}), block({{9, 9}, {1, 1}})};
+  auto sink = open();
+  ASSERT_OK(sink->declare(s));
+  for (const auto& b : blocks) ASSERT_OK(sink->write(b.block));
+  ASSERT_OK(sink->close());
+  Bytes expected(all.volume() * 8);
+  for (const auto& b : blocks) {
+    if (b.block.stride.empty()) {
+      copy_part(b.block.box, b.data.data(), b.block.box, expected.data(), all, 8);
+      continue;
+    }
+    for (std::uint64_t y = 0; y < 50; ++y)
+      for (std::uint64_t x = 0; x < 50; ++x)
+        std::memcpy(expected.data() + ((3 + 2 * y) * 600 + 3 + 2 * x) * 8, b.data.data() + (y * 50 + x) * 8, 8);
+  }
+  EXPECT_TRUE(read_by_netcdf(path_).values[0] == expected);
+}
+
+// What was put while records were to be filled is filled, though that is not so any more when it is committed.
+TEST_P(EverySink, FillsWhatWasPutBeforeFillingWasTurnedOff) {
+  if (GetParam().ability.storage) GTEST_SKIP() << GetParam().name << ": a variable keeps what it was defined with";
+  for (const auto format : GetParam().ability.formats) {
+    auto s = of_one_variable({{"t", 0, true}, {"x", 50, false}});
+    s.format = format;
+    Random random(1);
+    const OwnedBlock part(0, Box{{0, 0}, {1, 10}}, testing::random_values(random, DataType::float64, 10));
+    place(path_);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s));
+    ASSERT_OK(sink->write(part.block));
+    for (auto& v : s.variables) v.no_fill = true;
+    ASSERT_OK(sink->declare(s));
+    ASSERT_OK(sink->close());
+    const auto contents = read_by_netcdf(path_);
+    ASSERT_EQ(contents.values[0].size(), 400U);
+    const auto* a = reinterpret_cast<const double*>(contents.values[0].data());
+    for (std::size_t i = 10; i < 50; ++i) EXPECT_EQ(a[i], NC_FILL_DOUBLE) << i;
+  }
+}
+
 // netCDF-C counts a record in a classic header before all of it is written.
 TEST_P(EverySink, RecordsThatAreCountedAndNotCommittedAreFilledAgain) {
   no_threads();

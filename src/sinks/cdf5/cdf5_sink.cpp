@@ -111,8 +111,8 @@ Result<void> define(int nc, const Schema& is, const Schema& to) {
   return set_attributes(nc, NC_GLOBAL, is.attributes, to.attributes);
 }
 
-/// What netCDF-C reads and writes at once, of files that have as much.
-constexpr std::size_t buffer_bytes = 256U << 10U;
+/// What netCDF-C reads and writes at once; an open file has two of it.
+constexpr std::size_t buffer_bytes = 64U << 10U;
 
 int open_file(const std::string& path, int& nc) {
   auto hint = buffer_bytes;
@@ -458,6 +458,8 @@ Result<void> Cdf5Sink::set_fill_mode() {
 
 Result<void> Cdf5Sink::settle() {
   if (!pending_) return {};
+  // What was put before is put as it was to be: filled or not.
+  ADVECTIO_TRY(flush());
   const Lock lock;
   // What the file has beyond the schema stays: an older schema may be declared while a journal is replayed.
   auto& to = *pending_;

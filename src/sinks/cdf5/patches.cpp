@@ -21,6 +21,13 @@ Box bounds_of(const std::vector<const Block*>& blocks) {
   return out;
 }
 
+/// Neither is empty.
+bool meet(const Box& a, const Box& b) noexcept {
+  for (std::size_t i = 0; i < a.rank(); ++i)
+    if (a.start[i] + a.count[i] <= b.start[i] || b.start[i] + b.count[i] <= a.start[i]) return false;
+  return true;
+}
+
 }  // namespace
 
 void Patches::add(const Block& block, bool has_records) {
@@ -78,7 +85,7 @@ Result<void> Patches::put_pieces(std::uint32_t variable, const std::vector<std::
       piece.count[part] = std::min(step, end - piece.start[part]);
       there.clear();
       std::copy_if(blocks.begin(), blocks.end(), std::back_inserter(there),
-                   [&](const Block* b) { return !intersect(b->box, piece).empty(); });
+                   [&](const Block* b) { return meet(b->box, piece); });
       if (!there.empty()) ADVECTIO_TRY(put_together(variable, piece, element, there, put));
     }
     auto i = part;

@@ -1,6 +1,6 @@
 // Ranks put patches; in a file the elements of a patch lie in rows, far apart. What lies together in the file is
-// gathered from all patches and written in one go, in the order of the file, so that nothing of it has to be read
-// before it is written.
+// gathered from all patches and written in one go, in the order of the file, so that none of it is read again and
+// again, a few rows at a time.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class MeasureError(Exception):
 class Measured:
     ended_at: float  # wall clock, seconds since 1970
     cpu_s: float  # user and system time of the command and all its children
-    memory_peak: int  # bytes: anonymous memory of all its processes, and what lies in /dev/shm
+    memory_peak: int  # bytes: anonymous memory of all its processes, and what came to /dev/shm
 
 
 def environment() -> dict[str, str]:
@@ -103,12 +103,15 @@ class _Sampler(threading.Thread):
     def __init__(self, session: int) -> None:
         super().__init__(daemon=True)
         self.session, self.ended, self.peak = session, threading.Event(), 0
-        self.shared_before = _shared_memory()
+        # Whatever else lets go of /dev/shm meanwhile must not count against what the command takes.
+        self.shared_least = _shared_memory()
 
     def run(self) -> None:
         # mpirun gives its ranks process groups of their own; the session stays the same.
         while not self.ended.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, _session_anonymous(self.session) + _shared_memory() - self.shared_before)
+            shared = _shared_memory()
+            self.shared_least = min(self.shared_least, shared)
+            self.peak = max(self.peak, _session_anonymous(self.session) + shared - self.shared_least)
 
 
 def measure(command: list[str], directory: Path, seconds_max: float) -> Measured:

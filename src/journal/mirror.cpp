@@ -1,6 +1,7 @@
 #include "journal/mirror.h"
 
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "journal/reader.h"
@@ -21,12 +22,13 @@ std::byte* SegmentMappings::of(const Stage& stage, const std::string& segment, c
 Result<std::unique_ptr<Mirror>> Mirror::open(const Stage& stage, const std::string& node, const std::string& name,
                                              const WriterPage& of) {
   const std::string here = node + "@" + name;
-  auto made = make_journal(stage, here, [&of](WriterPage& page) {
+  const std::uint32_t own = std::random_device()() | 1U;
+  auto made = make_journal(stage, here, [&of, own](WriterPage& page) {
     page = of;
-    page.mirror = 1;
+    page.mirror = own;
   });
   if (!made) return std::move(made).error();
-  return std::unique_ptr<Mirror>(new Mirror(stage, stage.journals() + "/" + here, of.journal, std::move(made->lock)));
+  return std::unique_ptr<Mirror>(new Mirror(stage, stage.journals() + "/" + here, own, std::move(made->lock)));
 }
 
 Mirror::~Mirror() {
@@ -59,7 +61,7 @@ std::byte* Mirror::room(std::uint64_t bytes, SegmentMappings& mappings) {
 
 void Mirror::publish(std::uint64_t bytes, std::uint64_t sequence) noexcept {
   if (at_ == segment_header_bytes)
-    begin_segment(segment_, stage_.control().segment_bytes, uid_, next_index_ - 1, sequence);
+    begin_segment(segment_, stage_.control().segment_bytes, in_segments_, next_index_ - 1, sequence);
   at_ += bytes;
   reinterpret_cast<SegmentHeader*>(segment_)->committed.store(at_, std::memory_order_release);
   // A reader that sees the seal finds the next one ready.

@@ -39,12 +39,12 @@ class Mirror {
   void seal() noexcept;
 
  private:
-  Mirror(const Stage& stage, std::string directory, std::uint64_t uid, ProcessLock lock)
-      : stage_(stage), directory_(std::move(directory)), uid_(uid), lock_(std::move(lock)) {}
+  Mirror(const Stage& stage, std::string directory, std::uint64_t in_segments, ProcessLock lock)
+      : stage_(stage), directory_(std::move(directory)), in_segments_(in_segments), lock_(std::move(lock)) {}
 
   const Stage& stage_;
   std::string directory_;
-  std::uint64_t uid_;
+  std::uint64_t in_segments_;  ///< WriterPage::in_segments
   ProcessLock lock_;
   std::byte* segment_ = nullptr;
   std::byte* full_ = nullptr;  ///< the one before; sealed when the next one is ready

@@ -97,15 +97,15 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   const bool has_next = first && (!begun_ || follows(first->sequence));
   if (trust_ == Trust::published && !(writer_gone_ && has_next)) {
     // The writer renames the file first and writes the header then: until `committed` says so there is nothing to see.
-    if (header.committed.load(std::memory_order_acquire) < segment_header_bytes || header.journal != page_->journal ||
-        header.index != held.index)
+    if (header.committed.load(std::memory_order_acquire) < segment_header_bytes ||
+        header.journal != page_->in_segments() || header.index != held.index)
       return false;
-    if (!header_is_whole(header, page_->journal, held.index, *size))
+    if (!header_is_whole(header, page_->in_segments(), held.index, *size))
       return Error{Code::corrupt, path + ": the segment header is damaged", 0};
   }
   if (!begun_) {
     // Where a damaged header cannot be believed, the first record tells where the journal goes on.
-    if (header_is_whole(header, page_->journal, held.index, *size)) {
+    if (header_is_whole(header, page_->in_segments(), held.index, *size)) {
       sequence_ = header.first_sequence - 1;
     } else if (*size >= segment_header_bytes + sizeof(RecordHeader)) {
       // Whole, and of an earlier use: of the present one nothing has reached the disk for certain.

@@ -52,7 +52,9 @@ class Reader {
   [[nodiscard]] bool writer_alive() const noexcept;
   /// The writer is gone: nothing changes any more, and what is whole has been written, whatever the headers of the
   /// segments say of it. So damage of those loses nothing. (A record that was written and not published yet counts.)
-  void set_writer_gone() noexcept { writer_gone_ = true; }
+  /// Of a mirror only what is published counts: it has all that was sent, and behind it may be records that an earlier
+  /// mirror of the same journal has left, whose sequence would do.
+  void set_writer_gone() noexcept { writer_gone_ = page_->mirror == 0; }
   /// Sequence of the last record `next` gave.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 

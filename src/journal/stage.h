@@ -75,7 +75,11 @@ struct WriterPage {
   std::uint64_t started_ns;
   char host[64];
   char command[256];
-  std::uint32_t mirror;  ///< 1: a mirror (mirror.h), which has only some of the journal's records
+  /// 0: the process' own. Else a mirror (mirror.h), which has only some of the journal's records, and this is what its
+  /// segments bear in place of `journal`: a segment may hold what an earlier mirror of the same journal has left.
+  std::uint32_t mirror;
+
+  [[nodiscard]] std::uint64_t in_segments() const noexcept { return mirror != 0 ? mirror : journal; }
 };
 
 enum class DatasetState : std::uint32_t {

@@ -165,6 +165,31 @@ TEST_F(MirrorTest, AServerThatBeginsThrowsThemAwayAndKeepsJournals) {
   EXPECT_EQ(free->size() + taken->size() - 1, 3U);  // beside its page
 }
 
+/// A server that begins again mirrors the same journals in the segments of the mirrors before.
+TEST_F(MirrorTest, WhatAnEarlierOneHasLeftInASegmentIsNotRead) {
+  add_segments(here_, 1);
+  write(3);
+  const auto all = [](const Record&) { return true; };
+  auto from = reader(there_, writer_->name());
+  auto m = mirror(*from);
+  EXPECT_EQ(send(*m, *from, all), 3);
+  m.reset();
+  ASSERT_TRUE(remove_mirrors(here_).ok());
+
+  from = reader(there_, writer_->name());
+  m = mirror(*from);
+  const auto r = reader(here_, "node1@" + writer_->name());
+  const std::string taken = here_.journals() + "/node1@" + writer_->name() + "/00000000-s0";
+  ASSERT_TRUE(system_files().rename(here_.pool() + "/s0", taken).ok());
+  EXPECT_TRUE(sequences(*r).empty()) << "taken, and its header is still the earlier one's";
+  ASSERT_TRUE(system_files().rename(taken, here_.pool() + "/s0").ok());
+
+  EXPECT_EQ(send(*m, *from, [](const Record& record) { return record.sequence == 1; }), 1);
+  m.reset();
+  r->set_writer_gone();
+  EXPECT_EQ(sequences(*r), std::vector<std::uint64_t>{1}) << "behind what was sent are the earlier one's records";
+}
+
 TEST(SimulatedNodes, AreReadAndRanksFindTheirs) {
   const auto nodes = simulated_nodes("n0:4,n1:1,io:0");
   ASSERT_TRUE(nodes.ok());

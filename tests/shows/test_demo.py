@@ -55,6 +55,23 @@ def test_the_demo_notices_a_difference(tmp_path: Path):
     assert done.returncode == 1 and "The files differ" in done.stdout and "T" in done.stdout, done.stdout + done.stderr
 
 
+def test_what_others_free_does_not_count_against_the_measured_command():
+    """Memory is a process' own and what came to /dev/shm, which other programs use and leave as well."""
+    measures = f"""
+import pathlib, sys, tempfile
+sys.path.insert(0, {str(ROOT / "bench")!r})
+from measuring import measure
+with tempfile.TemporaryDirectory(dir="/dev/shm") as other, tempfile.TemporaryDirectory() as here:
+    held = pathlib.Path(other, "held")
+    held.write_bytes(bytes(2**26))
+    takes = f"import os, time; os.unlink({{str(held)!r}}); own = b'x' * 2**25; time.sleep(0.5)"
+    command = [sys.executable, "-c", takes]
+    print(measure(command, pathlib.Path(here), 60).memory_peak)
+"""
+    peak = int(ran(["-c", measures]))
+    assert peak > 2**25, f"{peak} bytes"
+
+
 def test_the_benchmark_measures_every_method_it_is_asked_for(tmp_path: Path):
     methods = ["write*", "serial classic", "Advectio, deflate (I*", "Advectio, split, unc*"]
     small = [

@@ -1,6 +1,7 @@
 // Makes the stage's segments, up to its cap, ahead of need: touching fresh pages costs several times the copy itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -23,8 +24,9 @@ class SegmentPool {
   [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
   /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
   void rest(bool resting) noexcept { resting_.store(resting); }
-  /// One segment more than the cap, where the run could not go on otherwise.
-  void grow_beyond_cap() noexcept { set_limit(limit_.load() + 1); }
+  /// One segment more than there are, where the run could not go on otherwise. (There may be more than the cap already,
+  /// from a server before.)
+  void grow_beyond_cap() noexcept { set_limit(std::max(limit_.load(), total_.load()) + 1); }
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -258,10 +259,19 @@ void ServerImpl::make_room() {
   if (!stuck || stuck_since_ns_ == 0) stuck_since_ns_ = stuck ? monotonic_ns() : 0;
   if (!stuck) stuck_for_ns_ = stuck_max_ns;
   if (stuck && monotonic_ns() - stuck_since_ns_ > stuck_for_ns_) {
-    log_.warning("the stage grows beyond its cap by a segment, as there is no room for what other nodes send");
     pool_->grow_beyond_cap();
+    const auto beyond = stage_.control().segments_limit.load() - stage_.control().segments_max;
+    if (std::has_single_bit(beyond))  // 1, 2, 4, 8 ...
+      log_.warning("the stage grows beyond its cap by " + std::to_string(beyond) +
+                   (beyond == 1 ? " segment" : " segments") + ", as there is no room for what other nodes send");
     stuck_since_ns_ = 0;
-    stuck_for_ns_ = std::min(2 * stuck_for_ns_, stuck_longest_ns);
+    // In vain: the one before has brought nothing on, or time is what it takes.
+    const auto activity = stage_.control().activity.load();
+    const bool in_vain =
+        activity == grown_activity_ ||
+        std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->state == State::failed; });
+    stuck_for_ns_ = in_vain ? std::min(2 * stuck_for_ns_, stuck_longest_ns) : stuck_max_ns;
+    grown_activity_ = activity;
   }
   for (auto& [name, j] : journals_) release(*j);
 }

@@ -377,6 +377,7 @@ class ServerImpl final : public Server {
   std::uint64_t pictured_ns_ = 0, stuck_since_ns_ = 0;
   static constexpr std::uint64_t stuck_max_ns = 100'000'000;  ///< for room that others need and nothing makes
   std::uint64_t stuck_for_ns_ = stuck_max_ns;                 ///< more after attempts in vain
+  std::uint32_t grown_activity_ = 0;                          ///< when the stage last grew for it
   std::uint64_t held_up_since_ns_ = 0, held_up_activity_ = 0;
   bool left_to_others_ = false;
 

@@ -68,5 +68,23 @@ TEST_F(SegmentPoolTest, AWriterThatWaitsIsAnsweredWithoutTheServersLoop) {
   EXPECT_TRUE(becomes_free(36));
 }
 
+// A server that took up such a stage asked for one more than the cap, of which there were more, and got none.
+TEST(GrownStageTest, GrowsByOneMoreThanThereAre) {
+  const Scratch scratch("/dev/shm");
+  const auto stage = journal::Stage::make(system_files(), scratch / "stage", 1U << 20U, 2, 0).value();
+  Log log(LogLevel::error);
+  for (std::uint64_t segments = 3; segments < 7; ++segments) {
+    SegmentPool pool(stage, 2, log);
+    for (int i = 0; i < 1000 && pool.total() + 1 < segments; ++i) std::this_thread::sleep_for(5ms);
+    EXPECT_TRUE(pool.exhausted());
+    pool.grow_beyond_cap();
+    for (int i = 0; i < 1000 && pool.total() < segments; ++i) {
+      stage.control().starved_ns.store(journal::monotonic_ns());
+      std::this_thread::sleep_for(5ms);
+    }
+    ASSERT_EQ(pool.total(), segments);
+  }
+}
+
 }  // namespace
 }  // namespace advectio

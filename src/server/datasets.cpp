@@ -137,19 +137,22 @@ void ServerImpl::take_up_datasets() {
     const auto uid = d->page->journal;
     // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
-    if (d->spread && !d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
+    const bool is_over = !d->owner && (state == DatasetState::finished || state == DatasetState::dropped);
+    if (is_over) {
+      const std::string whole = d->page->whole;
+      d->joined = !whole.empty() && whole != journal::alone;
+    }
+    if (is_over && d->spread) {
       if (journal::is_second_name(d->link) && files_.exists(d->link)) {
         left_behind_.push_back({d->link, name, uid, d->number});
-        d->state = State::finished;
+        d->state = state == DatasetState::finished ? State::finished : State::dropped;
         datasets_.push_back(d);
       }
       continue;
     }
-    if (!d->owner && (state == DatasetState::finished || state == DatasetState::dropped)) {
+    if (is_over) {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       if (files_.exists(d->link) && !power_lost_) (void)bring_to_last_commit(*d);
-      const std::string whole = d->page->whole;
-      if (state == DatasetState::dropped || (!whole.empty() && whole != journal::alone)) remove_placeholder(*d);
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);
       datasets_.push_back(d);
       taken_up_[{uid, d->number}] = d;
@@ -537,12 +540,7 @@ Result<void> ServerImpl::finish(const std::shared_ptr<Dataset>& d) {
 
 Result<void> ServerImpl::on_abort(Dataset& d) {
   ADVECTIO_TRY(take_back(d));
-  if (d.page->visible.load() == 0) {
-    remove_placeholder(d);
-    end_dataset(d, State::dropped);
-  } else {
-    end_dataset(d, State::finished);
-  }
+  end_dataset(d, d.page->visible.load() == 0 ? State::dropped : State::finished);
   return {};
 }
 
@@ -700,19 +698,26 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
       std::memory_order_release);
   // On the disk, too, before its second name goes.
   if (survives_power_) (void)make_durable(files_, stage_.datasets() + "/" + d.page_name);
+  // The second name last: as long as that is there the next server knows that there is something to remove.
+  auto removed = d.joined || state == State::dropped ? remove_placeholder(d) : Result<void>{};
   if (journal::is_second_name(d.link)) {
-    if (auto removed = files_.remove(d.link); !removed) {
+    if (removed) removed = files_.remove(d.link);
+    if (!removed) {
       const std::string text = d.path + ": its second name stays: " + removed.error().message;
       log_.error(text);
       errors_.push_back(text);
       left_behind_.push_back({d.link, d.page_name, d.page->journal, d.page->number});
     }
+  } else if (!removed) {
+    log_.warning(d.path + ", which is empty, stays: " + removed.error().message);
   }
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
   const bool left = !left_behind_.empty() && left_behind_.back().link == d.link;
+  // Other nodes may still announce it, and must be told. A server that begins has no relay yet; the page says it then.
+  const bool others = options_.neighbours != nullptr && options_.neighbours->nodes() > 1;
   if (d.spread && relay_)
     relay_->ended(d.id, static_cast<DatasetState>(d.page->state.load()));
-  else if (!left)
+  else if (!left && !(d.spread && others))
     stage_.remove_dataset(d.page_name, d.page->journal, d.page->number);
   d.page = Page<DatasetPage>();
   d.slots = Page<WriterSlot>();
@@ -723,11 +728,11 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
 
 /// The empty file that nc_create has made, where nothing ever came to be in it. One that is not empty is never removed,
 /// whatever the stage says of it.
-void ServerImpl::remove_placeholder(Dataset& d) {
+Result<void> ServerImpl::remove_placeholder(const Dataset& d) {
   struct stat file {};
-  if (::stat(d.path.c_str(), &file) == 0 && file.st_size == 0 &&
-      Stage::page_name(file.st_dev, file.st_ino) == d.page_name)
-    (void)files_.remove(d.path);
+  const bool there = ::stat(d.path.c_str(), &file) == 0 && file.st_size == 0 &&
+                     Stage::page_name(file.st_dev, file.st_ino) == d.page_name;
+  return there ? files_.remove(d.path) : Result<void>{};
 }
 
 /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
@@ -819,7 +824,6 @@ void ServerImpl::drop_rest(Dataset& d, const std::string& writer) {
                   : d.page->frames_visible.load() > 0 || (d.shared() ? d.page->visible : d.page->synced).load() > 0;
   if (!any && !d.partial) {
     log_.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
-    remove_placeholder(d);
     end_dataset(d, State::dropped);
     return;
   }

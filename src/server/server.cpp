@@ -630,9 +630,7 @@ void ServerImpl::settle_orphans() {
       fail(*d, std::move(done).error());
       continue;
     }
-    const bool any = d->page->visible.load() > 0;
-    if (!any) remove_placeholder(*d);
-    end_dataset(*d, any ? State::finished : State::dropped);
+    end_dataset(*d, d->page->visible.load() > 0 ? State::finished : State::dropped);
   }
 }
 
@@ -641,7 +639,7 @@ void ServerImpl::settle_left_behind() {
     for (const auto& d : datasets_) {
       if (d->link != left.link) continue;
       if (files_.exists(left.link)) (void)bring_to_last_commit(*d);  // what its sink could not remove
-      if (d->joined || d->state == State::dropped) remove_placeholder(*d);
+      if ((d->joined || d->state == State::dropped) && !remove_placeholder(*d)) return false;
     }
     if (!files_.remove(left.link)) return false;
     stage_.remove_dataset(left.page_name, left.journal, left.number);

@@ -308,7 +308,7 @@ class ServerImpl final : public Server {
   Result<void> bring_to_last_commit(const Dataset& d);
   Result<void> take_back(Dataset& d);
   void end_dataset(Dataset& d, State state);
-  void remove_placeholder(Dataset& d);
+  Result<void> remove_placeholder(const Dataset& d);
   void writer_gone(Journal& j);
   void writer_gone(Journal& j, Dataset& d);
   bool died_before_joining(const Dataset& d, std::size_t w) const;

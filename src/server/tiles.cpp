@@ -245,7 +245,6 @@ void ServerImpl::end_tiles(Dataset& whole) {
 
 /// All of it is in its whole.
 void ServerImpl::end_tile(Dataset& d) {
-  remove_placeholder(d);
   d.whole = nullptr;
   d.joined = true;
   end_dataset(d, State::finished);
@@ -267,10 +266,7 @@ void ServerImpl::split(Dataset& whole, const std::string& why, Rest rest) {
     whole.state = State::dropped;
     return;
   }
-  if (!begun) {
-    remove_placeholder(whole);
-    whole.joined = true;  // nobody has heard of it
-  }
+  whole.joined = !begun;  // nobody has heard of it
   end_dataset(whole, begun ? State::finished : State::dropped);
 }
 
@@ -472,7 +468,6 @@ void ServerImpl::take_up_wholes(const std::vector<std::string>& pages) {
   std::erase_if(wholes_, [&](const auto& w) {
     if (w->merge) return false;
     if (files_.exists(w->link)) (void)bring_to_last_commit(*w);  // what its sink had beside it
-    remove_placeholder(*w);
     end_dataset(*w, State::dropped);
     return true;
   });

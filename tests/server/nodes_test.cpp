@@ -314,6 +314,69 @@ TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
 }
 
+/// A tile of one file on each node.
+class TilesOfNodesTest : public NodesTest {
+ protected:
+  TilesOfNodesTest() { config_ = *parse_config("datasets: [{match: \"*\", join: true}]", "test"); }
+  int write_tile(Session& s, std::uint32_t tile) const {
+    auto d = s.create({out("a_000" + std::to_string(tile)), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(tile_of_series(width, tile, writers))) return 1;
+    for (std::uint64_t f = 0; f < 5; ++f) {
+      const std::vector<float> row(width, static_cast<float>(f * writers + tile));
+      if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      (void)(*d)->sync();  // told of the sink's error, and goes on
+    }
+    (void)(*d)->close();
+    s.finish();
+    return 0;
+  }
+  /// The owner dies when it has finished the file, and before it has ended its tiles; or (`tiles_too`) before it could
+  /// remove what is beside those.
+  void write_and_die(const std::string& error, bool tiles_too) {
+    programs([this](Session& s, std::uint32_t w) { return write_tile(s, w); });
+    start();
+    go();
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    ASSERT_TRUE(eventually([&] { return servers_[2]->status().find(error) != std::string::npos; }));
+    stop();
+    programs_.clear();
+    store_.allow();
+    const auto stage = journal::Stage::open(system_files(), run_dir(2));
+    ASSERT_TRUE(stage.ok());
+    const auto names = system_files().list(stage->datasets());
+    ASSERT_TRUE(names.ok());
+    for (const auto& name : *names) {
+      if (name.find('.') != std::string::npos) continue;
+      auto page = stage->open_page(name);
+      ASSERT_TRUE(page.ok());
+      if ((*page)->tiles == 0) {
+        if (tiles_too) (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+        continue;
+      }
+      ASSERT_TRUE(system_files().remove((*page)->link).ok());
+      stage->remove_dataset(name, (*page)->journal, (*page)->number);
+    }
+  }
+};
+
+TEST_F(TilesOfNodesTest, LeaveNothingWhereItCouldNotBeRemovedAtFirst) {
+  store_.fail_close_of = "a";
+  write_and_die("truncate", true);
+  start();
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  EXPECT_EQ(store_.files["a"].committed.size(), 5U * writers);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a"});
+}
+
+TEST_F(TilesOfNodesTest, OfAFileThatIsFinishedAreNotBegunAgain) {
+  store_.fail_commit_of = "a";  // so that the other nodes have all of it and say it again
+  write_and_die("append to", false);
+  start();
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  EXPECT_EQ(store_.files["a"].committed.size(), 0U) << "what is finished has been written again";
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a"});
+}
+
 TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {
   // 2 MB of each writer through stages of 4 × 64 KiB.
   programs([this](Session& s, std::uint32_t w) {

@@ -135,6 +135,23 @@ inline Schema series(std::uint64_t width) {
   return s;
 }
 
+/// The same as one of `tiles` tiles that WRF cuts along west_east.
+inline Schema tile_of_series(std::uint64_t width, std::uint64_t tile, std::uint64_t tiles) {
+  Schema s = series(width);
+  s.dimensions[1].name = "west_east";
+  const auto number = [&s](const std::string& name, std::uint64_t value) {
+    Attribute a{name, DataType::int32, 1, {}, {}};
+    Encoder(a.values).number(static_cast<std::int32_t>(value));
+    s.attributes.push_back(std::move(a));
+  };
+  for (const auto* kind : {"_UNSTAG", "_STAG"}) {
+    number(std::string("WEST-EAST_PATCH_START") + kind, tile * width + 1);
+    number(std::string("WEST-EAST_PATCH_END") + kind, (tile + 1) * width);
+  }
+  number("WEST-EAST_GRID_DIMENSION", tiles * width + 1);
+  return s;
+}
+
 /// A program in a process of its own. It is forked before the server's threads exist, and begins when told.
 class Program {
  public:

@@ -1451,15 +1451,9 @@ class TilesTest : public ServerTest {
 
   TilesTest() { config_ = *parse_config("datasets: [{match: \"*\", join: true}]", "test"); }
 
-  static Attribute number(const std::string& name, std::int32_t value) {
-    Attribute a{name, DataType::int32, 1, {}, {}};
-    Encoder(a.values).number(value);
-    return a;
-  }
-  /// T is cut along west_east; P is of no place, the same in all.
+  /// P is of no place, the same in all.
   static Schema tile_schema(std::uint64_t tile, bool more = false) {
-    Schema s = series(width);
-    s.dimensions[1].name = "west_east";
+    Schema s = tile_of_series(width, tile, tiles);
     s.dimensions.push_back({"levels", 2, false});
     s.variables.push_back(s.variables[0]);
     s.variables[1].name = "P";
@@ -1469,13 +1463,6 @@ class TilesTest : public ServerTest {
       s.variables.push_back(s.variables[0]);
       s.variables[2].name = "U";
     }
-    const auto first = static_cast<std::int32_t>(tile * width) + 1,
-               last = static_cast<std::int32_t>((tile + 1) * width);
-    for (const auto* kind : {"_UNSTAG", "_STAG"}) {
-      s.attributes.push_back(number(std::string("WEST-EAST_PATCH_START") + kind, first));
-      s.attributes.push_back(number(std::string("WEST-EAST_PATCH_END") + kind, last));
-    }
-    s.attributes.push_back(number("WEST-EAST_GRID_DIMENSION", static_cast<std::int32_t>(tiles * width) + 1));
     return s;
   }
   static void touch(const std::string& path) { (void)!::close(::creat(path.c_str(), 0600)); }

@@ -283,6 +283,7 @@ void ServerImpl::give_back(Dataset& whole, Dataset& d) {
     if (d.over()) break;
     // A block that was kept for comparison is of a frame that has been ended.
     const auto done = e.kept && e.record.type != RecordType::put ? Result<void>{} : act(self, e.record, verify_);
+    d.seen = std::max(d.seen, d.visible);  // and that block is of what was said before
     if (done) continue;
     fail(d, done.error());
     break;

@@ -1879,6 +1879,45 @@ TEST_F(TilesTest, AreTheirOwnFilesWhereTheStageIsFullBeforeAllAreThere) {
   for (std::uint64_t t = 0; t < 2; ++t) EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(0, 100, t));
 }
 
+/// One has said no more than what is in the one file already, part of it kept to be compared with what others say.
+TEST_F(TilesTest, ThatComeApartBehindAPartOfAFrameAreNoLessInTheFile) {
+  const auto begun = [this](std::uint64_t t) { return out("begun_" + std::to_string(t)); };
+  const auto apart = out("apart");
+  programs([this, begun, apart](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    if (!d || !put_frame(*d, t, 0) || (t != 2 && !put_frame(*d, t, 1))) return 1;
+    touch(begun(t));
+    for (std::uint64_t other = 0; other < tiles; ++other)
+      if (!eventually([&] { return std::filesystem::exists(begun(other)); })) return 2;
+    if (t == 1)
+      for (;;) ::pause();
+    if (t == 0) {
+      for (std::uint64_t f = 2; f < 300; ++f)  // 1.2 MB through 384 KiB, before the last has its second frame
+        if (!put_frame(*d, t, f)) return 3;
+      touch(apart);
+    } else {
+      if (!eventually([&] { return std::filesystem::exists(apart); })) return 4;
+      if (!put_frame(*d, t, 1, 77)) return 5;
+      for (std::uint64_t f = 2; f < 300; ++f)  // no sync: files are committed in the midst of a frame
+        if (!put(*d, 0, f, 0)) return 5;
+    }
+    if (!d->close()) return 6;
+    s.finish();
+    return 0;
+  });
+  start(6);
+  go();
+  EXPECT_EQ(programs_[0]->wait(), 0);
+  EXPECT_EQ(programs_[2]->wait(), 0);
+  programs_[1]->kill();
+  programs_.clear();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"].size(), 4U);
+  EXPECT_EQ(status["errors"].size(), 0U) << status["errors"];
+  EXPECT_EQ(image("a").committed.at(at(0, 1, 1)), 11.0F);
+}
+
 TEST_F(TilesTest, AreToldOfAFullDiskAndRecoveryFinishes) {
   store_.fail_commit_of = "a";
   programs([this](Session& s, std::uint64_t t) {

@@ -2,6 +2,7 @@
 // it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netcdf.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -424,6 +425,54 @@ TEST_F(Crash, AClassicFileThatIsAtItsLastCommitIsLeftWithoutAWrite) {
   EXPECT_EQ(faults->writes, 0U);
   EXPECT_FALSE(std::filesystem::exists(records));
   EXPECT_EQ(read_by_netcdf(path_).values[0], a.data);
+}
+
+/// netCDF-C counts a record that it has begun, and the disk refuses to count it back. Who writes it again must fill it.
+TEST_F(Crash, ARecordThatWasCountedAndNotWrittenIsFilledWhenItIsWrittenAgain) {
+  constexpr std::uint64_t width = 300'000;  // of more than 1 MiB, which netCDF-C is given at once
+  Schema schema;
+  schema.format = FileFormat::cdf5;
+  schema.dimensions = {{"time", 0, true}, {"x", width, false}};
+  for (const auto* name : {"a", "b"}) {
+    Variable v;
+    v.name = name;
+    v.type = DataType::float32;
+    v.dimensions = {0, 1};
+    schema.variables.push_back(v);
+  }
+  std::mt19937_64 random(7);
+  const auto record = [&](std::uint32_t variable, std::uint64_t r) {
+    return OwnedBlock(variable, Box{{r, 0}, {1, width}}, testing::random_values(random, DataType::float32, width));
+  };
+  const auto a0 = record(0, 0), b0 = record(1, 0), a1 = record(0, 1);
+  {
+    auto sink = open_cdf5(system_files(), path_, {}, false);
+    ASSERT_OK(sink);
+    ASSERT_OK((*sink)->declare(schema));
+    ASSERT_OK((*sink)->write(a0.block));
+    ASSERT_OK((*sink)->write(b0.block));
+    ASSERT_OK((*sink)->commit());
+  }
+  {
+    auto faults = std::make_shared<Faults>();
+    FaultyFiles files(system_files(), faults);
+    auto sink = open_cdf5(files, path_, {}, true);
+    ASSERT_OK(sink);
+    ASSERT_OK((*sink)->declare(schema));
+    ASSERT_OK((*sink)->write(a1.block));
+    faults->writes_until = 0;
+    (*sink)->abandon();
+  }
+  auto sink = open_cdf5(system_files(), path_, {}, true);
+  ASSERT_OK(sink);
+  ASSERT_OK((*sink)->declare(schema));
+  ASSERT_OK((*sink)->write(a1.block));
+  ASSERT_OK((*sink)->close());
+  const auto contents = read_by_netcdf(path_);
+  ASSERT_EQ(contents.values[1].size(), 2 * width * sizeof(float));
+  const auto* b = reinterpret_cast<const float*>(contents.values[1].data());
+  for (std::uint64_t i = width; i < 2 * width; ++i) ASSERT_EQ(b[i], NC_FILL_FLOAT) << i;
+  EXPECT_FALSE(std::filesystem::exists(redo_ + ".records"));
 }
 
 }  // namespace

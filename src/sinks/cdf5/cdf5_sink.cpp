@@ -327,7 +327,7 @@ Result<void> Cdf5Sink::open(bool resume) {
 
 /// netCDF-C counts a record in the header before all of it is in the file. Who dies in between, or meets a full disk,
 /// leaves records that are counted and not filled, and nobody would fill them later. So the number that has been
-/// committed stands beside the file until that is closed.
+/// committed stands beside the file before anything is written, until that is closed.
 Result<void> Cdf5Sink::note_records(std::uint64_t records) {
   if (!records_) {
     // Whatever is durable stays noted.
@@ -522,6 +522,7 @@ Result<void> Cdf5Sink::flush() {
 Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
                            const std::byte* data) {
   const Lock lock;
+  if (!records_) ADVECTIO_TRY(count_records());
   const auto& v = is_.variables[variable];
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::size_t> start(box.start.begin(), box.start.end()), count(box.count.begin(), box.count.end());

@@ -60,7 +60,7 @@ bool Run::judge_tiles(std::size_t i, Found& found, std::uint64_t synced_by_all) 
   if (!apart_[i]) return readable;
   const auto why = why_apart(i);
   if (why.empty()) failed(d.name + ": its tiles are files of their own, and nobody says so");
-  if (!may_stay_apart(why)) failed(d.name + ": its tiles are files of their own: " + why);
+  if (!may_stay_apart(i, why)) failed(d.name + ": its tiles are files of their own: " + why);
   for (std::uint32_t w = 0; w < case_.writers && !case_.may_lose(); ++w)
     for (std::uint64_t f = synced_by_all; f < ledger_.part[i][w].synced; ++f)
       if (!found.holds(f, d.own(w, case_.writers)))
@@ -91,7 +91,10 @@ std::string Run::why_apart(std::size_t i) const {
   return {};
 }
 
-bool Run::may_stay_apart(const std::string& why) const {
+bool Run::may_stay_apart(std::size_t i, const std::string& why) const {
+  // Who could not begin its tile has been told.
+  for (std::uint32_t w = 0; w < case_.writers; ++w)
+    if (ledger_.told[w] && ledger_.part[i][w].begun == 0) return true;
   return case_.may_lose() || case_.has(Kind::stage_full) || case_.has(Kind::read_only) || writer_killed_ ||
          writer_gave_up_ || why.find("the stage is full") != std::string::npos;
 }

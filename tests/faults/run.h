@@ -63,7 +63,7 @@ class Run {
   void judge_leftover(const Path& file);
   [[nodiscard]] bool said(std::size_t dataset, const std::string& what = {}) const;
   [[nodiscard]] std::string why_apart(std::size_t dataset) const;
-  [[nodiscard]] bool may_stay_apart(const std::string& why) const;
+  [[nodiscard]] bool may_stay_apart(std::size_t i, const std::string& why) const;
 
   const Case& case_;
   Ledger& ledger_;

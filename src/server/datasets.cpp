@@ -39,21 +39,27 @@ bool ServerImpl::is_over(const DatasetPage& page) const {
   return !elsewhere && (state == DatasetState::finished || state == DatasetState::dropped);
 }
 
-/// The second name of the file whose page that is, whatever the page says; it is beside what it names.
+/// The second name of the file whose page that is, whatever the page says; it is beside what it names. Else, where none
+/// could be given, its only one.
 std::string ServerImpl::second_name(const std::string& page_name, const DatasetPage& page) const {
+  const auto is_it = [&page_name](const std::string& path) {
+    struct stat st {};
+    return ::lstat(path.c_str(), &st) == 0 && Stage::page_name(st.st_dev, st.st_ino) == page_name;
+  };
+  std::string only;
   for (const char* named : {page.link, page.path}) {
-    const auto directory = directory_of(std::string(named, ::strnlen(named, sizeof page.link)));
+    const std::string path(named, ::strnlen(named, sizeof page.link));
+    if (is_it(path)) only = path;
+    const auto directory = directory_of(path);
     const auto names =
         directory.empty() ? Result<std::vector<std::string>>(std::vector<std::string>()) : files_.list(directory);
     if (!names) continue;
-    for (const auto& name : *names) {
-      struct stat st {};
+    for (const auto& name : *names)
       if (name[0] == '.' && name.find(".advectio-") != std::string::npos && !name.ends_with("-redo") &&
-          ::lstat((directory + name).c_str(), &st) == 0 && Stage::page_name(st.st_dev, st.st_ino) == page_name)
+          is_it(directory + name))
         return directory + name;
-    }
   }
-  return {};
+  return only;
 }
 
 /// A page that is damaged: which records belong to the dataset, and which of them are in the file, cannot be told. The
@@ -63,8 +69,11 @@ void ServerImpl::leave_at_last_commit(const std::string& page_name, const Error&
   std::string path = stage_.datasets() + "/" + page_name;
   if (auto page = stage_.open_damaged_page(page_name)) {
     if (const auto link = second_name(page_name, **page); !link.empty()) {
-      const auto name = link.substr(link.find_last_of('/') + 2);
-      path = directory_of(link) + name.substr(0, name.find(".advectio-"));
+      path = link;
+      if (journal::is_second_name(link)) {
+        const auto name = link.substr(link.find_last_of('/') + 2);
+        path = directory_of(link) + name.substr(0, name.find(".advectio-"));
+      }
       SinkRequest request{link, FileFormat::netcdf4, resolve(config_, path), true};
       if (auto bytes = read_whole(files_, stage_.datasets() + "/" + page_name + ".schema"))
         if (auto schema = decode_schema(*bytes)) request.format = schema->format;

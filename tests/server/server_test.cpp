@@ -1082,14 +1082,25 @@ TEST_F(ServerTest, AProgramThatHasWaitedForRoomInVainDoesNotWaitSoLongForEachCal
   (void)drain();
 }
 
-TEST_F(ServerTest, ADamagedPageIsSaidAndNothingIsWrittenByIt) {
+class DamagedPageTest : public ServerTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(OfAFileWithASecondName, DamagedPageTest, ::testing::Bool());
+
+TEST_P(DamagedPageTest, IsSaidAndNothingIsWrittenByIt) {
   store_.fail_commit_of = "a.nc";
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
   start();
   a.go();
   (void)a.wait();
   stop_after_a_failure();
-  for_each_page([](journal::DatasetPage& page) { page.link[std::strlen(page.link) - 20] ^= 1; });
+  for_each_page([](journal::DatasetPage& page) {
+    if (GetParam()) {
+      page.link[std::strlen(page.link) - 20] ^= 1;
+      return;
+    }
+    (void)::unlink(page.link);
+    std::memcpy(page.link, page.path, sizeof page.link);
+    page.link[5] ^= 1;
+  });
   start(2, true);
   thread_.join();
   EXPECT_EQ(outcome_, Outcome::incomplete);

@@ -153,6 +153,7 @@ Result<std::optional<Record>> Reader::next() {
     std::uint64_t limit = size;
     if (trust_ == Trust::published) {
       limit = header.committed.load(std::memory_order_acquire);
+      if (limit > size && writer_gone_) limit = 0;
       if (limit > size || (limit < at_ && !writer_gone_))
         return Error{
             Code::corrupt,

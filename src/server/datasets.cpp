@@ -855,6 +855,11 @@ bool ServerImpl::follow(Journal& j) {
   const auto shared = j.shared;
   while (bytes < turn_bytes && !in_debt()) {
     auto next = j.reader->next();
+    // Of a writer that has gone more can be read than what its segments say.
+    if (!next && !j.reader->writer_alive()) {
+      j.reader->set_writer_gone();
+      next = j.reader->next();
+    }
     if (!next) {
       j.broken = true;
       j.read_to_end = true;

@@ -187,8 +187,7 @@ void ServerImpl::release(Journal& j) {
   if (!j.reader) return;
   while (!j.reader->held().empty()) {
     const auto& oldest = j.reader->held().front();
-    if (!oldest.done && j.alive) return;
-    if (!oldest.done && !j.read_to_end) return;
+    if (!oldest.done && (j.alive || !j.read_to_end || j.broken)) return;
     // What was sent may be known to be in the file, from before a restart, and yet be under way once more.
     if (relay_ && relay_->unsent(j.reader->journal()) <= oldest.last_sequence) return;
     if (!j.loads.empty() && j.loads.front().index == oldest.index) {

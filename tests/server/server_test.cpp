@@ -39,6 +39,11 @@ class ServerTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t width = 1000;
 
+  /// Under a server, which may be making a segment in it.
+  void remove_run_dir() const {
+    std::error_code not_empty;
+    while (std::filesystem::exists(run_dir())) std::filesystem::remove_all(run_dir(), not_empty);
+  }
   std::string run_dir() const { return scratch_ / "run"; }
   std::string out(const std::string& name) const { return output_ / name; }
 
@@ -981,7 +986,7 @@ TEST_F(ServerTest, WhenItsStageIsRemovedTheServerSaysSoAndEnds) {
   start();
   a.go();
   EXPECT_EQ(a.wait(), 0);
-  std::filesystem::remove_all(run_dir());
+  remove_run_dir();
   thread_.join();
   EXPECT_EQ(outcome_, Outcome::stage_gone);
   EXPECT_NE(server_->status().find("has been removed"), std::string::npos);
@@ -1026,7 +1031,7 @@ class BegunFrameTest : public ServerTest {
 
 TEST_F(BegunFrameTest, IsTakenBackWhenTheStageHasGoneAndTheDiskWorksAgain) {
   begin();
-  std::filesystem::remove_all(run_dir());
+  remove_run_dir();
   ::usleep(300'000);
   EXPECT_EQ(beside().size(), 1U);
   store_.disk_refuses = false;
@@ -1038,7 +1043,7 @@ TEST_F(BegunFrameTest, IsTakenBackWhenTheStageHasGoneAndTheDiskWorksAgain) {
 
 TEST_F(BegunFrameTest, IsSaidWhenTheStageHasGoneAndTheDiskRefusesToTheEnd) {
   begin();
-  std::filesystem::remove_all(run_dir());
+  remove_run_dir();
   ::usleep(300'000);
   server_->stop();
   thread_.join();
@@ -1080,6 +1085,34 @@ TEST_F(ServerTest, AProgramThatHasWaitedForRoomInVainDoesNotWaitSoLongForEachCal
   EXPECT_EQ(a.wait(), 0);
   store_.commits_stand = false;
   (void)drain();
+}
+
+/// All of it is there, and the header of its segment says something else.
+TEST_F(ServerTest, AJournalWhoseSegmentSaysWhatCannotBeIsReadToItsEndWhenItsWriterHasGone) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+  start();
+  a.go();
+  (void)a.wait();
+  stop_after_a_failure();
+  const auto stage = journal::Stage::open(system_files(), run_dir());
+  ASSERT_TRUE(stage.ok());
+  std::uint64_t damaged = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(stage->journals())) {
+    if (!journal::parse_chain_name(entry.path().filename())) continue;
+    auto file = system_files().open(entry.path(), OpenMode::read_write, 0600);
+    ASSERT_TRUE(file.ok());
+    const std::uint64_t nonsense = ~0ULL / 3;
+    ASSERT_TRUE(
+        (*file)->write(offsetof(journal::SegmentHeader, committed), std::as_bytes(std::span(&nonsense, 1))).ok());
+    ++damaged;
+  }
+  EXPECT_GT(damaged, 0U);
+  start();
+  const auto status = drain();
+  EXPECT_EQ(status["errors"].size(), 0U) << status["errors"];
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
 }
 
 class DamagedPageTest : public ServerTest, public ::testing::WithParamInterface<bool> {};

@@ -295,19 +295,12 @@ TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
   stop();
   programs_.clear();
   store_.allow();
-  const auto stage = journal::Stage::open(system_files(), run_dir(2));
-  ASSERT_TRUE(stage.ok());
-  const auto names = system_files().list(stage->datasets());
-  ASSERT_TRUE(names.ok());
-  for (const auto& name : *names) {
-    if (name.find('.') != std::string::npos) continue;
-    auto page = stage->open_page(name);
-    ASSERT_TRUE(page.ok());
-    (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+  change_pages(run_dir(2), [](const auto&, const auto&, auto& page) {
+    page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
     if (!GetParam()) {
-      ASSERT_TRUE(system_files().remove((*page)->link).ok());
+      ASSERT_TRUE(system_files().remove(page.link).ok());
     }
-  }
+  });
   start();
   EXPECT_EQ(end()["errors"].size(), 0U);
   expect_frames(5);
@@ -341,21 +334,14 @@ class TilesOfNodesTest : public NodesTest {
     stop();
     programs_.clear();
     store_.allow();
-    const auto stage = journal::Stage::open(system_files(), run_dir(2));
-    ASSERT_TRUE(stage.ok());
-    const auto names = system_files().list(stage->datasets());
-    ASSERT_TRUE(names.ok());
-    for (const auto& name : *names) {
-      if (name.find('.') != std::string::npos) continue;
-      auto page = stage->open_page(name);
-      ASSERT_TRUE(page.ok());
-      if ((*page)->tiles == 0) {
-        if (tiles_too) (*page)->state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
-        continue;
+    change_pages(run_dir(2), [tiles_too](const auto& stage, const auto& name, auto& page) {
+      if (page.tiles == 0) {
+        if (tiles_too) page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+        return;
       }
-      ASSERT_TRUE(system_files().remove((*page)->link).ok());
-      stage->remove_dataset(name, (*page)->journal, (*page)->number);
-    }
+      ASSERT_TRUE(system_files().remove(page.link).ok());
+      stage.remove_dataset(name, page.journal, page.number);
+    });
   }
 };
 

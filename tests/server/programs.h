@@ -215,6 +215,21 @@ inline json ask_for_the_drain(const std::string& run_dir, const std::string& wha
   return json::parse(text);
 }
 
+/// Every dataset's page in a stage that no server has, with the stage and the page's name.
+template <typename Change>
+void change_pages(const std::string& run_dir, const Change& change) {
+  const auto stage = journal::Stage::open(system_files(), run_dir);
+  ASSERT_TRUE(stage.ok());
+  const auto names = system_files().list(stage->datasets());
+  ASSERT_TRUE(names.ok());
+  for (const auto& name : *names) {
+    if (name.find('.') != std::string::npos) continue;
+    auto page = stage->open_page(name);
+    ASSERT_TRUE(page.ok());
+    change(*stage, name, **page);
+  }
+}
+
 template <typename Condition>
 bool eventually(Condition c) {
   for (int i = 0; i < 1500; ++i) {

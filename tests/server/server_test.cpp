@@ -98,17 +98,8 @@ class ServerTest : public ::testing::Test {
     const std::lock_guard guard(store_.mutex);
     return store_.files[name];
   }
-  void for_each_page(const std::function<void(journal::DatasetPage&)>& change) {
-    auto stage = journal::Stage::open(system_files(), run_dir());
-    ASSERT_TRUE(stage.ok());
-    const auto pages = system_files().list(stage->datasets());
-    ASSERT_TRUE(pages.ok());
-    for (const auto& name : *pages) {
-      if (name.find('.') != std::string::npos) continue;
-      auto page = stage->open_page(name);
-      ASSERT_TRUE(page.ok());
-      change(**page);
-    }
+  void for_each_page(const std::function<void(journal::DatasetPage&)>& change) const {
+    change_pages(run_dir(), [&change](const auto&, const auto&, auto& page) { change(page); });
   }
   /// In the midst of its block: create, schema and the first frame take less than a frame.
   void damage_second_frame(const std::string& journal) const {
@@ -146,6 +137,15 @@ class ServerTest : public ::testing::Test {
     if (close && !(*d)->close() && result == 0) result = 4;
     if (finish) session.finish();
     return result;
+  }
+  /// A program has written and closed a.nc and ended, the server's disk was full, and the server has ended, too.
+  void leave_uncommitted(int frames = 3) {
+    store_.fail_commit_of = "a.nc";
+    Program a(run_dir(), [&](Session& s) { return write_frames(s, out("a.nc"), frames, true, false); });
+    start();
+    a.go();
+    (void)a.wait();
+    stop_after_a_failure();
   }
 
   std::string spill_;
@@ -780,12 +780,7 @@ TEST_F(ServerTest, OfAFileWhoseJournalHasGoneNothingStaysBesideIt) {
 }
 
 TEST_F(ServerTest, AServerThatTakesOverLooksAtEveryByte) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted();
   damage_second_frame(system_files().list(run_dir() + "/journals").value().at(0));
   start();
   const auto status = drain();
@@ -925,12 +920,7 @@ TEST_F(ServerTest, AllThatARunHoldsIsItsUsersAlone) {
 }
 
 TEST_F(ServerTest, ARunDirectoryThatOthersMayWriteOrOwnIsLeftAlone) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 1, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted(1);
   const auto refused = [&] {
     EXPECT_EQ(journal::Stage::open(system_files(), run_dir()).error().code, Code::permission);
     Program b(run_dir(), [](Session&) { return 0; });
@@ -950,12 +940,7 @@ TEST_F(ServerTest, ARunDirectoryThatOthersMayWriteOrOwnIsLeftAlone) {
 }
 
 TEST_F(ServerTest, ANameThatHasComeToStandForAnotherFileIsNotWrittenThrough) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted();
   std::string link;
   for_each_page([&link](journal::DatasetPage& page) { link = page.link; });
   const auto valuable = out("valuable");
@@ -1089,12 +1074,7 @@ TEST_F(ServerTest, AProgramThatHasWaitedForRoomInVainDoesNotWaitSoLongForEachCal
 
 /// All of it is there, and the header of its segment says something else.
 TEST_F(ServerTest, AJournalWhoseSegmentSaysWhatCannotBeIsReadToItsEndWhenItsWriterHasGone) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted();
   const auto stage = journal::Stage::open(system_files(), run_dir());
   ASSERT_TRUE(stage.ok());
   std::uint64_t damaged = 0;
@@ -1119,12 +1099,7 @@ class DamagedPageTest : public ServerTest, public ::testing::WithParamInterface<
 INSTANTIATE_TEST_SUITE_P(OfAFileWithASecondName, DamagedPageTest, ::testing::Bool());
 
 TEST_P(DamagedPageTest, IsSaidAndNothingIsWrittenByIt) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted();
   for_each_page([](journal::DatasetPage& page) {
     if (GetParam()) {
       page.link[std::strlen(page.link) - 20] ^= 1;
@@ -1142,12 +1117,7 @@ TEST_P(DamagedPageTest, IsSaidAndNothingIsWrittenByIt) {
 }
 
 TEST_F(ServerTest, WhatIsVisibleAndHowADatasetIsIsNotBelievedWhenItIsDamaged) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
-  start();
-  a.go();
-  (void)a.wait();
-  stop_after_a_failure();
+  leave_uncommitted();
   for_each_page([](journal::DatasetPage& page) {
     page.visible.fetch_xor(64);
     page.state.fetch_xor(1);

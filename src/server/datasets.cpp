@@ -146,12 +146,12 @@ void ServerImpl::take_up_datasets() {
     const auto uid = d->page->journal;
     // Died on its last steps with it. Of one that other nodes had part in the page stays until they know it.
     const auto state = static_cast<DatasetState>(d->page->state.load());
-    const bool is_over = !d->owner && (state == DatasetState::finished || state == DatasetState::dropped);
-    if (is_over) {
+    const bool ended = !d->owner && (state == DatasetState::finished || state == DatasetState::dropped);
+    if (ended) {
       const std::string whole = d->page->whole;
       d->joined = !whole.empty() && whole != journal::alone;
     }
-    if (is_over && d->spread) {
+    if (ended && d->spread) {
       if (journal::is_second_name(d->link) && files_.exists(d->link)) {
         left_behind_.push_back({d->link, name, uid, d->number});
         d->state = state == DatasetState::finished ? State::finished : State::dropped;
@@ -159,7 +159,7 @@ void ServerImpl::take_up_datasets() {
       }
       continue;
     }
-    if (is_over) {
+    if (ended) {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       if (files_.exists(d->link) && !power_lost_) (void)bring_to_last_commit(*d);
       end_dataset(*d, state == DatasetState::finished ? State::finished : State::dropped);

@@ -59,7 +59,9 @@ bool Run::judge_tiles(std::size_t i, Found& found, std::uint64_t synced_by_all) 
   }
   if (!apart_[i]) return readable;
   const auto why = why_apart(i);
-  if (why.empty()) failed(d.name + ": its tiles are files of their own, and nobody says so");
+  // Of a tile whose page is damaged it is said that it is what it is.
+  if (why.empty() && !(case_.has(Kind::page_damaged) && said(i)))
+    failed(d.name + ": its tiles are files of their own, and nobody says so");
   if (!may_stay_apart(i, why)) failed(d.name + ": its tiles are files of their own: " + why);
   for (std::uint32_t w = 0; w < case_.writers && !case_.may_lose(); ++w)
     for (std::uint64_t f = synced_by_all; f < ledger_.part[i][w].synced; ++f)

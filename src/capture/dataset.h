@@ -149,7 +149,8 @@ class Session {
   /// The same for a dataset of several processes, of which this is number 0.
   virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
                                                                Invitation& invitation) = 0;
-  /// Errors: Code::not_found where there is no such dataset here: that rank is on another node, which has no server.
+  /// Errors: Code::not_found where there is no such dataset here (that rank is on another node, which has no server),
+  /// or no longer: the others must not put or close before all have joined.
   virtual Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) = 0;
 
   /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.

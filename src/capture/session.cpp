@@ -990,6 +990,10 @@ Result<std::unique_ptr<SharedDataset>> SessionImpl::join(const Invitation& invit
   if (!w) return std::move(w).error();
   const auto number = datasets_made_ + 1;
   take_slot(files.slots[writer_number], number);
+  // Where the others did not wait for this one it may have ended without it. Nobody would read what is put here.
+  const auto state = static_cast<DatasetState>(files.page->state.load());
+  if (state == DatasetState::finished || state == DatasetState::dropped)
+    return Error{Code::not_found, "join " + invitation.path + ": the others have ended it", ENOENT};
   const auto meta = journal::encode(journal::Join{invitation.page, writer_number});
   auto dataset = begin(RecordType::join, number, meta, std::move(files.page), invitation.page);
   if (!dataset) return std::move(dataset).error().with("join");

@@ -591,8 +591,8 @@ bool ServerImpl::finished() {
   return !relay_ || agreed_on_end();
 }
 
-/// Pages without a journal: their writer died between registering the dataset and its first record, or an earlier
-/// server died between the end of the journal and the end of the page.
+/// Pages of which no journal speaks: their writer died between registering the dataset and its first record, or an
+/// earlier server died between the end of the journal and the end of the page.
 void ServerImpl::settle_orphans() {
   auto names = files_.list(stage_.datasets());
   if (!names) return;
@@ -607,12 +607,18 @@ void ServerImpl::settle_orphans() {
     // It has a journal on another node, of which there was no room to take what it says.
     if (relay_ && (*page)->owner != 0 && relay_->missed_any()) continue;
     const auto uid = (*page)->journal;
+    const DatasetId id{name, uid, (*page)->number};
+    const auto ended = [&id](const auto& d) { return d->over() && d->id == id; };
+    if (std::any_of(datasets_.begin(), datasets_.end(), ended)) continue;  // see LeftBehind
     std::vector<std::uint64_t> writers{uid};
     if (auto slots = stage_.open_slots(name, (*page)->writers); slots && (*page)->writers > 0)
       for (std::uint32_t w = 0; w < (*page)->writers; ++w) writers.push_back((*slots)[w].journal.load());
-    const bool followed = std::any_of(journals_.begin(), journals_.end(), [&writers](const auto& j) {
-      return j.second->reader &&
-             std::find(writers.begin(), writers.end(), j.second->reader->journal()) != writers.end();
+    // All of them have been read to the end: one that has not named it never will.
+    const bool followed = std::any_of(journals_.begin(), journals_.end(), [&](const auto& x) {
+      const Journal& j = *x.second;
+      return j.reader && std::find(writers.begin(), writers.end(), j.reader->journal()) != writers.end() &&
+             (j.broken ||
+              std::any_of(j.datasets.begin(), j.datasets.end(), [&id](const auto& x) { return x.second->id == id; }));
     });
     if (followed) continue;
     auto& d = taken_up_[{uid, (*page)->number}];

@@ -81,7 +81,7 @@ std::unique_ptr<SharedDataset> WriterProcess::invite(Session& session, std::size
   m.number = told.number;
   m.owner = told.owner;
   m.state = 1;
-  while (m.joined < case_.writers - 1 && !anybody_gone()) ::usleep(100);
+  await_all(m);
   return std::move(made).value();
 }
 
@@ -93,7 +93,13 @@ std::unique_ptr<SharedDataset> WriterProcess::join(Session& session, std::size_t
       {m.page, m.path, m.link, case_.datasets[i].format, m.journal, m.number, case_.writers, m.owner, m.created_ns},
       me_);
   ++m.joined;
+  await_all(m);
   return made ? std::move(made).value() : nullptr;
+}
+
+/// As ranks do, before any of them puts: see create_together in capture/ranks.cpp.
+void WriterProcess::await_all(const Ledger::Meeting& m) const {
+  while (m.joined < case_.writers - 1 && !anybody_gone()) ::usleep(100);
 }
 
 bool WriterProcess::anybody_gone() const {

@@ -26,6 +26,7 @@ class WriterProcess {
   std::unique_ptr<CapturedDataset> begin(Session& session, std::size_t i);
   std::unique_ptr<SharedDataset> invite(Session& session, std::size_t i, const CreateRequest& request);
   std::unique_ptr<SharedDataset> join(Session& session, std::size_t i);
+  void await_all(const Ledger::Meeting& m) const;
   [[nodiscard]] bool anybody_gone() const;
   template <typename Value>
   bool put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value);

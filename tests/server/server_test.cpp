@@ -706,6 +706,26 @@ TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
   EXPECT_EQ(*names, std::vector<std::string>{});
 }
 
+TEST_F(ServerTest, AProgramThatDiesAsItCreatesAnotherFileLeavesNothingOfThat) {
+  // Its journal is needed to the last moment, and never speaks of that file. (Of what is to be durable one waits.)
+  config_ = parse_config("datasets: [{match: '*', durable: false}]", "test").value();
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, true, false);
+    dies_at_link = true;
+    return write_frames(s, out("b.nc"), 1);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  store_.allow();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
 TEST_F(ServerTest, ACloseThatFailsIsTriedAgain) {
   store_.fail_close_of = "a.nc";
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
@@ -799,6 +819,7 @@ TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
   names_stay = false;
   EXPECT_EQ(outcome_, Outcome::incomplete);
   EXPECT_NE(status["errors"].dump().find("a.nc: its second name stays"), std::string::npos);
+  EXPECT_EQ(status["datasets"].size(), 1U) << status["datasets"].dump(1);
   EXPECT_EQ(system_files().list(output_.path())->size(), 3U) << "the file, its second name and what its sink had";
   recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
@@ -1263,6 +1284,23 @@ TEST_F(SharedDatasetTest, AWriterThatDiesWithinItsJoinHoldsNobodyUp) {
   (void)drain();
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_FALSE(std::filesystem::exists(out("a.nc")));
+}
+
+TEST_F(SharedDatasetTest, WhoComesWhenItIsOverIsTold) {
+  Program alone(run_dir(), [this](Session& s) {
+    Invitation i;
+    auto d = s.create_shared({out("a.nc"), FileFormat::netcdf4, false}, 2, i);
+    if (!d) return 1;
+    // Its page stays where its second name cannot be removed.
+    auto stage = journal::Stage::open(system_files(), run_dir());
+    (*stage->open_page(i.page))->state.store(static_cast<std::uint32_t>(journal::DatasetState::dropped));
+    const auto late = s.join(i, 1);
+    if (late || late.error().code != Code::not_found) return 2;
+    return late.error().message.find("the others have ended it") == std::string::npos ? 3 : 0;
+  });
+  start();
+  alone.go();
+  EXPECT_EQ(alone.wait(), 0);
 }
 
 TEST_F(SharedDatasetTest, NothingIsLostOrRepeatedWrongWhenTheServerIsReplaced) {

@@ -31,6 +31,7 @@ using testing::read_by_netcdf;
 struct Life {
   std::uint64_t left = UINT64_MAX;
   std::uint64_t changes = 0;
+  std::uint64_t syncs_left = UINT64_MAX;  ///< it ends at the one after
   bool over = false;
   [[nodiscard]] bool change() {
     ++changes;
@@ -62,7 +63,12 @@ class MortalFile final : public File {
     return life_->change() ? real_->resize(bytes) : Result<void>(dead());
   }
   Result<void> reserve(std::uint64_t bytes) override { return real_->reserve(bytes); }
-  Result<void> sync() override { return {}; }
+  Result<void> sync() override {
+    if (life_->syncs_left == 0) life_->over = true;
+    if (life_->over) return dead();
+    --life_->syncs_left;
+    return {};
+  }
   [[nodiscard]] int descriptor() const noexcept override { return real_->descriptor(); }
   [[nodiscard]] const std::string& path() const noexcept override { return real_->path(); }
 
@@ -324,6 +330,47 @@ TEST_F(Crash, ARedoFileCutOrChangedAnywhereIsNotApplied) {
     changed[i] ^= std::byte{0x80};
     ASSERT_EQ(recovered(changed), before) << "bit at " << i;
   }
+}
+
+// What a redo file speaks of must be there as long as that can be applied: one that the disk has refused to keep, and
+// then to remove.
+TEST_F(Crash, ARedoFileThatIsRefusedAndStaysIsAppliedToAllOrNothing) {
+  Random random(13);
+  const auto first = random_bytes(random, 20000), change = random_bytes(random, 30000);
+  const auto commit_twice = [&](Files& files, const std::function<void()>& refuse) {
+    anew();
+    auto file = std::move(CrashSafeFile::open(files, path_, redo_, false)).value();
+    file->write(0, first, CrashSafeFile::Kind::raw);
+    ASSERT_OK(file->commit(20000));
+    ASSERT_OK(file->durability()->make_durable());
+    // In the middle of what is committed, and beyond its end.
+    file->write(9000, change, CrashSafeFile::Kind::raw);
+    refuse();
+    ASSERT_FALSE(file->commit(39000).ok());
+    file->abandon();
+    EXPECT_TRUE(std::filesystem::exists(redo_));
+  };
+  const auto reopened = [&] {
+    EXPECT_TRUE(CrashSafeFile::open(system_files(), path_, redo_, true).ok());
+    EXPECT_FALSE(std::filesystem::exists(redo_));
+    return *read_whole(system_files(), path_);
+  };
+  auto faults = std::make_shared<Faults>();
+  FaultyFiles faulty(system_files(), faults);
+  commit_twice(faulty, [&] {
+    faults->only = "redo";
+    faults->syncs_until = 0;
+    faults->keeps_names = true;
+  });
+  EXPECT_TRUE(reopened() == first) << "it can be emptied";
+
+  auto life = std::make_shared<Life>();
+  MortalFiles mortal(life);
+  commit_twice(mortal, [&] { life->syncs_left = 1; });  // of the file
+  auto both = first;
+  both.resize(39000);
+  std::copy(change.begin(), change.end(), both.begin() + 9000);
+  EXPECT_TRUE(reopened() == both) << "nothing can be changed any more";
 }
 
 // A changed header moves all data in these formats. netCDF-C's own writes cannot be cut here; all others are.

@@ -235,7 +235,7 @@ Result<void> CrashSafeFile::open_redo() {
   if (redo_kept_) {
     ADVECTIO_TRY(file_->sync());
     ADVECTIO_TRY(redo_->resize(0));
-    redo_kept_ = false;
+    redo_kept_ = redo_counts_ = false;
   }
   if (redo_) return {};
   auto redo = files_.open(redo_path_, OpenMode::create, 0600);
@@ -314,6 +314,7 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
   t.end = end;
   t.page_bytes = page_bytes;
   t.crc = crc_of(crc, t);
+  redo_counts_ = true;
   ADVECTIO_TRY(timed_write(*redo_, slots * (page_bytes + sizeof(std::uint64_t)), bytes_of(&t, sizeof t)));
   if (durability_->ordered) ADVECTIO_TRY(order_redo());
   redo_complete_ = true;
@@ -393,7 +394,9 @@ Result<void> CrashSafeFile::close() {
 void CrashSafeFile::abandon() noexcept {
   discard();
   // A complete redo file that could not be applied is the only way to a whole file: `resume` needs it.
-  if (redo_complete_ || (!remove_redo() && redo_kept_)) return;
+  if (redo_complete_) return;
+  // Nor may one stay that `resume` would apply to what is cut off here.
+  if (!remove_redo() && (redo_kept_ || (redo_counts_ && !redo_->resize(0)))) return;
   if (file_size_ > committed_end_ && file_->resize(committed_end_).ok()) file_size_ = committed_end_;
 }
 

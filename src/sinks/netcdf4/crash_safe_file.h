@@ -144,9 +144,10 @@ class CrashSafeFile {
   std::optional<Error> error_;
   bool has_commit_ = false;
   bool discarding_ = false;
-  bool redo_complete_ = false;
-  bool redo_named_ = false;  ///< its name is on the disk
-  bool redo_kept_ = false;   ///< applied; the file may need it until it has been synced
+  bool redo_counts_ = false;    ///< may have a trailer: `resume` would apply it
+  bool redo_complete_ = false;  ///< has one, and is where the commit asks for it to be
+  bool redo_named_ = false;     ///< its name is on the disk
+  bool redo_kept_ = false;      ///< applied; the file may need it until it has been synced
   std::uint64_t bytes_written_ = 0, write_ns_ = 0;
 };
 

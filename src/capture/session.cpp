@@ -331,13 +331,17 @@ Dataset::~Dataset() {
 Result<void> Dataset::while_waiting(Patience& patience) {
   const auto state = patience.look();
   if (state == Patience::State::moves) return {};
-  if (page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
+  const auto& control = session_.stage().control();
+  // The server may only not have made the next segment yet.
+  const bool grows = control.segments_total.load() < control.segments_limit.load() ||
+                     (rule_.spills() && control.spill_total.load() < control.spill_max.load());
+  if (!grows && page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
     return error_of_page(*page_).with("the stage is full and this dataset cannot be written");
   if (!session_.stage().there()) return Error{Code::gone, "the stage has been removed", EIO};
   if (state != Patience::State::over) return {};
   return Error{session_.stage().server_alive() ? Code::timeout : Code::gone,
-               "the stage is full and nothing has left it for " +
-                   std::to_string(session_.stage().control().wait_max_ns / 1'000'000'000U) + " s (stage.wait_max)",
+               "the stage is full and nothing has left it for " + std::to_string(control.wait_max_ns / 1'000'000'000U) +
+                   " s (stage.wait_max)",
                ETIMEDOUT};
 }
 

@@ -413,6 +413,32 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
 }
 
+TEST_F(ServerTest, AStageThatStillGrowsIsNotFullForAFileThatCannotBeWritten) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    (void)(*d)->schema(series(width));
+    const auto put = [&](std::uint64_t f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      return (*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4).ok();
+    };
+    if (!put(0)) return 1;
+    while ((*d)->sync()) ::usleep(1000);
+    // Much more than there is at first, and half of what there may be.
+    for (std::uint64_t f = 1; f < 1500; ++f)
+      if (!put(f)) return 2;
+    (void)(*d)->close();
+    return 0;
+  });
+  start(200);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  store_.allow();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 1500U);
+}
+
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   // One program goes on whatever sync answers, the other leaves at the first error as models do, its file not closed.
   for (const bool leaves : {false, true}) {

@@ -205,7 +205,7 @@ Result<bool> Merge::plan(bool now) {
   for (auto& s : strands_) {
     if (s.placement) continue;
     if (!s.schema) {
-      if (now && !begun_) return false;
+      if (now) return false;  // it may only not have been read
       return Error{Code::invalid, s.path + " was closed before anything was defined in it", 0};
     }
     auto placement = placement_of(*s.schema);

@@ -357,5 +357,25 @@ TEST_F(MergeTest, ARoundThatAnEarlierServerHasCommittedIsNotDoneAgain) {
   EXPECT_EQ(file_.begin()->second, "1");
 }
 
+TEST_F(MergeTest, WithoutRoomAnEarlierServersTileThatHasNotBeenReadYetIsNotOneWithoutDefinitions) {
+  const auto a = add(tile(1, 6));
+  const auto b = merge_.add("tile_0001");  // its journal comes after the other's
+  sequence_.push_back(0);
+  merge_.resume(1, false);
+  for (const std::uint64_t f : {0, 1}) {
+    put(a, 2, {{f, 0}, {1, levels}}, floats(std::vector<float>(levels, static_cast<float>(f))));
+    end(a);
+  }
+  EXPECT_EQ(move_on(true), "");
+  say(b, RecordType::schema, {}, encode(tile(7, points)));
+  for (const std::uint64_t f : {0, 1}) {
+    put(b, 2, {{f, 0}, {1, levels}}, floats(std::vector<float>(levels, static_cast<float>(f))));
+    end(b);
+  }
+  EXPECT_EQ(move_on(), "");
+  EXPECT_EQ(rounds_, 1U);  // the second
+  EXPECT_EQ(file_.begin()->second, "1");
+}
+
 }  // namespace
 }  // namespace advectio

@@ -479,6 +479,7 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
   ADVECTIO_TRY(ready_sink(*d));
   if (d->uncommitted) ADVECTIO_TRY_WITH(d->sink->commit(), "commit");
   d->uncommitted = false;
+  ++commits_;
   count_sink(*d);
   if (d->shared()) {
     for (std::size_t w = 0; w < d->shares.size(); ++w) {
@@ -679,6 +680,7 @@ void ServerImpl::tell_error(Dataset& d, const Error& error) {
 /// The file is as it will be; nothing of the dataset is needed in the stage any more.
 void ServerImpl::end_dataset(Dataset& d, State state) {
   d.state = state;
+  ++commits_;
   if (d.owner) {
     stage_.remove_dataset(d.page_name, d.id.journal, d.id.number);
     relay_->farewell(d.id, *d.owner);

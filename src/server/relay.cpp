@@ -713,6 +713,12 @@ void Relay::on_progress(Decoder& in) {
   if (it == followed_.end() || over(*it->second.page)) return;
   DatasetPage& p = *it->second.page;
   const auto state = in.number<std::uint32_t>();
+  const auto come_to = [&p, slots = &it->second.slots] {
+    auto sum = p.visible.load() + p.durable.load() + p.waits.load();
+    for (std::uint32_t w = 0; *slots && w < p.writers; ++w) sum += (*slots)[w].visible.load() + (*slots)[w].read.load();
+    return sum;
+  };
+  const auto before = come_to();
   if (!in.at_end()) {
     raise(p.synced, in.number<std::uint64_t>());
     raise(p.frames_synced, in.number<std::uint64_t>());
@@ -747,7 +753,8 @@ void Relay::on_progress(Decoder& in) {
     p.durable.store(durable, std::memory_order_release);
   }
   p.state.store(state, std::memory_order_release);
-  stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
+  // That it still cannot be written is no step forward.
+  if (come_to() != before || over(p)) stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
   journal::ring(stage_.control().progress);
 }
 

@@ -25,7 +25,8 @@ constexpr std::uint64_t starved_recently_ns = 200'000'000;
 constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that has stood still so long is drained
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
 constexpr auto retry_pause = std::chrono::milliseconds(100);  // of a disk that refuses to take back what was begun
-constexpr std::uint64_t stuck_longest_ns = 10'000'000'000;    // for room that others need and nothing makes
+constexpr std::uint64_t last_chance_every_ns = 200'000'000;
+constexpr std::uint64_t stuck_longest_ns = 10'000'000'000;  // for room that others need and nothing makes
 
 /// True when fewer threads want to run than there are cores (/proc/loadavg: "runnable/all").
 bool cores_to_spare() {
@@ -276,17 +277,20 @@ void ServerImpl::make_room() {
 }
 
 /// Nobody here writes any more, and for as long as a program would wait there has been no room for what other nodes
-/// still have to say.
+/// still have to say. Where files have failed, a stage that grows is no step forward: only commits are.
 bool ServerImpl::has_no_room_to_end(std::uint64_t now) {
-  const auto activity = stage_.control().activity.load();
+  const bool failed =
+      std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) { return d->state == State::failed; });
   const bool writes = std::any_of(journals_.begin(), journals_.end(),
                                   [](const auto& j) { return j.second->alive && !journal::is_mirror(j.first); });
-  if (!draining_ || writes || !relay_->held_up() || !pool_->exhausted() || activity != held_up_activity_) {
-    held_up_activity_ = activity;
+  const bool held_up = relay_->held_up() && pool_->exhausted();
+  const auto steps = failed ? commits_ : stage_.control().activity.load();
+  if (!draining_ || writes || (!held_up && !failed) || steps != held_up_steps_) {
+    held_up_steps_ = steps;
     held_up_since_ns_ = now;
     return false;
   }
-  return now - held_up_since_ns_ > options_.wait_max_ns;
+  return held_up && now - held_up_since_ns_ > options_.wait_max_ns;
 }
 
 /// It stays with them, until somebody begins again where there is room.
@@ -579,8 +583,11 @@ bool ServerImpl::finished() {
     if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
   }
   settle_orphans();
-  // Whatever failed gets a last chance.
-  retry_failed(true);
+  // Whatever failed gets a last chance; while it is waited for other nodes one from time to time.
+  if (!told_end_ || now - last_chance_ns_ > last_chance_every_ns) {
+    last_chance_ns_ = now;
+    retry_failed(true);
+  }
   settle_left_behind();
   if (settle_wholes()) return false;
   forget_journals();
@@ -588,6 +595,7 @@ bool ServerImpl::finished() {
     const std::lock_guard guard(durable_mutex_);
     if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
   }
+  told_end_ = true;
   return !relay_ || agreed_on_end();
 }
 

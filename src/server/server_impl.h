@@ -378,8 +378,10 @@ class ServerImpl final : public Server {
   static constexpr std::uint64_t stuck_max_ns = 100'000'000;  ///< for room that others need and nothing makes
   std::uint64_t stuck_for_ns_ = stuck_max_ns;                 ///< more after attempts in vain
   std::uint32_t grown_activity_ = 0;                          ///< when the stage last grew for it
-  std::uint64_t held_up_since_ns_ = 0, held_up_activity_ = 0;
+  std::uint64_t held_up_since_ns_ = 0, held_up_steps_ = 0;
   bool left_to_others_ = false;
+  bool told_end_ = false;  ///< this node can do no more, unless what has failed can be written after all
+  std::uint64_t last_chance_ns_ = 0;
 
   bool survives_power_ = false;          ///< of the stage: segments wait until what was in them is durable
   bool power_lost_ = false;              ///< and that has happened to what is taken up here
@@ -400,6 +402,7 @@ class ServerImpl final : public Server {
   std::set<std::string> split_;                   ///< names of wholes whose tiles stay files of their own
   std::vector<std::string> errors_;
   std::uint64_t backlog_peak_ = 0;
+  std::uint64_t commits_ = 0;  ///< of all datasets, and their ends
   std::uint64_t last_look_ns_ = 0, last_writer_ns_ = 0;
   bool any_writer_ = false;
   std::uint32_t burst_work_ = 0;

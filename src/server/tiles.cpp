@@ -320,7 +320,7 @@ void ServerImpl::fail_whole(Dataset& whole, Error error) {
     t->state = State::failed;
     t->failed_at_ns = whole.failed_at_ns;
   }
-  forward(true);
+  journal::ring(stage_.control().progress);
 }
 
 /// With a fresh sink behind the last commit, and everything that the tiles have said since.

@@ -73,16 +73,17 @@ class NodesTest : public ::testing::Test {
   [[nodiscard]] std::string run_dir(unsigned node) const { return scratch_ / ("n" + std::to_string(node)); }
   [[nodiscard]] std::string out(const std::string& name) const { return output_ / name; }
 
-  void start(std::uint64_t segments_max = 16) {
+  /// `of_output`: the cap of the last node's stage, where it is another.
+  void start(std::uint64_t segments_max = 16, std::uint64_t of_output = 0) {
     board_ = std::make_unique<Switchboard>(nodes);
     for (unsigned n = 0; n < nodes; ++n) {
       neighbours_.push_back(std::make_unique<Neighbour>(*board_, n, nodes, 1));
       ServerOptions o;
       o.run_dir = run_dir(n);
       o.segment_bytes = 64 * 1024;
-      o.segments_max = segments_max;
+      o.segments_max = of_output != 0 && n + 1 == nodes ? of_output : segments_max;
       o.warm_segments = 2;
-      o.wait_max_ns = 20'000'000'000;
+      o.wait_max_ns = wait_max_ns_;
       o.neighbours = neighbours_.back().get();
       auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
       ASSERT_TRUE(server.ok()) << server.error().message;
@@ -197,6 +198,7 @@ class NodesTest : public ::testing::Test {
   Store store_;
   Meeting meeting_{writers};
   std::vector<std::unique_ptr<Program>> programs_;
+  std::uint64_t wait_max_ns_ = 20'000'000'000;
   std::unique_ptr<Switchboard> board_;
   std::vector<std::unique_ptr<Neighbour>> neighbours_;
   std::vector<std::unique_ptr<Server>> servers_;
@@ -311,18 +313,22 @@ TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
 class TilesOfNodesTest : public NodesTest {
  protected:
   TilesOfNodesTest() { config_ = *parse_config("datasets: [{match: \"*\", join: true}]", "test"); }
-  int write_tile(Session& s, std::uint32_t tile) const {
+  int write_tile(Session& s, std::uint32_t tile, std::uint64_t frames = 5) const {
     auto d = s.create({out("a_000" + std::to_string(tile)), FileFormat::netcdf4, false});
     if (!d || !(*d)->schema(tile_of_series(width, tile, writers))) return 1;
-    for (std::uint64_t f = 0; f < 5; ++f) {
+    for (std::uint64_t f = 0; f < frames; ++f) {
       const std::vector<float> row(width, static_cast<float>(f * writers + tile));
       if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
       (void)(*d)->sync();  // told of the sink's error, and goes on
+      while (waits_after_first_ && ::access(run_dir(tile).c_str(), F_OK) == 0 &&
+             ::access(out("go on").c_str(), F_OK) != 0)
+        ::usleep(1000);
     }
     (void)(*d)->close();
     s.finish();
     return 0;
   }
+  bool waits_after_first_ = false;  ///< until there is a file "go on"
   /// The owner dies when it has finished the file, and before it has ended its tiles; or (`tiles_too`) before it could
   /// remove what is beside those.
   void write_and_die(const std::string& error, bool tiles_too) {
@@ -361,6 +367,27 @@ TEST_F(TilesOfNodesTest, OfAFileThatIsFinishedAreNotBegunAgain) {
   EXPECT_EQ(end()["errors"].size(), 0U);
   EXPECT_EQ(store_.files["a"].committed.size(), 0U) << "what is finished has been written again";
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a"});
+}
+
+TEST_F(TilesOfNodesTest, StayWithTheOthersWhereTheirOwnerCanNeitherWriteNorHasRoom) {
+  store_.fail_commit_of = "a";
+  wait_max_ns_ = 1'000'000'000;
+  constexpr std::uint64_t frames = 80;  // twice the owner's stage, which grows too slowly to be done within that second
+  waits_after_first_ = true;            // for the one file to be begun: else the tiles stay files of their own
+  programs([this](Session& s, std::uint32_t w) { return write_tile(s, w, frames); });
+  start(64, 4);
+  go();
+  ASSERT_TRUE(eventually([&] { return servers_[2]->status().find("append to") != std::string::npos; }));
+  ASSERT_TRUE(replace_whole(system_files(), out("go on"), {}).ok());
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  programs_.clear();
+  const auto status = drain();
+  EXPECT_EQ(outcomes_[2], Outcome::incomplete);
+  EXPECT_NE(status["errors"].dump().find("has no room for what other nodes still have to say"), std::string::npos);
+  store_.allow();
+  start();
+  (void)end();
+  EXPECT_EQ(store_.files["a"].committed.size(), frames * writers);
 }
 
 TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {

@@ -153,7 +153,7 @@ void ServerImpl::take_up_datasets() {
     }
     if (ended && d->spread) {
       if (journal::is_second_name(d->link) && files_.exists(d->link)) {
-        left_behind_.push_back({d->link, name, uid, d->number});
+        left_behind_.push_back({d, uid, d->number});
         d->state = state == DatasetState::finished ? State::finished : State::dropped;
         datasets_.push_back(d);
       }
@@ -717,13 +717,13 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
       const std::string text = d.path + ": its second name stays: " + removed.error().message;
       log_.error(text);
       errors_.push_back(text);
-      left_behind_.push_back({d.link, d.page_name, d.page->journal, d.page->number});
+      left_behind_.push_back({d.shared_from_this(), d.page->journal, d.page->number});
     }
   } else if (!removed) {
     log_.warning(d.path + ", which is empty, stays: " + removed.error().message);
   }
   (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
-  const bool left = !left_behind_.empty() && left_behind_.back().link == d.link;
+  const bool left = !left_behind_.empty() && left_behind_.back().dataset.get() == &d;
   // Other nodes may still announce it, and must be told. A server that begins has no relay yet; the page says it then.
   const bool others = options_.neighbours != nullptr && options_.neighbours->nodes() > 1;
   if (d.spread && relay_)

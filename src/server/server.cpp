@@ -649,13 +649,12 @@ void ServerImpl::settle_orphans() {
 
 void ServerImpl::settle_left_behind() {
   std::erase_if(left_behind_, [this](const LeftBehind& left) {
-    for (const auto& d : datasets_) {
-      if (d->link != left.link) continue;
-      if (files_.exists(left.link)) (void)bring_to_last_commit(*d);  // what its sink could not remove
-      if ((d->joined || d->state == State::dropped) && !remove_placeholder(*d)) return false;
-    }
-    if (!files_.remove(left.link)) return false;
-    stage_.remove_dataset(left.page_name, left.journal, left.number);
+    const Dataset& d = *left.dataset;
+    if (files_.exists(d.link))  // what its sink could not remove
+      if (const auto done = bring_to_last_commit(d); !done && done.error().sys != 0) return false;
+    if ((d.joined || d.state == State::dropped) && !remove_placeholder(d)) return false;
+    if (!files_.remove(d.link)) return false;
+    stage_.remove_dataset(d.page_name, left.journal, left.number);
     return true;
   });
 }

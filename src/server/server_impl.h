@@ -416,8 +416,8 @@ class ServerImpl final : public Server {
   /// Of datasets that are over: a second name that could not be removed. Their pages stay, so that the next server,
   /// too, knows of it.
   struct LeftBehind {
-    std::string link, page_name;
-    std::uint64_t journal = 0;
+    std::shared_ptr<Dataset> dataset;
+    std::uint64_t journal = 0;  ///< of its page
     std::uint32_t number = 0;
   };
   std::vector<LeftBehind> left_behind_;

@@ -194,9 +194,9 @@ class Program {
 /// The sinks of a server under test, by the names of the files in the output directory.
 inline SinkFactory sinks_of(Store& store) {
   return [&store](const SinkRequest& r) -> Result<std::unique_ptr<Sink>> {
-    // ".NAME.advectio-…" is the second name of NAME.
-    auto name = r.path.substr(r.path.find_last_of('/') + 2);
-    name = name.substr(0, name.find(".advectio-"));
+    // ".NAME.advectio-…" is the second name of NAME, where it has one.
+    auto name = r.path.substr(r.path.find_last_of('/') + 1);
+    if (name.starts_with('.')) name = name.substr(1, name.find(".advectio-") - 1);
     if (store.disk_refuses) return system_error("open " + name, EIO);
     return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, r.path, name, r.resume));
   };

@@ -2042,6 +2042,32 @@ TEST_F(TilesTest, GoOnWhenSpaceIsMadeBeforeTheEnd) {
   expect_whole(3);
 }
 
+TEST_F(TilesTest, LeaveNothingOfTheOneFileThatCouldNotBeRemovedAtFirst) {
+  store_.fail_commit_of = "a";
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; d && f < 3; ++f) (void)put_frame(*d, t, f);
+    (void)d->close();
+    return 0;
+  });
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  programs_.clear();
+  stop_after_a_failure();
+  // What the death of a server leaves of its sink; and the next cannot remove it.
+  for_each_page([](journal::DatasetPage& page) {
+    if (page.tiles > 0) std::ofstream(std::string(page.link) + "-redo");
+  });
+  names_stay = true;
+  start();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("second name stays") != std::string::npos; }));
+  names_stay = false;
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  expect_whole(3);
+}
+
 // They come apart when what failed is tried again, and a frame is half put then.
 TEST_F(TilesTest, ThatDisagreeBehindAFullDiskGoOnAsTheirOwnFilesWhenSpaceIsMade) {
   store_.fail_commit_of = "a";

@@ -630,7 +630,11 @@ Result<void> ServerImpl::take_back(Dataset& d) {
   if (d.sink) d.sink->abandon();
   d.sink.reset();
   d.declared = d.uncommitted = false;
-  ADVECTIO_TRY_WITH(bring_to_last_commit(d), "leave it at its last commit");
+  auto done = bring_to_last_commit(d);
+  // Its process died before it had given the file its second name: nothing has ever been written through that.
+  const bool begun = d.page->visible.load() > 0 || d.page->synced.load() > 0;
+  if (!done && (begun || done.error().code != Code::not_found))
+    return std::move(done).error().with("leave it at its last commit");
   return {};
 }
 

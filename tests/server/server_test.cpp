@@ -14,9 +14,10 @@
 #include "journal/reader.h"
 #include "server/programs.h"
 
-/// A server or program of these tests dies when it has given a file its second name.
-static bool dies_at_link = false;
+/// A server or program of these tests dies when it has given a file its second name, or is about to.
+static bool dies_at_link = false, dies_before_link = false;
 extern "C" int link(const char* from, const char* to) noexcept {
+  if (dies_before_link) (void)::kill(::getpid(), SIGKILL);
   const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
   if (dies_at_link) (void)::kill(::getpid(), SIGKILL);
   return done;
@@ -718,18 +719,27 @@ TEST_F(PromiseTest, AStageThatHasLostPowerIsRecoveredAndNotServed) {
 }
 
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
-  Program a(run_dir(), [this](Session& s) {
-    dies_at_link = true;
-    return write_frames(s, out("a.nc"), 1);
-  });
-  start();
-  a.go();
-  EXPECT_EQ(a.wait(), 128 + SIGKILL);
-  (void)drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
-  const auto names = system_files().list(output_.path());
-  ASSERT_TRUE(names.ok());
-  EXPECT_EQ(*names, std::vector<std::string>{});
+  for (const bool has_second_name : {false, true})
+    for (const bool server_dies_too : {false, true}) {
+      SCOPED_TRACE(std::string(has_second_name ? "with" : "without") + " a second name, and the server " +
+                   (server_dies_too ? "dies too" : "lives"));
+      Program a(run_dir(), [this, has_second_name](Session& s) {
+        (has_second_name ? dies_at_link : dies_before_link) = true;
+        return write_frames(s, out("a.nc"), 1);
+      });
+      start();
+      a.go();
+      EXPECT_EQ(a.wait(), 128 + SIGKILL);
+      if (server_dies_too) {
+        stop();
+        start();
+      }
+      (void)drain();
+      EXPECT_EQ(outcome_, Outcome::clean);
+      const auto names = system_files().list(output_.path());
+      ASSERT_TRUE(names.ok());
+      EXPECT_EQ(*names, std::vector<std::string>{});
+    }
 }
 
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAnotherFileLeavesNothingOfThat) {

@@ -362,8 +362,7 @@ Result<void> ServerImpl::do_step(const std::shared_ptr<Dataset>& d, const Weave:
     case RecordType::put: return on_put(*d, r, verify);
     case RecordType::sync:
       if ((r.flags & journal::flag_implicit) == 0) return {};
-      d->partial = d->partial || d->uncommitted;
-      ADVECTIO_TRY(commit(d, 0, 0));
+      ADVECTIO_TRY(commit_part(d));
       d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
       forward(true);
       return {};
@@ -500,6 +499,14 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
   journal::set_visible(*d->page, sequence);
   forward(true);
   if (d->policy.durable || d->promises_durable()) make_durable_soon(d, d->sink->make_durable(), sequence, synced_ns);
+  return {};
+}
+
+/// In the midst of a frame.
+Result<void> ServerImpl::commit_part(const std::shared_ptr<Dataset>& d) {
+  const bool any = d->uncommitted;
+  ADVECTIO_TRY(commit(d, d->shared() ? 0 : d->merge ? d->visible : d->seen, 0));
+  d->partial = d->partial || any;
   return {};
 }
 
@@ -971,8 +978,7 @@ Result<void> ServerImpl::replay_from(Reader& again, Journal& j, std::uint32_t nu
   }
   if (d->over() || !d->uncommitted) return {};
   if (!j.alive) return take_back(*d);  // nobody will sync it
-  d->partial = true;
-  return commit(d, d->seen, 0);
+  return commit_part(d);
 }
 
 /// A second reader of a journal, from the oldest that is held.
@@ -1015,8 +1021,7 @@ Result<void> ServerImpl::replay_shared(const std::shared_ptr<Dataset>& d) {
   ADVECTIO_TRY(weave(d, true));
   ADVECTIO_TRY(end_if_all_over(d));
   if (d->over() || !d->uncommitted) return {};
-  d->partial = true;
-  return commit(d, 0, 0);
+  return commit_part(d);
 }
 
 }  // namespace advectio

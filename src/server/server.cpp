@@ -246,8 +246,7 @@ void ServerImpl::make_room() {
     if (d->over() || d->state == State::failed || d->owner || !d->uncommitted || d->merge) continue;
     any = true;
     log_.info(d->path + ": committing in the midst of a frame to make room in the stage");
-    d->partial = true;
-    if (auto r = commit(d, d->shared() ? 0 : d->seen, 0); !r) fail(*d, std::move(r).error());
+    if (auto r = commit_part(d); !r) fail(*d, std::move(r).error());
   }
   const auto datasets = datasets_;  // reading on may find new ones
   for (const auto& d : datasets)
@@ -319,11 +318,10 @@ bool ServerImpl::make_room_at_any_price(const std::shared_ptr<Dataset>& d) {
   if (!step) return false;
   log_.info(d->path + (pending ? ": writing requests before they are waited for" : ": writing out of turn") +
             " to make room in the stage");
-  d->partial = true;
   Result<void> done;
   for (; done && step; step = pending ? d->weave->next_pending() : d->weave->next_at_any_price())
     done = do_step(d, *step, false);
-  if (done) done = commit(d, 0, 0);
+  if (done) done = commit_part(d);
   if (!done) fail(*d, std::move(done).error());
   return true;
 }

@@ -266,7 +266,7 @@ class ServerImpl final : public Server {
   Result<void> begin_whole(Dataset& whole);
   Result<void> make_whole_file(Dataset& whole);
   Result<void> give(Dataset& whole, std::size_t tile, bool now);
-  Result<void> commit_part(Dataset& whole);
+  Result<void> commit_part_of(Dataset& whole);
   Result<void> end_round(Dataset& whole, const Merge::Round& round);
   Result<void> settle_tiles(Dataset& whole);
   Result<void> end_if_all_over(Dataset& whole);
@@ -298,6 +298,7 @@ class ServerImpl final : public Server {
   Result<void> ready_sink(Dataset& d);
   [[nodiscard]] Result<void> is_its_file(const Dataset& d) const;
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
+  Result<void> commit_part(const std::shared_ptr<Dataset>& d);
   void count_sink(Dataset& d);
   void make_durable_soon(const std::shared_ptr<Dataset>& d, std::function<Result<void>()> make, std::uint64_t sequence,
                          std::uint64_t synced_ns, bool last = false);

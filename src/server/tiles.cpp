@@ -103,7 +103,7 @@ Result<void> ServerImpl::try_to_move_on(Dataset& whole, bool now) {
     if (!*round) break;
     ADVECTIO_TRY(end_round(whole, **round));
   }
-  if (now && whole.page && whole.uncommitted) ADVECTIO_TRY(commit_part(whole));
+  if (now && whole.page && whole.uncommitted) ADVECTIO_TRY(commit_part_of(whole));
   return end_if_all_over(whole);
 }
 
@@ -181,13 +181,12 @@ Result<void> ServerImpl::give(Dataset& whole, std::size_t tile, bool now) {
     whole.bytes_put += (*block)->bytes;
     whole.uncommitted = true;
     ADVECTIO_TRY_WITH(whole.sink->write(**block), "write " + whole.schema->variables[(*block)->variable].name);
-    if (m.copied_bytes() > config_.server.memory_max) ADVECTIO_TRY(commit_part(whole));
+    if (m.copied_bytes() > config_.server.memory_max) ADVECTIO_TRY(commit_part_of(whole));
   }
 }
 
-Result<void> ServerImpl::commit_part(Dataset& whole) {
-  whole.partial = true;
-  ADVECTIO_TRY(commit(whole.shared_from_this(), whole.visible, 0));
+Result<void> ServerImpl::commit_part_of(Dataset& whole) {
+  ADVECTIO_TRY(commit_part(whole.shared_from_this()));
   whole.page->round.fetch_add(1, std::memory_order_release);
   whole.merge->committed_part();
   return settle_tiles(whole);

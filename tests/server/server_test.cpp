@@ -440,6 +440,25 @@ TEST_F(ServerTest, AStageThatStillGrowsIsNotFullForAFileThatCannotBeWritten) {
   EXPECT_EQ(image("a.nc").committed.size(), 1500U);
 }
 
+TEST_F(ServerTest, OfAFrameThatWasNotSyncedNothingIsSaidToBeThereWhereNoPartOfItCouldBeWritten) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(width))) return 1;
+    const std::vector<float> row(width, 1);
+    std::uint64_t f = 0;
+    while ((*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) ++f;  // until the stage is full
+    return 0;
+  });
+  start(4);
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  store_.allow();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{});
+}
+
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   // One program goes on whatever sync answers, the other leaves at the first error as models do, its file not closed.
   for (const bool leaves : {false, true}) {

@@ -122,7 +122,8 @@ Result<void> ServerImpl::begin_whole(Dataset& whole) {
   whole.writer = (*first)->writer;
   whole.tiles_count = whole.tiles.size();
   for (const auto& d : datasets_)
-    if (d->path == whole.path && !d->merge) return Error{Code::exists, whole.path + " is another file of this run", 0};
+    if (d->path == whole.path && d->tiles_count == 0)
+      return Error{Code::exists, whole.path + " is another file of this run", 0};
   ADVECTIO_TRY(make_whole_file(whole));
   for (const auto& t : whole.tiles) {
     journal::set_whole(*t->page, whole.page_name);

@@ -1641,6 +1641,21 @@ class TilesTest : public ServerTest {
     }
     return all;
   }
+  /// Three frames, of which nothing can be written.
+  void write_and_stop_after_a_failure() {
+    store_.fail_commit_of = "a";
+    programs([this](Session& s, std::uint64_t t) {
+      auto d = begin(s, t);
+      for (std::uint64_t f = 0; d && f < 3; ++f) (void)put_frame(*d, t, f);
+      (void)d->close();
+      return 0;
+    });
+    start();
+    go();
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    programs_.clear();
+    stop_after_a_failure();
+  }
   void expect_whole(std::uint64_t frame_count) {
     EXPECT_EQ(image("a").committed, frames(0, frame_count));
     for (std::uint64_t t = 0; t < tiles; ++t) EXPECT_FALSE(std::filesystem::exists(path(t))) << t;
@@ -2072,18 +2087,7 @@ TEST_F(TilesTest, GoOnWhenSpaceIsMadeBeforeTheEnd) {
 }
 
 TEST_F(TilesTest, LeaveNothingOfTheOneFileThatCouldNotBeRemovedAtFirst) {
-  store_.fail_commit_of = "a";
-  programs([this](Session& s, std::uint64_t t) {
-    auto d = begin(s, t);
-    for (std::uint64_t f = 0; d && f < 3; ++f) (void)put_frame(*d, t, f);
-    (void)d->close();
-    return 0;
-  });
-  start();
-  go();
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  programs_.clear();
-  stop_after_a_failure();
+  write_and_stop_after_a_failure();
   // What the death of a server leaves of its sink; and the next cannot remove it.
   for_each_page([](journal::DatasetPage& page) {
     if (page.tiles > 0) std::ofstream(std::string(page.link) + "-redo");
@@ -2094,6 +2098,20 @@ TEST_F(TilesTest, LeaveNothingOfTheOneFileThatCouldNotBeRemovedAtFirst) {
   names_stay = false;
   (void)drain();
   EXPECT_EQ(outcome_, Outcome::clean);
+  expect_whole(3);
+}
+
+TEST_F(TilesTest, BecomeOneFileThoughTwoServersDieBeforeAnythingIsInIt) {
+  write_and_stop_after_a_failure();
+  // The second had begun to let go of the file.
+  for_each_page([](journal::DatasetPage& page) {
+    if (page.tiles > 0)
+      page.state.store(static_cast<std::uint32_t>(journal::DatasetState::dropped));
+    else
+      journal::set_whole(page, {});
+  });
+  start();
+  (void)end();
   expect_whole(3);
 }
 

@@ -705,7 +705,18 @@ bool ServerImpl::all_done() const {
   clean = clean && !(relay_ && relay_->missed_any()) && !left_to_others_;
   for (const auto& [name, j] : journals_) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : datasets_) clean = clean && d->over();
-  return clean;
+  // One that is stopped has not looked for what no journal speaks of (settle_orphans).
+  return clean && !(stopping_ && any_in_flight());
+}
+
+bool ServerImpl::any_in_flight() const {
+  const auto names = files_.list(stage_.datasets());
+  return names && std::any_of(names->begin(), names->end(), [this](const std::string& name) {
+           if (name.find('.') != std::string::npos) return false;
+           const auto page = stage_.open_page(name);
+           const auto state = page ? static_cast<DatasetState>((*page)->state.load()) : DatasetState::in_flight;
+           return state != DatasetState::finished && state != DatasetState::dropped;
+         });
 }
 
 Outcome ServerImpl::conclude() {

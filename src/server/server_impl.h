@@ -347,6 +347,7 @@ class ServerImpl final : public Server {
   json status_json(bool final);
   std::uint64_t backlog() const;
   [[nodiscard]] bool all_done() const;
+  [[nodiscard]] bool any_in_flight() const;
   Outcome conclude();
   // With servers on other nodes.
   void place(Dataset& d) const;

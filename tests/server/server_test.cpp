@@ -761,6 +761,21 @@ TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
     }
 }
 
+TEST_F(ServerTest, OneThatIsStoppedLeavesTheStageOfAFileThatNoJournalSpeaksOf) {
+  Program a(run_dir(), [this](Session& s) {
+    dies_at_link = true;
+    return write_frames(s, out("a.nc"), 1);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  // Its journal, of which nothing is needed, has been forgotten.
+  ASSERT_TRUE(eventually([&] { return system_files().list(run_dir() + "/journals")->empty(); }));
+  stop();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_TRUE(std::filesystem::exists(run_dir()));
+}
+
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAnotherFileLeavesNothingOfThat) {
   // Its journal is needed to the last moment, and never speaks of that file. (Of what is to be durable one waits.)
   config_ = parse_config("datasets: [{match: '*', durable: false}]", "test").value();

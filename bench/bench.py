@@ -137,6 +137,7 @@ class Sample:
 
     stalls: list[float]  # a frame: the rank that was longest inside the output library
     outputs: list[float]  # a frame: the same, with gathering
+    output_cpu: list[float]  # a frame: the ranks' CPU time in that, all together
     run_s: float  # the model's loop
     durable_s: float  # from the loop's begin until all is fsynced
     readable: list[float]  # a frame: from the begin of its output until the file holds it
@@ -231,6 +232,7 @@ class Bench:
         return Sample(
             stalls=[frame["blocked_s"]["max"] for frame in report["frames"]],
             outputs=outputs,
+            output_cpu=[frame["output_cpu_s"] for frame in report["frames"]],
             run_s=report["run_s"],
             durable_s=durable_at - report["started_at"],
             readable=readable,
@@ -299,6 +301,7 @@ class Row:
     name: str
     stall: float
     stall_max: float
+    ranks_cpu: float
     net: float
     readable: float
     durable: float
@@ -321,6 +324,7 @@ def rows(results: list[Result], frames: int) -> tuple[list[Row], float]:
                 r.method.name,
                 statistics.median(r.frames("stalls")),
                 max(r.frames("stalls")),
+                statistics.median(r.frames("output_cpu")),
                 (r.median("run_s") - base_run) / frames,
                 statistics.median(r.frames("readable")),
                 (r.median("durable_s") - base_run) / frames,
@@ -332,11 +336,11 @@ def rows(results: list[Result], frames: int) -> tuple[list[Row], float]:
     return table, memcpy
 
 
-HEADINGS = ["", "stall", "max", "net cost", "readable", "durable", "MB", "CPU s", "memory MB"]
+HEADINGS = ["", "stall", "max", "ranks' CPU", "net cost", "readable", "durable", "MB", "CPU s", "memory MB"]
 
 
 def cells(row: Row) -> list[str]:
-    times = [seconds(v) for v in (row.stall, row.stall_max, row.net, row.readable, row.durable)]
+    times = [seconds(v) for v in (row.stall, row.stall_max, row.ranks_cpu, row.net, row.readable, row.durable)]
     return [row.name, *times, f"{row.megabytes:.0f}", f"{row.cpu:.2f}", f"{row.memory:.0f}"]
 
 
@@ -556,7 +560,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Methods of output against each other, measured in one run. Each run's numbers are kept in samples.jsonl as they come; "
         "Ctrl-C ends with the table of what there is.",
-        epilog="stall: the longest any rank is inside the output library, a frame (gathering is not in it). net cost: run time added, a "
+        epilog="stall: the longest any rank is inside the output library, a frame (gathering is not in it). ranks' CPU: what all ranks "
+        "together compute in their output, gathering in it, a frame. net cost: run time added, a "
         "frame. readable: from the begin of a frame's output until the file holds it. durable: time until everything is fsynced, "
         "less the run without output, a frame. CPU s: added, a frame, all processes. memory: peak of all processes' own, and the stage.",
     )

@@ -27,6 +27,12 @@ double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double thread_cpu_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 struct Output make_output(const struct Options* options, const struct Input* input, const struct Grid* grid,
                           const struct Fields* fields, MPI_Comm comm, int file_rank) {
   struct Output output = {.options = options, .input = input, .grid = grid, .fields = fields, .comm = comm};

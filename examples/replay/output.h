@@ -13,6 +13,7 @@ struct FrameTimes {
   double define_s, put_s, sync_s, close_s; /* inside netCDF calls */
   double gather_s;                         /* collecting fields from the other ranks */
   double output_s;                         /* all of it, as WRF's own line has it */
+  double output_cpu_s;                     /* CPU time of the rank's thread in it */
   double advance_s, compute_s;             /* the model's own */
   double bytes;                            /* given to put calls */
   double synced_at, closed_at;
@@ -51,3 +52,4 @@ bool placed_value(const struct Output* output, const char* name, int* value);
 void write_frame(struct Output* output, bool last_of_file, struct FrameTimes* times);
 void free_output(struct Output* output);
 double now(void);
+double thread_cpu_s(void);

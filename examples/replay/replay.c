@@ -120,7 +120,9 @@ int main(int argc, char** argv) {
     }
     ++in_file;
     const bool last = in_file == per_file || f + 1 == frame_count;
+    const double cpu = thread_cpu_s();
     write_frame(&output, last, times);
+    times->output_cpu_s = thread_cpu_s() - cpu;
     if (last) in_file = 0;
     if (output.rank == 0 && output.writes) {
       printf("Timing for Writing %s for domain %8d: %10.5f elapsed seconds\n", output.path,

@@ -83,6 +83,7 @@ static void put_frame(FILE* out, const struct FrameTimes* all, int ranks, int fr
   for (int r = 0; r < ranks; ++r) {
     const struct FrameTimes* t = &all[(size_t)r * (size_t)frame_count + (size_t)frame];
     sum.bytes += t->bytes;
+    sum.output_cpu_s += t->output_cpu_s;
 #define LARGER(member) max.member = t->member > max.member ? t->member : max.member
     LARGER(output_s);
     LARGER(advance_s);
@@ -96,9 +97,10 @@ static void put_frame(FILE* out, const struct FrameTimes* all, int ranks, int fr
           "    {\"frame\": %d, \"date\": \"%s\", \"bytes\": %.0f,\n"
           "     \"blocked_s\": {\"rank0\": %.6f, \"max\": %.6f},\n"
           "     \"define_s\": %.6f, \"put_s\": %.6f, \"sync_s\": %.6f, \"close_s\": %.6f, \"gather_s\": %.6f,\n"
-          "     \"output_s\": {\"rank0\": %.6f, \"max\": %.6f}, \"advance_s\": %.6f, \"compute_s\": %.6f,\n",
+          "     \"output_s\": {\"rank0\": %.6f, \"max\": %.6f}, \"output_cpu_s\": %.6f, \"advance_s\": %.6f, "
+          "\"compute_s\": %.6f,\n",
           frame, date, sum.bytes, blocked(own), blocked_max, own->define_s, own->put_s, own->sync_s, own->close_s,
-          own->gather_s, own->output_s, max.output_s, max.advance_s, max.compute_s);
+          own->gather_s, own->output_s, max.output_s, sum.output_cpu_s, max.advance_s, max.compute_s);
   fprintf(out, "     \"synced_at\": %.6f, ", max.synced_at);
   fprintf(out, max.closed_at > 0 ? "\"closed_at\": %.6f}" : "\"closed_at\": null}", max.closed_at);
 }

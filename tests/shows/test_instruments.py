@@ -116,6 +116,7 @@ def test_report_says_what_was_measured(made: Path, replay: Path, tmp_path: Path)
     for frame in report["frames"]:
         assert frame["bytes"] == report["frame_bytes"]
         assert 0 < frame["blocked_s"]["rank0"] == frame["blocked_s"]["max"] <= frame["output_s"]["rank0"]
+        assert frame["output_cpu_s"] > 0
         assert report["started_at"] < frame["synced_at"] < report["ended_at"]
 
 

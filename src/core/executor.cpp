@@ -17,13 +17,26 @@ Executor::~Executor() {
 }
 
 void Executor::run(std::function<void()> job) {
+  add(std::move(job), false);
+}
+
+void Executor::run_first(std::function<void()> job) {
+  add(std::move(job), true);
+}
+
+std::size_t Executor::backlog() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_.size();
+}
+
+void Executor::add(std::function<void()> job, bool first) {
   if (pool_.empty()) {
     job();
     return;
   }
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    jobs_.insert(first ? jobs_.begin() : jobs_.end(), std::move(job));
   }
   wake_.notify_one();
 }

@@ -22,7 +22,8 @@ class Neighbours {
   [[nodiscard]] virtual const std::string& name(unsigned node) const noexcept = 0;
 
   /// Messages of one lane from one node come in the order they were sent in; lanes do not wait for each other.
-  enum class Lane : std::uint8_t { journals = 0, words = 1 };
+  enum class Lane : std::uint8_t { journals = 0, words = 1, help = 2 };
+  static constexpr std::size_t lanes = 3;
 
   /// Begin to send. The bytes must stay as they are until `sent` has named the ticket.
   virtual void send(unsigned to, Lane lane, int kind, std::span<const std::byte> bytes, std::uint64_t ticket) = 0;

@@ -29,7 +29,8 @@ enum WordKind : int {
   answer_kind
 };
 
-constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words);
+constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words),
+               help = static_cast<std::size_t>(Lane::help);
 constexpr std::uint64_t under_way_max = 64ULL << 20;  // bytes to one node that are neither here nor there
 constexpr std::uint64_t tell_every_ns = 2'000'000;
 constexpr std::uint64_t plead_every_ns = 50'000'000;
@@ -113,12 +114,16 @@ SlotState state_of(const WriterSlot& slot) noexcept {
   return s;
 }
 
-Relay::Relay(const journal::Stage& stage, Neighbours& neighbours, Log& log)
-    : stage_(stage), neighbours_(neighbours), log_(log) {
+Relay::Relay(const journal::Stage& stage, Neighbours& neighbours, Helping* helping, Log& log)
+    : stage_(stage), neighbours_(neighbours), helping_(helping), log_(log) {
   quiet_.resize(nodes());
   final_.resize(nodes());
   clean_.resize(nodes());
   pictures_.resize(nodes());
+  if (helping_ != nullptr)
+    helping_->connect([this](const Helping::Letter& l) {
+      push({l.to, Lane::help, l.kind, {}, l.message->span(), 0, 0, l.message});
+    });
   thread_ = std::thread([this] { work(); });
 }
 
@@ -129,6 +134,7 @@ Relay::~Relay() {
   }
   wake_.notify_all();
   thread_.join();
+  if (helping_ != nullptr) helping_->disconnect();
 }
 
 void Relay::ring() const noexcept {
@@ -418,8 +424,9 @@ void Relay::work() {
     answer_questions();
     idle_turns = moved ? 0 : idle_turns + 1;
     std::unique_lock guard(mutex_);
-    if (ending_ && (cut_short_ || (waiting_[journals].empty() && waiting_[words].empty() && under_way_.empty())))
-      return;
+    const bool all_said =
+        std::all_of(std::begin(waiting_), std::end(waiting_), [](const auto& w) { return w.empty(); });
+    if (ending_ && (cut_short_ || (all_said && under_way_.empty()))) return;
     if (moved) continue;
     // Messages from others ring no bell: look for them, less and less often.
     wake_.wait_for(guard, std::chrono::microseconds(idle_turns < 50 ? 50 : 1000));
@@ -443,11 +450,12 @@ bool Relay::send_some() {
     under_way_.erase(it);
   }
   std::unique_lock guard(mutex_);
-  for (; !waiting_[words].empty(); moved = true) {
-    auto word = std::move(waiting_[words].front());
-    waiting_[words].pop_front();
-    send_now(guard, std::move(word));
-  }
+  for (const auto lane : {words, help})
+    for (; !waiting_[lane].empty(); moved = true) {
+      auto message = std::move(waiting_[lane].front());
+      waiting_[lane].pop_front();
+      send_now(guard, std::move(message));
+    }
   // A node that takes nothing holds back only what is for it.
   auto& records = waiting_[journals];
   for (std::size_t i = 0; i < records.size();) {
@@ -479,6 +487,14 @@ bool Relay::take_arrivals() {
     Bytes bytes(word->bytes);
     neighbours_.receive(*word, bytes.data());
     take_word(*word, bytes);
+    moved = true;
+  }
+  while (const auto arrival = neighbours_.arrived(Lane::help)) {
+    Message message;
+    message.buffer.reserve(arrival->bytes);
+    message.bytes = arrival->bytes;
+    neighbours_.receive(*arrival, message.buffer.data());
+    if (helping_ != nullptr) helping_->take(arrival->from, arrival->kind, std::move(message));
     moved = true;
   }
   for (auto& [from, held] : held_back_)

@@ -21,6 +21,7 @@
 #include "core/bytes.h"
 #include "journal/mirror.h"
 #include "journal/reader.h"
+#include "server/helping.h"
 #include "server/log.h"
 #include "server/neighbours.h"
 
@@ -46,7 +47,8 @@ SlotState state_of(const journal::WriterSlot& slot) noexcept;
 
 class Relay {
  public:
-  Relay(const journal::Stage& stage, Neighbours& neighbours, Log& log);
+  /// `helping`: null, or longer here than this.
+  Relay(const journal::Stage& stage, Neighbours& neighbours, Helping* helping, Log& log);
   /// Messages under way are waited for, unless `cut_short`.
   ~Relay();
   Relay(const Relay&) = delete;
@@ -122,6 +124,7 @@ class Relay {
     std::span<const std::byte> bytes;  ///< where not `own`
     std::uint64_t journal = 0;         ///< of the record, where it is one
     std::uint64_t sequence = 0;
+    std::shared_ptr<const Message> letter;  ///< of who helps, or is helped
   };
   /// Asked by a process of another node.
   struct Question {
@@ -169,11 +172,12 @@ class Relay {
 
   const journal::Stage& stage_;
   Neighbours& neighbours_;
+  Helping* const helping_;
   Log& log_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
-  std::deque<Outgoing> waiting_[2];                          ///< by lane
+  std::deque<Outgoing> waiting_[Neighbours::lanes];          ///< by lane
   std::map<std::uint64_t, std::set<std::uint64_t>> unsent_;  ///< sequences, by journal
   std::map<DatasetId, Owned> owned_;
   std::map<DatasetId, Followed> followed_;

@@ -114,7 +114,7 @@ Result<void> ServerImpl::begin() {
   take_up_datasets();
   if (options_.neighbours != nullptr && options_.neighbours->nodes() > 1) {
     ADVECTIO_TRY(files_.make_directory(stage_.questions(), 0700));
-    relay_ = std::make_unique<Relay>(stage_, *options_.neighbours, log_);
+    relay_ = std::make_unique<Relay>(stage_, *options_.neighbours, options_.helping, log_);
     asked_ = stage_.control().asked.load() - 1;  // those that an earlier server has heard, too
   }
   if (!options_.spill.empty())
@@ -624,7 +624,7 @@ void ServerImpl::settle_orphans() {
       const Journal& j = *x.second;
       return j.reader && std::find(writers.begin(), writers.end(), j.reader->journal()) != writers.end() &&
              (j.broken ||
-              std::any_of(j.datasets.begin(), j.datasets.end(), [&id](const auto& x) { return x.second->id == id; }));
+              std::any_of(j.datasets.begin(), j.datasets.end(), [&id](const auto& d) { return d.second->id == id; }));
     });
     if (followed) continue;
     auto& d = taken_up_[{uid, (*page)->number}];

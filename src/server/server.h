@@ -15,6 +15,7 @@
 #include "core/executor.h"
 #include "core/result.h"
 #include "platform/files.h"
+#include "server/helping.h"
 #include "server/log.h"
 #include "server/neighbours.h"
 #include "sinks/sink.h"
@@ -47,6 +48,7 @@ struct ServerOptions {
   bool drain_later = false;      ///< the programs need not wait for their files when they end
   unsigned threads = 0;          ///< for the status only
   Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
+  Helping* helping = nullptr;        ///< what they do for each other; null: nothing
 };
 
 enum class Outcome : std::uint8_t {

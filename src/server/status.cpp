@@ -102,6 +102,10 @@ json ServerImpl::status_json(bool final) {
               {"writers", writers},
               {"datasets", datasets},
               {"errors", errors_}};
+  if (options_.helping != nullptr) {
+    all["server"]["chunks_by_others"] = options_.helping->by_others();
+    all["server"]["chunks_for_others"] = options_.helping->for_others();
+  }
   return relay_ ? with_others(std::move(all)) : all;
 }
 

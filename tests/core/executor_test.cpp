@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
+#include <string>
 
 namespace advectio {
 namespace {
@@ -16,6 +18,26 @@ TEST(Executor, RunsEveryJobBeforeItEnds) {
     }
     EXPECT_EQ(done, 1000) << threads << " threads";
   }
+}
+
+TEST(Executor, CountsWhatHasNotBegunAndTakesSomeFirst) {
+  std::string order;
+  std::promise<void> begun, may_go;
+  {
+    Executor executor(1);
+    EXPECT_EQ(executor.backlog(), 0U);
+    executor.run([&] {
+      begun.set_value();
+      may_go.get_future().wait();
+    });
+    begun.get_future().wait();
+    executor.run([&] { order += 'a'; });
+    executor.run([&] { order += 'b'; });
+    executor.run_first([&] { order += 'c'; });
+    EXPECT_EQ(executor.backlog(), 3U);
+    may_go.set_value();
+  }
+  EXPECT_EQ(order, "cab");
 }
 
 }  // namespace

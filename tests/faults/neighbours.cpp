@@ -14,11 +14,12 @@ namespace {
 
 class SocketNeighbours final : public Neighbours {
  public:
-  SocketNeighbours(unsigned node, unsigned nodes, unsigned io_nodes, const std::vector<std::array<int, 2>>& sockets)
+  SocketNeighbours(unsigned node, unsigned nodes, unsigned io_nodes,
+                   const std::vector<std::array<int, Neighbours::lanes>>& sockets)
       : node_(node), io_nodes_(io_nodes), links_(nodes) {
     for (unsigned n = 0; n < nodes; ++n) {
       names_.push_back(std::string("n") += std::to_string(n));
-      for (std::size_t lane = 0; lane < 2; ++lane) links_[n][lane].fd = sockets[n][lane];
+      for (std::size_t lane = 0; lane < lanes; ++lane) links_[n][lane].fd = sockets[n][lane];
     }
   }
   [[nodiscard]] unsigned node() const noexcept override { return node_; }
@@ -90,8 +91,8 @@ class SocketNeighbours final : public Neighbours {
   /// Send as much as goes. True when there is a rest.
   bool push() {
     bool rest = false;
-    for (auto& lanes : links_)
-      for (auto& link : lanes) {
+    for (auto& node : links_)
+      for (auto& link : node) {
         while (!link.out.empty() && push(link.fd, link.out.front())) {
           sent_.push_back(link.out.front().ticket);
           link.out.pop_front();
@@ -115,16 +116,16 @@ class SocketNeighbours final : public Neighbours {
 
   unsigned node_, io_nodes_;
   std::vector<std::string> names_;
-  std::vector<std::array<Link, 2>> links_;
+  std::vector<std::array<Link, lanes>> links_;
   std::vector<std::uint64_t> sent_;
 };
 
 }  // namespace
 
-Wires::Wires(unsigned nodes) : nodes_(nodes), ends_(std::size_t{nodes} * nodes * 2, -1) {
+Wires::Wires(unsigned nodes) : nodes_(nodes), ends_(std::size_t{nodes} * nodes * Neighbours::lanes, -1) {
   for (unsigned a = 0; a < nodes; ++a)
     for (unsigned b = 0; b < a; ++b)
-      for (std::size_t lane = 0; lane < 2; ++lane) {
+      for (std::size_t lane = 0; lane < Neighbours::lanes; ++lane) {
         int pair[2] = {-1, -1};
         (void)::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
         end(a, b, lane) = pair[0];
@@ -138,10 +139,10 @@ Wires::~Wires() {
 }
 
 std::unique_ptr<Neighbours> Wires::neighbours_of(unsigned node, unsigned io_nodes) {
-  std::vector<std::array<int, 2>> own(nodes_);
+  std::vector<std::array<int, Neighbours::lanes>> own(nodes_);
   for (unsigned a = 0; a < nodes_; ++a)
     for (unsigned b = 0; b < nodes_; ++b)
-      for (std::size_t lane = 0; lane < 2; ++lane) {
+      for (std::size_t lane = 0; lane < Neighbours::lanes; ++lane) {
         auto& fd = end(a, b, lane);
         if (a == node)
           own[b][lane] = fd;

@@ -1,4 +1,5 @@
-// What MPI is to the servers of several nodes, between processes of one machine: two sockets for each pair of them.
+// What MPI is to the servers of several nodes, between processes of one machine: a socket for each lane of each pair of
+// them.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,9 @@ class Wires {
   std::unique_ptr<Neighbours> neighbours_of(unsigned node, unsigned io_nodes);
 
  private:
-  int& end(unsigned node, unsigned to, std::size_t lane) { return ends_[(node * nodes_ + to) * 2 + lane]; }
+  int& end(unsigned node, unsigned to, std::size_t lane) {
+    return ends_[(node * nodes_ + to) * Neighbours::lanes + lane];
+  }
   unsigned nodes_;
   std::vector<int> ends_;  // -1: none
 };

@@ -8,11 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "apps/advectiod/open_sink.h"
 #include "faults/neighbours.h"
 #include "faults/power.h"
+#include "server/helping.h"
 #include "server/server.h"
+#include "sinks/netcdf4/elsewhere.h"
 
 namespace advectio::faults {
 namespace {
@@ -59,8 +62,14 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   options.boot = "boot " + std::to_string(boot);
   options.survives_power = c.has(Kind::power_lost);
   const auto memory = std::make_shared<MemoryBudget>(config->server.memory_max);
+  std::optional<Helping> helping;
+  if (neighbours != nullptr)
+    options.helping = &helping.emplace(
+        *neighbours, executor,
+        [memory](std::span<const std::byte> request) { return encode_for_another(request, memory); }, 1);
   auto server = Server::open(
-      system_files(), options, *config, [&](const SinkRequest& r) { return open_sink(r, memory, executor); }, log);
+      system_files(), options, *config,
+      [&](const SinkRequest& r) { return open_sink(r, memory, executor, options.helping); }, log);
   if (!server) {
     std::fprintf(stderr, "advectiod: error: %s\n", server.error().message.c_str());
     return 2;

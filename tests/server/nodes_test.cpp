@@ -17,10 +17,10 @@ class Switchboard {
     std::vector<std::byte> bytes;
   };
   std::mutex mutex;
-  std::vector<std::array<std::deque<Message>, 2>>& in() { return in_; }
+  std::vector<std::array<std::deque<Message>, Neighbours::lanes>>& in() { return in_; }
 
  private:
-  std::vector<std::array<std::deque<Message>, 2>> in_;
+  std::vector<std::array<std::deque<Message>, Neighbours::lanes>> in_;
 };
 
 class Neighbour final : public Neighbours {

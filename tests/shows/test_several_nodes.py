@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Pair
-from running import PYTHON, Running, output_files, run_plainly
+from running import PYTHON, Result, Running, output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
 from test_parallel_netcdf import answers
@@ -125,6 +125,26 @@ def test_stages_smaller_than_a_frame_are_enough(made: Path, replay: Path, pair: 
     result = pair.run(command, config, nodes=nodes)
     assert result.summary["datasets"][0]["bytes_put"] > 36 * 2**20, "too little data for this test to mean anything"
     pair.assert_same()
+
+
+def compressed_slowly(replay_mpi: Path, pair: Pair, made: Path, nodes: str) -> Result:
+    config = 'server: {threads: 1}\ndatasets: [{match: "*", deflate: libdeflate}]\n'
+    io = ["--io", "netcdf4-parallel", "--tile", "4x4", "--frames", "1", "--deflate", "4"]
+    result = pair.run([*launch(nodes), replay_mpi, *io, made], config, nodes=nodes)
+    pair.assert_same()
+    return result
+
+
+@pytest.mark.parametrize("nodes", ["2,2", "2,1,0,0"])
+def test_nodes_help_the_owner_of_a_file_to_compress_it(made: Path, replay_mpi: Path, pair: Pair, nodes: str):
+    result = compressed_slowly(replay_mpi, pair, made, nodes)
+    server = result.summary["server"]
+    assert server["chunks_by_others"] == server["chunks_for_others"] > 0
+    assert f"{server['chunks_by_others']} chunks compressed by other nodes" in " ".join(result.said.split())
+
+
+def test_nobody_helps_the_only_node_that_is_for_output(made: Path, replay_mpi: Path, pair: Pair):
+    assert compressed_slowly(replay_mpi, pair, made, "2,1,0").summary["server"]["chunks_by_others"] == 0
 
 
 def server_of_node(running: Running, number: int) -> list[int]:

@@ -22,6 +22,8 @@ class ServerStatus(TypedDict):
     encode_cpu_s: float
     drain_max: NotRequired[int | None]  # bytes a second; of several servers the sum
     held_back_s: NotRequired[float]  # by that
+    chunks_by_others: NotRequired[int]  # several nodes: compressed by another than the owner of the file
+    chunks_for_others: NotRequired[int]  # the same as those who did it have counted
     restarts: NotRequired[int]  # known to who restarts it
 
 

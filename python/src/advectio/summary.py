@@ -130,6 +130,8 @@ def footer_of(status: Status) -> str:
         waits,
         f"server memory peak {size_text(server['memory_peak_bytes'])}, {time_text(server['encode_cpu_s'])} CPU in codecs",
     ]
+    if helped := server.get("chunks_by_others"):
+        parts.append(f"{counted(helped, 'chunk')} compressed by other nodes")
     restarts = server.get("restarts", 0)
     if restarts:
         parts.append(counted(restarts, "server restart"))

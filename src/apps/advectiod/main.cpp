@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,7 +19,9 @@
 #include "config/config.h"
 #include "journal/stage.h"
 #include "platform/machine.h"
+#include "server/helping.h"
 #include "server/server.h"
+#include "sinks/netcdf4/elsewhere.h"
 
 namespace {
 
@@ -167,9 +170,14 @@ int serve(Arguments a, const Config& config, bool recover) {
   // What spills goes to another disk, and the stages of several nodes to disks of their own.
   options.survives_power = !recover && neighbours == nullptr && stage_keeps_promises(config) && is_on_disk(a.run_dir);
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
+  std::optional<Helping> helping;
+  if (neighbours != nullptr)
+    options.helping = &helping.emplace(*neighbours, executor, [memory](std::span<const std::byte> request) {
+      return encode_for_another(request, memory);
+    });
   auto server = Server::open(
-      system_files(), options, config, [&](const SinkRequest& request) { return open_sink(request, memory, executor); },
-      log);
+      system_files(), options, config,
+      [&](const SinkRequest& request) { return open_sink(request, memory, executor, options.helping); }, log);
   if (!server) return complain(server.error().message);
   log.also_to(a.run_dir + "/advectiod.log", 0600);
   if (!config.log.file.empty()) log.also_to(config.log.file);

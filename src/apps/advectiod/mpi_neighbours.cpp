@@ -80,7 +80,7 @@ class MpiNeighbours final : public Neighbours {
   unsigned node_;
   std::vector<std::string> names_;
   unsigned io_nodes_;
-  MPI_Comm lanes_[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  MPI_Comm lanes_[lanes] = {};
   std::vector<MPI_Request> requests_;
   std::vector<std::uint64_t> tickets_;
   std::vector<int> done_;

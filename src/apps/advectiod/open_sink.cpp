@@ -5,7 +5,7 @@
 namespace advectio {
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
-                                        Executor& executor) {
+                                        Executor& executor, Helpers* helpers) {
   if (!is_hdf5(request.format)) {
     Cdf5Options options;
     options.ordered = request.ordered;
@@ -14,6 +14,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::s
   }
   Netcdf4Options options;
   options.memory = memory;
+  options.helpers = helpers;
   options.ordered = request.ordered;
   options.level = request.policy.level;
   options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;

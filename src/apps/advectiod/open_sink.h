@@ -12,6 +12,6 @@
 namespace advectio {
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
-                                        Executor& executor);
+                                        Executor& executor, Helpers* helpers);
 
 }  // namespace advectio

@@ -6,18 +6,20 @@
 #include <atomic>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "sinks/blocks.h"
+#include "sinks/netcdf4/elsewhere.h"
 
 namespace advectio {
-
-namespace {
 
 std::uint64_t thread_cpu_ns() noexcept {
   timespec t{};
   (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1000000000 + static_cast<std::uint64_t>(t.tv_nsec);
 }
+
+namespace {
 
 void fill_with(std::byte* to, std::size_t elements, const Bytes& fill) noexcept {
   const auto n = fill.size();
@@ -60,6 +62,38 @@ struct ChunkAssembly::Shared {
   std::size_t running = 0;  // started and not in `done` yet
   std::atomic<std::uint64_t> encode_ns = 0;
   std::shared_ptr<MemoryBudget> budget;
+
+  void hand_in(Done chunk) {
+    const std::lock_guard lock(mutex);
+    done.push_back(std::move(chunk));
+    --running;
+    news.notify_all();
+  }
+};
+
+/// A chunk to be made. Its entry may be changed meanwhile; the blocks and their memory may not.
+struct ChunkAssembly::Job {
+  Key key;
+  std::uint64_t version, reserved;
+  std::shared_ptr<const ChunkedVariable> variable;
+  std::vector<const Block*> blocks;
+  Buffer base;
+  bool has_base;
+  std::shared_ptr<Shared> shared;
+  Executor& executor;
+  Helpers* helpers;
+
+  [[nodiscard]] Done outcome() const {
+    Done done;
+    done.key = key;
+    done.version = version;
+    done.variable = variable;
+    done.reserved = reserved;
+    return done;
+  }
+  [[nodiscard]] Error no_memory() const {
+    return Error{Code::full, "no memory for a chunk of " + std::to_string(variable->chunk_bytes()) + " bytes", 0};
+  }
 };
 
 bool MemoryBudget::reserve(std::uint64_t bytes, bool anyway) {
@@ -112,8 +146,8 @@ std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
   return h;
 }
 
-ChunkAssembly::ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget)
-    : executor_(executor), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {
+ChunkAssembly::ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers)
+    : executor_(executor), helpers_(helpers), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {
   shared_->budget = budget_;
 }
 
@@ -196,78 +230,113 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, boo
   const auto reserved =
       (gathers ? bytes : 0) + std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
   ADVECTIO_TRY(make_room(reserved));
-  // The entry may be changed while the job runs; the blocks and their memory may not.
-  struct Job {
-    Key key;
-    std::uint64_t version, reserved;
-    std::shared_ptr<const ChunkedVariable> variable;
-    std::vector<const Block*> blocks;
-    Buffer base;
-    bool has_base;
-    std::shared_ptr<Shared> shared;
-  };
-  auto job = std::make_shared<Job>(
-      Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base), has_base, shared_});
+  auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base),
+                                       has_base, shared_, executor_, helpers_});
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->running;
   }
-  executor_.run([job] {
-    const auto begin = thread_cpu_ns();
-    Done done;
-    done.key = job->key;
-    done.version = job->version;
-    done.variable = job->variable;
-    done.reserved = job->reserved;
-    auto& shared = *job->shared;
-    try {
-      const auto& var = *job->variable;
-      const auto size = var.chunk_bytes();
-      const auto box = box_at(var, job->key.start);
-      Buffer gathered = std::move(job->base), spare = shared.budget->take();
-      const auto* source = job->has_base ? nullptr : as_it_is(var, box, job->blocks);
-      if (source == nullptr) {
-        if (!job->has_base) {
-          gathered = shared.budget->take();
-          gathered.reserve(size);
-          if (!std::any_of(job->blocks.begin(), job->blocks.end(),
-                           [&](const Block* b) { return b->box.contains(box); }))
-            fill_with(gathered.data(), size / var.element, var.fill);
-        }
-        for (const auto* b : job->blocks) {
-          const auto part = intersect(box, b->box);
-          if (!part.empty()) copy_part(part, b->data, b->box, gathered.data(), box, var.element);
-        }
-        if (var.round_bits > 0) round_bits(var.type, var.round_bits, var.fill, gathered.data(), size / var.element);
-        if (var.swap) swap_bytes(gathered.data(), size / var.element, var.element);
-        source = gathered.data();
-      }
-      if (var.pipeline.stages.empty()) {
-        done.data = std::move(gathered);
-        done.encoded.bytes = size;
-      } else {
-        done.data = shared.budget->take();
-        auto encoded = encode(var.pipeline, {source, size}, done.data, spare);
-        if (encoded)
-          done.encoded = *encoded;
-        else
-          done.error = std::move(encoded).error();
-        if (gathered.capacity() > 0) shared.budget->give(std::move(gathered));
-      }
-      shared.budget->give(std::move(spare));
-    } catch (const std::bad_alloc&) {
-      done.error =
-          Error{Code::full, "no memory for a chunk of " + std::to_string(job->variable->chunk_bytes()) + " bytes", 0};
-    }
-    shared.encode_ns += thread_cpu_ns() - begin;
-    {
-      const std::lock_guard lock(shared.mutex);
-      shared.done.push_back(std::move(done));
-      --shared.running;
-      shared.news.notify_all();
-    }
-  });
+  executor_.run([job] { make(job); });
   return {};
+}
+
+void ChunkAssembly::make(const std::shared_ptr<Job>& job) {
+  const auto begin = thread_cpu_ns();
+  const auto& var = *job->variable;
+  const auto size = var.chunk_bytes();
+  const auto box = box_at(var, job->key.start);
+  auto& shared = *job->shared;
+  std::optional<unsigned> place;
+  Done done = job->outcome();
+  try {
+    // All threads here have something to do, and there is more.
+    if (job->helpers != nullptr && !var.pipeline.stages.empty() && job->executor.backlog() > 0)
+      place = job->helpers->place(size);
+    const auto how = place ? told_how(var.pipeline, size) : Bytes();
+    Buffer gathered = std::move(job->base);
+    const auto* source = job->has_base ? nullptr : as_it_is(var, box, job->blocks);
+    if (source == nullptr) {
+      if (!job->has_base) {
+        gathered = shared.budget->take();
+        gathered.reserve(size + how.size());
+        if (!std::any_of(job->blocks.begin(), job->blocks.end(), [&](const Block* b) { return b->box.contains(box); }))
+          fill_with(gathered.data(), size / var.element, var.fill);
+      }
+      for (const auto* b : job->blocks) {
+        const auto part = intersect(box, b->box);
+        if (!part.empty()) copy_part(part, b->data, b->box, gathered.data(), box, var.element);
+      }
+      if (var.round_bits > 0) round_bits(var.type, var.round_bits, var.fill, gathered.data(), size / var.element);
+      if (var.swap) swap_bytes(gathered.data(), size / var.element, var.element);
+      source = gathered.data();
+    }
+    if (place) {
+      if (source != gathered.data() || gathered.capacity() < size + how.size()) {
+        auto copy = shared.budget->take();
+        copy.reserve(size + how.size());
+        std::memcpy(copy.data(), source, size);
+        std::swap(gathered, copy);
+        shared.budget->give(std::move(copy));
+      }
+      std::memcpy(gathered.data() + size, how.data(), how.size());
+      const auto request = message_of(shared.budget, std::move(gathered));
+      request->bytes = size + how.size();
+      shared.encode_ns += thread_cpu_ns() - begin;
+      return make_elsewhere(job, *std::exchange(place, std::nullopt), request);
+    }
+    make_here(*job, std::move(gathered), source, done);
+  } catch (const std::bad_alloc&) {
+    if (place) job->helpers->let_go(*place);
+    done.error = job->no_memory();
+  }
+  shared.encode_ns += thread_cpu_ns() - begin;
+  shared.hand_in(std::move(done));
+}
+
+void ChunkAssembly::make_here(const Job& job, Buffer gathered, const std::byte* source, Done& done) {
+  const auto& var = *job.variable;
+  const auto size = var.chunk_bytes();
+  if (var.pipeline.stages.empty()) {
+    done.data = std::move(gathered);
+    done.encoded.bytes = size;
+    return;
+  }
+  auto& budget = *job.shared->budget;
+  auto spare = budget.take();
+  done.data = budget.take();
+  auto encoded = encode(var.pipeline, {source, size}, done.data, spare);
+  if (encoded)
+    done.encoded = *encoded;
+  else
+    done.error = std::move(encoded).error();
+  budget.give(std::move(gathered));
+  budget.give(std::move(spare));
+}
+
+void ChunkAssembly::make_elsewhere(const std::shared_ptr<Job>& job, unsigned place,
+                                   std::shared_ptr<const Message> request) {
+  auto answered = [job, request](std::optional<Message> reply) {
+    auto& shared = *job->shared;
+    if (const auto said = reply ? read_reply(reply->span()) : std::nullopt) {
+      auto done = job->outcome();
+      done.data = std::move(reply->buffer);
+      done.encoded = said->encoded;
+      shared.encode_ns += said->cpu_ns;
+      return shared.hand_in(std::move(done));
+    }
+    job->executor.run([job, request] {
+      const auto begin = thread_cpu_ns();
+      auto done = job->outcome();
+      try {
+        make_here(*job, {}, request->buffer.data(), done);
+      } catch (const std::bad_alloc&) {
+        done.error = job->no_memory();
+      }
+      job->shared->encode_ns += thread_cpu_ns() - begin;
+      job->shared->hand_in(std::move(done));
+    });
+  };
+  job->helpers->ask(place, std::move(request), std::move(answered));
 }
 
 Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry) {

@@ -5,6 +5,7 @@
 //    what is missing from what the file holds already, or from the fill value.
 //  * All blocks of a chunk are remembered until `flush`. When one comes after the chunk was started, the chunk is made
 //    again from all of them in their order; of two results the later started one counts.
+//  * A chunk for which no thread here is free may be compressed by another node (core/helpers.h).
 //  * Memory of chunks under way is bounded by a budget; one chunk may always be under way.
 #pragma once
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "core/executor.h"
+#include "core/helpers.h"
 #include "core/result.h"
 #include "core/schema.h"
 #include "sinks/netcdf4/codec.h"
@@ -50,6 +52,9 @@ class MemoryBudget {
   std::vector<Buffer> kept_;
 };
 
+/// CPU time of the calling thread.
+std::uint64_t thread_cpu_ns() noexcept;
+
 /// What is to be known of a variable to make its chunks.
 struct ChunkedVariable {
   std::string name;
@@ -76,7 +81,8 @@ class ChunkAssembly {
   /// Remembered between two flushes; more make one happen.
   static constexpr std::size_t chunks_max = 1 << 18, blocks_max = 1 << 18;
 
-  ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget);
+  /// `helpers`: null, or longer here than this.
+  ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers);
   ~ChunkAssembly();
   ChunkAssembly(const ChunkAssembly&) = delete;
   ChunkAssembly& operator=(const ChunkAssembly&) = delete;
@@ -120,9 +126,13 @@ class ChunkAssembly {
     Encoded encoded;
     std::optional<Error> error;
   };
+  struct Job;
   struct Shared;  // what jobs reach, which may outlive an abandoned call but never this object's blocks
 
   Result<void> start(const Key& key, Entry& entry, Buffer base, bool has_base);
+  static void make(const std::shared_ptr<Job>& job);
+  static void make_here(const Job& job, Buffer gathered, const std::byte* source, Done& done);
+  static void make_elsewhere(const std::shared_ptr<Job>& job, unsigned place, std::shared_ptr<const Message> request);
   Result<void> make_room(std::uint64_t bytes);
   Result<void> hand_over(Done done);
   Result<void> hand_over_finished(bool wait);
@@ -130,6 +140,7 @@ class ChunkAssembly {
   Result<void> write_now(const Key& key, const Entry& entry);
 
   Executor& executor_;
+  Helpers* helpers_;
   std::shared_ptr<MemoryBudget> budget_;
   std::shared_ptr<Shared> shared_;
   std::deque<Block> blocks_;

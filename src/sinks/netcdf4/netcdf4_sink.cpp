@@ -23,7 +23,8 @@ class Netcdf4Sink final : public Sink {
       : path_(std::move(path)),
         storage_(std::move(storage)),
         options_(options),
-        chunks_(executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max)) {}
+        chunks_(executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
+                options.helpers) {}
 
   ~Netcdf4Sink() override { abandon(); }
 

@@ -25,6 +25,8 @@ struct Netcdf4Options {
   std::uint64_t memory_max = std::uint64_t{512} << 20;
   /// The same, shared by several sinks; memory_max is not looked at then.
   std::shared_ptr<MemoryBudget> memory;
+  /// Who compresses chunks where this process' threads have too many; null: nobody. Outlives the sink.
+  Helpers* helpers = nullptr;
   /// Where the redo file is; empty: `default_redo_path(path)`. A sink that resumes must be given the same.
   std::string redo_path;
   /// From its first commit on the file can be brought to a commit after a loss of power, too, whatever part of it has

@@ -366,6 +366,7 @@ Result<void> ServerImpl::do_step(const std::shared_ptr<Dataset>& d, const Weave:
       d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
       forward(true);
       return {};
+    case RecordType::close: return {};  // out of turn: the last of the others ends the dataset
     default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
   }
 }

@@ -104,8 +104,7 @@ std::optional<Weave::Step> Weave::next_at_any_price() {
   for (std::size_t i = 0; i < strands_.size(); ++i) {
     const auto& s = strands_[i];
     if (s.waiting.empty()) continue;
-    const auto type = s.waiting.front().type;
-    if (type == RecordType::close || type == RecordType::abort) continue;
+    if (s.waiting.front().type == RecordType::abort) continue;
     if (first == strands_.size() || s.waiting.front().turn < strands_[first].waiting.front().turn) first = i;
   }
   if (first == strands_.size()) return std::nullopt;

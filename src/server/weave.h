@@ -40,8 +40,9 @@ class Weave {
   };
   /// Nothing: some writer may still say something that comes before.
   std::optional<Step> next();
-  /// The next record (also a sync alone) whatever may still come before it, or a pending block; never the end of a
-  /// round. For when the writers cannot go on unless the stage gets room.
+  /// The next record (also a sync or close alone) whatever may still come before it, or a pending block; never the end
+  /// of a round. For when the writers cannot go on unless the stage gets room: a writer that has closed the dataset and
+  /// writes another needs it as well, and keeps it from those that have not.
   std::optional<Step> next_at_any_price();
   std::optional<Step> next_pending();
 

@@ -1430,6 +1430,36 @@ TEST_F(SharedDatasetTest, AWriterFarAheadOfTheOthersDoesNotStopThemAndTheCapHold
   expect_frames(100);
 }
 
+/// Writer 0 closes long before the others, and then writes much more than there is room for.
+class EarlyCloseTest : public SharedDatasetTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(EarlyCloseTest, DoesNotKeepTheRoomThatTheOthersNeedToClose) {
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    for (std::uint64_t f = 0; f < 30; ++f) {
+      if (!put_frame(*d, w, f)) return 3;
+      ::usleep(w == 0 ? 0 : 3000);
+    }
+    if (!d->close()) return 4;
+    return w == 0 ? write_frames(s, out("b.nc"), 500) : 0;
+  });
+  start(6);
+  go();
+  if (GetParam()) {
+    ASSERT_TRUE(eventually([this] { return !image("b.nc").committed.empty(); }));
+    stop();
+    start(6);
+  }
+  const auto status = end();
+  for (const auto& d : status["datasets"]) EXPECT_EQ(d["state"], "finished") << d;
+  EXPECT_TRUE(image("a.nc").closed);
+  expect_frames(30);
+  EXPECT_EQ(image("b.nc").committed.size(), 500U);
+}
+
+INSTANTIATE_TEST_SUITE_P(WhereTheServerIsReplaced, EarlyCloseTest, ::testing::Bool());
+
 TEST_F(SharedDatasetTest, ALaterCollectiveCallWinsOverAnEarlierOfAnotherProcess) {
   // In every frame writer 2 puts first, then writer 0 over it, and the last word is the slowest process's.
   programs([this](Session& s, std::uint32_t w) {

@@ -135,6 +135,23 @@ TEST(Weave, AtAnyPriceGivesWhatWaitsForOthers) {
   EXPECT_THAT(all(weave), ElementsAre("|1"));
 }
 
+TEST(Weave, AtAnyPriceGivesAlsoAClose) {
+  Weave weave(3);
+  Says a, b, c;
+  ASSERT_TRUE(weave.take(0, a(RecordType::put, 1)).ok());
+  ASSERT_TRUE(weave.take(0, a(RecordType::close, 2, 1)).ok());
+  ASSERT_TRUE(weave.take(1, b(RecordType::close, 2, 1)).ok());
+  std::vector<std::string> given;
+  while (auto step = weave.next_at_any_price())
+    given.push_back(std::to_string(step->parts[0].writer) + ":" + std::to_string(step->parts[0].record.sequence));
+  EXPECT_THAT(given, ElementsAre("0:1", "0:2", "1:1"));
+  EXPECT_EQ(weave.given(0), 2U);
+  // The last one ends the round.
+  ASSERT_TRUE(weave.take(2, c(RecordType::put, 1)).ok());
+  ASSERT_TRUE(weave.take(2, c(RecordType::close, 2, 1)).ok());
+  EXPECT_THAT(all(weave), ElementsAre("2:1", "|1"));
+}
+
 TEST(Weave, AnyInterleavingOfTheJournalsGivesTurnsInOrderWithinEveryRound) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);

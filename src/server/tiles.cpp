@@ -273,6 +273,8 @@ void ServerImpl::split(Dataset& whole, const std::string& why, Rest rest) {
 void ServerImpl::give_back(Dataset& whole, Dataset& d) {
   if (d.over()) return;
   const bool gone = whole.merge->is_gone(d.tile);
+  // After a commit of which its page was not told the whole has left a schema that is in nothing given back.
+  if (const auto* left = whole.merge->new_schema(d.tile); left != nullptr) d.schema = *left;
   if (d.schema) (void)store_schema(d, *d.schema);
   stay_alone(d);
   auto entries = whole.merge->give_back(d.tile);

@@ -1915,6 +1915,34 @@ TEST_F(TilesTest, WhoseFileIsNamedWronglyAreSaidToBeDamaged) {
       << status["errors"];
 }
 
+TEST_F(TilesTest, ThatGoOnAloneAfterACommitOfWhichTheyWereNotToldKeepTheirDefinitions) {
+  programs([this](Session& s, std::uint64_t t) {
+    auto d = begin(s, t);
+    for (std::uint64_t f = 0; f < 3; ++f)
+      if (!d || !put_frame(*d, t, f)) return 1;
+    if (!eventually([this] { return std::filesystem::exists(out("go_on")); })) return 2;
+    (void)put_frame(*d, t, 3);
+    (void)d->close();
+    return 0;
+  });
+  start();
+  go();
+  ASSERT_TRUE(eventually([&] { return image("a").committed.size() == 12; }));
+  stop();
+  change_pages(run_dir(), [this](const auto&, const std::string& name, journal::DatasetPage& page) {
+    if (page.tiles != 0) return;
+    page.visible.store(0);
+    page.round.store(0);
+    if (std::string(page.path).ends_with("_0001")) page.whole[3] = page.whole[3] == '1' ? '2' : '1';
+    ASSERT_TRUE(system_files().remove(run_dir() + "/datasets/" + name + ".schema").ok());
+  });
+  start();
+  touch(out("go_on"));
+  (void)end(Outcome::incomplete);
+  EXPECT_EQ(image("a").committed, frames(0, 3));
+  for (const std::uint64_t t : {0U, 2U}) EXPECT_EQ(image("a_000" + std::to_string(t)).committed, frames(3, 4, t)) << t;
+}
+
 TEST_F(TilesTest, LetNobodyWaitWhenTheServerDiesBetweenTheLastCommitAndTheEnd) {
   for (const bool said_to_be_finished : {false, true}) {
     SCOPED_TRACE(said_to_be_finished);

@@ -14,6 +14,7 @@ struct FrameTimes {
   double gather_s;                         /* collecting fields from the other ranks */
   double output_s;                         /* all of it, as WRF's own line has it */
   double output_cpu_s;                     /* CPU time of the rank's thread in it */
+  double exchange_s;                       /* waiting after it for the others' output to end */
   double advance_s, compute_s;             /* the model's own */
   double bytes;                            /* given to put calls */
   double synced_at, closed_at;

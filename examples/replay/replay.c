@@ -102,8 +102,7 @@ int main(int argc, char** argv) {
     computed = run_compute(compute, run.compute_work);
     (void)computed;
     times->compute_s = MPI_Wtime() - at;
-    /* A model's ranks exchange halos in every step; none runs ahead of the others by an output time, and none waits for
-     * another's computing within its output. */
+    /* And none runs ahead of the others by an output time, or waits for another's computing within its output. */
     wait_for_all(MPI_COMM_WORLD);
     at = MPI_Wtime();
     advance_fields(fields, f);
@@ -124,6 +123,10 @@ int main(int argc, char** argv) {
     write_frame(&output, last, times);
     times->output_cpu_s = thread_cpu_s() - cpu;
     if (last) in_file = 0;
+    /* A step begins with an exchange: in WRF (dyn_em/solve_em.F) HALO_EM_A, before physics and tendencies. */
+    at = MPI_Wtime();
+    wait_for_all(MPI_COMM_WORLD);
+    times->exchange_s = MPI_Wtime() - at;
     if (output.rank == 0 && output.writes) {
       printf("Timing for Writing %s for domain %8d: %10.5f elapsed seconds\n", output.path,
              int_att(&inputs[0], "GRID_ID", 1), times->output_s);

@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     computed = run_compute(compute, run.compute_work);
     (void)computed;
     times->compute_s = MPI_Wtime() - at;
-    /* And none runs ahead of the others by an output time, or waits for another's computing within its output. */
+    /* No rank runs ahead of the others by an output time, and none waits for another's computing within its output. */
     wait_for_all(MPI_COMM_WORLD);
     at = MPI_Wtime();
     advance_fields(fields, f);

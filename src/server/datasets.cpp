@@ -392,6 +392,8 @@ Result<void> ServerImpl::end_round(const std::shared_ptr<Dataset>& d, const Weav
   }
   if (closed) {
     d->state = State::closed;
+    for (auto& s : d->shares)
+      s.over = s.closed = true;  // whose record had been taken out of turn, by an earlier server, too
     d->page->closed_round.store(~step.round, std::memory_order_release);
   }
   ADVECTIO_TRY(commit(d, step.round, frame ? synced_ns : 0));

@@ -11,11 +11,12 @@ namespace advectio {
 namespace {
 
 // Kinds of messages. From `first_place` on there are four for each place: what is asked, and the answers.
-constexpr int hello = 1, first_place = 16;
+constexpr int hello = 1, bye = 2, first_place = 16;
 enum Said : int { asks = 0, done = 1, done_and_busy = 2, not_done = 3 };
 
 /// Who has more to do than threads for it is not asked again for so long.
 constexpr std::uint64_t busy_for_ns = 50'000'000;
+constexpr std::uint64_t gone = ~std::uint64_t{0};  // busy until then
 
 int kind_of(unsigned place, Said said) noexcept {
   return first_place + static_cast<int>(place) * 4 + said;
@@ -46,12 +47,15 @@ bool Helping::helps(unsigned node) const noexcept {
 std::optional<unsigned> Helping::place(std::size_t bytes) {
   if (bytes < least_bytes_ || bytes > bytes_max) return std::nullopt;
   const std::lock_guard guard(mutex_);
+  if (asks_no_more_) return std::nullopt;
   const auto now = journal::monotonic_ns();
-  // The one that has the most room, of those that have any.
+  // The one that has the most room, of those that have any; not all nodes begin with the same one.
   unsigned best = count_;
   const auto room = [this](unsigned n) { return nodes_[n].places.size() - nodes_[n].taken; };
-  for (unsigned n = 0; n < count_; ++n)
+  for (unsigned i = 1; i < count_; ++i) {
+    const auto n = (own_ + i) % count_;
     if (room(n) > 0 && nodes_[n].busy_until_ns <= now && (best == count_ || room(n) > room(best))) best = n;
+  }
   if (best == count_) return std::nullopt;
   auto& node = nodes_[best];
   const auto free = std::find_if(node.places.begin(), node.places.end(), [](const Place& p) { return !p.taken; });
@@ -74,7 +78,7 @@ void Helping::let_go(unsigned place) {
 void Helping::ask(unsigned place, std::shared_ptr<const Message> request, Answer answer) {
   {
     const std::lock_guard guard(mutex_);
-    if (send_) {
+    if (send_ && nodes_[place / places_max].busy_until_ns != gone) {
       at(place).answer = std::move(answer);
       send_(Letter{place / places_max, kind_of(place % places_max, asks), std::move(request)});
       return;
@@ -89,6 +93,11 @@ void Helping::ask(unsigned place, std::shared_ptr<const Message> request, Answer
 void Helping::help(unsigned from, unsigned place, std::shared_ptr<const Message> request) {
   {
     const std::lock_guard guard(mutex_);
+    // Each of many may ask for one: what they have sent is memory.
+    if (helping_ > 2 * executor_.threads() + 1) {
+      if (send_) send_(Letter{from, kind_of(place, not_done), std::make_shared<Message>()});
+      return;
+    }
     ++helping_;
   }
   // Before what this node has to do: the other waits, and asks for no more than there are threads.
@@ -130,6 +139,15 @@ void Helping::take(unsigned from, int kind, Message message) {
     nodes_[from].places.resize(std::min(places, places_max));
     return;
   }
+  if (kind == bye) {
+    std::vector<Answer> answers;
+    {
+      const std::lock_guard guard(mutex_);
+      give_up(from, answers);
+    }
+    for (const auto& answer : answers) answer(std::nullopt);
+    return;
+  }
   if (kind < first_place) return;
   const auto number = static_cast<unsigned>(kind - first_place) / 4;
   const auto said = static_cast<Said>((kind - first_place) % 4);
@@ -148,21 +166,36 @@ void Helping::take(unsigned from, int kind, Message message) {
   answer(said == not_done ? std::nullopt : std::optional(std::move(message)));
 }
 
+void Helping::ask_no_more() {
+  const std::lock_guard guard(mutex_);
+  asks_no_more_ = true;
+}
+
+std::vector<Helping::Letter> Helping::goodbye() const {
+  std::vector<Letter> all;
+  const auto nothing = std::make_shared<const Message>();
+  for (unsigned n = 0; n < count_; ++n)
+    if (n != own_ && helps(n) && helps(own_)) all.push_back({n, bye, nothing});
+  return all;
+}
+
+/// Called with the mutex held. Places that have been given and not used yet are still counted, until they are let go.
+void Helping::give_up(unsigned node, std::vector<Answer>& answers) {
+  nodes_[node].busy_until_ns = gone;
+  for (unsigned p = 0; p < nodes_[node].places.size(); ++p) {
+    auto& place = nodes_[node].places[p];
+    if (!place.answer) continue;
+    answers.push_back(std::move(place.answer));
+    free(node * places_max + p);
+  }
+}
+
 void Helping::disconnect() {
   std::vector<Answer> answers;
   {
     const std::lock_guard guard(mutex_);
     send_ = nullptr;
-    // Places that have been given and not used yet are still counted: `ask` finds nobody.
-    for (unsigned n = 0; n < count_; ++n) {
-      nodes_[n].busy_until_ns = ~std::uint64_t{0};
-      for (unsigned p = 0; p < nodes_[n].places.size(); ++p) {
-        auto& place = nodes_[n].places[p];
-        if (!place.answer) continue;
-        answers.push_back(std::move(place.answer));
-        free(n * places_max + p);
-      }
-    }
+    for (unsigned n = 0; n < count_; ++n) give_up(n, answers);
   }
   for (const auto& answer : answers) answer(std::nullopt);
 }

@@ -50,6 +50,10 @@ class Helping final : public Helpers {
   /// `send` is called by any thread, and may keep the letter until it has gone.
   void connect(std::function<void(Letter)> send);
   void take(unsigned from, int kind, Message message);
+  /// Nobody is asked any more: the others may end. They still get their answers.
+  void ask_no_more();
+  /// This node ends, whoever waits for its answers. For each of the others, to be sent behind all answers.
+  [[nodiscard]] std::vector<Letter> goodbye() const;
   /// Nothing comes any more: who has asked gets no answer, and nobody is asked again.
   void disconnect();
 
@@ -68,6 +72,7 @@ class Helping final : public Helpers {
   void help(unsigned from, unsigned place, std::shared_ptr<const Message> request);
   Place& at(unsigned place) { return nodes_[place / places_max].places[place % places_max]; }
   void free(unsigned place);
+  void give_up(unsigned node, std::vector<Answer>& answers);
 
   static constexpr unsigned places_max = 64;  // at one node
 
@@ -81,6 +86,7 @@ class Helping final : public Helpers {
   std::function<void(Letter)> send_;
   std::vector<Node> nodes_;
   unsigned helping_ = 0;  // pieces of work for others
+  bool asks_no_more_ = false;
 
   std::atomic<std::uint64_t> by_others_{0}, for_others_{0};
 };

@@ -381,6 +381,8 @@ void Relay::final(bool clean, const std::string& status) {
     if (final_[node()]) return;
     final_[node()] = true;
     clean_[node()] = clean;
+    // It may try again what has failed, and the others may end meanwhile.
+    if (helping_ != nullptr) helping_->ask_no_more();
     (void)tell_what_is_new();
   }
   Bytes bytes;
@@ -426,11 +428,14 @@ void Relay::work() {
     std::unique_lock guard(mutex_);
     const bool all_said =
         std::all_of(std::begin(waiting_), std::end(waiting_), [](const auto& w) { return w.empty(); });
-    if (ending_ && (cut_short_ || (all_said && under_way_.empty()))) return;
+    if (ending_ && (cut_short_ || (all_said && under_way_.empty()))) break;
     if (moved) continue;
     // Messages from others ring no bell: look for them, less and less often.
     wake_.wait_for(guard, std::chrono::microseconds(idle_turns < 50 ? 50 : 1000));
   }
+  // Whoever waits for what it has asked this node does it itself. Too short to wait for anybody.
+  if (helping_ != nullptr)
+    for (const auto& l : helping_->goodbye()) neighbours_.send(l.to, Lane::help, l.kind, l.message->span(), 0);
 }
 
 bool Relay::send_some() {

@@ -273,11 +273,14 @@ void ServerImpl::split(Dataset& whole, const std::string& why, Rest rest) {
 void ServerImpl::give_back(Dataset& whole, Dataset& d) {
   if (d.over()) return;
   const bool gone = whole.merge->is_gone(d.tile);
+  const auto* const left = whole.merge->new_schema(d.tile);
+  auto entries = whole.merge->give_back(d.tile);
+  const bool comes =
+      std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.record.type == RecordType::schema; });
   // After a commit of which its page was not told the whole has left a schema that is in nothing given back.
-  if (const auto* left = whole.merge->new_schema(d.tile); left != nullptr) d.schema = *left;
+  if (left != nullptr && (!d.schema || !comes)) d.schema = *left;
   if (d.schema) (void)store_schema(d, *d.schema);
   stay_alone(d);
-  auto entries = whole.merge->give_back(d.tile);
   d.returned.assign(std::move_iterator(entries.begin()), std::move_iterator(entries.end()));
   d.replayed = whole.replayed;
   const auto self = d.shared_from_this();

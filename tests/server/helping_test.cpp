@@ -176,6 +176,52 @@ TEST_F(HelpingTest, WhoHasTooMuchToDoItselfIsLeftAlone) {
   EXPECT_TRUE(helping_[0]->place(least_bytes)) << "not for ever";
 }
 
+TEST_F(HelpingTest, WhoIsAskedByManyAtOnceRefuses) {
+  start(6);
+  carry();
+  std::promise<void> may_go;
+  auto wait = may_go.get_future().share();
+  executors_[5]->run([wait] { wait.wait(); });
+  std::vector<std::future<std::string>> said;
+  for (unsigned n = 0; n < 5; ++n)
+    // Places are by node: one each.
+    for (std::optional<unsigned> place; (place = helping_[n]->place(least_bytes));)
+      if (*place / 64 == 5) said.push_back(ask(n, *place, "ab"));
+  ASSERT_EQ(said.size(), 5U);
+  carry();
+  may_go.set_value();
+  std::size_t done = 0, refused = 0;
+  for (auto& s : said) {
+    while (s.wait_for(std::chrono::seconds(0)) != std::future_status::ready) carry_one_that_comes();
+    (s.get() == "ba" ? done : refused) += 1;
+  }
+  EXPECT_EQ(done, 4U);
+  EXPECT_EQ(refused, 1U);
+}
+
+TEST_F(HelpingTest, WhoHasSaidItsLastAsksNobody) {
+  start(2);
+  carry();
+  const auto place = *helping_[0]->place(least_bytes);
+  auto said = ask(0, place, "ab");
+  helping_[0]->ask_no_more();
+  EXPECT_EQ(helping_[0]->place(least_bytes), std::nullopt);
+  carry();
+  carry_one_that_comes();
+  EXPECT_EQ(said.get(), "ba") << "but has the answers to what it has asked";
+}
+
+TEST_F(HelpingTest, WhoEndsIsNotWaitedFor) {
+  start(2);
+  carry();
+  const auto first = *helping_[0]->place(least_bytes), second = *helping_[0]->place(least_bytes);
+  auto said = ask(0, first, "ab");
+  for (const auto& l : helping_[1]->goodbye()) helping_[l.to]->take(1, l.kind, {});
+  EXPECT_EQ(said.get(), "nobody");
+  EXPECT_EQ(ask(0, second, "ab").get(), "nobody");
+  EXPECT_EQ(helping_[0]->place(least_bytes), std::nullopt);
+}
+
 TEST_F(HelpingTest, WhereNodesAreForOutputOnlyTheOthersAreLeftToTheModel) {
   start(4, 2);
   carry();

@@ -15,6 +15,7 @@
 #include "core/schema.h"
 #include "sinks/library_lock.h"
 #include "sinks/netcdf4/codec.h"
+#include "sinks/netcdf4/elsewhere.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
 #include "sinks/random_dataset.h"
@@ -60,6 +61,35 @@ Bytes smooth(DataType type, std::size_t elements) {
     }
   }
   return out;
+}
+
+TEST(Elsewhere, MakesTheSameAndNothingOfWhatIsDamaged) {
+  EncodePipeline pipeline;
+  pipeline.stages = {{filter_id::shuffle, true, {4}}, {filter_id::deflate, false, {2}}};
+  pipeline.element = 4;
+  pipeline.level = 1;
+  const auto raw = smooth(DataType::float32, 10'000);
+  auto request = raw;
+  const auto how = told_how(pipeline, raw.size());
+  request.insert(request.end(), how.begin(), how.end());
+  const auto memory = std::make_shared<MemoryBudget>(std::uint64_t{1} << 20);
+  const auto reply = encode_for_another(request, memory);
+  ASSERT_NE(reply, nullptr);
+  const auto said = read_reply(reply->span());
+  ASSERT_TRUE(said);
+  Buffer out, spare;
+  const auto here = encode(pipeline, raw, out, spare);
+  ASSERT_OK(here);
+  EXPECT_EQ(said->encoded.mask, here->mask);
+  ASSERT_EQ(said->encoded.bytes, here->bytes);
+  EXPECT_EQ(std::memcmp(reply->buffer.data(), out.data(), here->bytes), 0);
+
+  Bytes damaged(reply->span().begin(), reply->span().end());
+  damaged[damaged.size() / 2] ^= std::byte{1};
+  EXPECT_FALSE(read_reply(damaged));
+  EXPECT_FALSE(read_reply({}));
+  for (std::size_t cut = 0; cut < how.size(); ++cut)
+    EXPECT_EQ(encode_for_another(std::span(request).first(raw.size() + cut), memory), nullptr) << cut;
 }
 
 TEST(ByteShuffle, BringsBytesOfLikeSignificanceTogether) {

@@ -1,8 +1,12 @@
 #include "sinks/netcdf4/elsewhere.h"
 
+#include <isa-l/crc.h>
+
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "platform/machine.h"
 
 namespace advectio {
 
@@ -10,8 +14,18 @@ namespace {
 
 struct ReplyEnd {
   std::uint64_t cpu_ns = 0;
-  std::uint64_t mask = 0;
+  std::uint32_t mask = 0;
+  std::uint32_t checksum = 0;  ///< of the encoded bytes: who is ended while it sends may send anything
 };
+
+/// Of less than 2 GiB.
+std::uint32_t checksum_of(const std::byte* data, std::size_t bytes) {
+  // Never changed, whatever its declaration says.
+  auto* at = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(data));
+  const auto sum = ::crc32_iscsi(at, static_cast<int>(bytes), ~0U);
+  clean_vector_registers();
+  return sum;
+}
 
 }  // namespace
 
@@ -72,7 +86,7 @@ std::shared_ptr<const Message> encode_for_another(std::span<const std::byte> req
       std::memcpy(larger.data(), reply->buffer.data(), encoded->bytes);
       reply->buffer = std::move(larger);
     }
-    const ReplyEnd end{thread_cpu_ns() - begin, encoded->mask};
+    const ReplyEnd end{thread_cpu_ns() - begin, encoded->mask, checksum_of(reply->buffer.data(), encoded->bytes)};
     std::memcpy(reply->buffer.data() + encoded->bytes, &end, sizeof end);
     return reply;
   } catch (const std::bad_alloc&) {
@@ -85,7 +99,8 @@ std::optional<EncodedElsewhere> read_reply(std::span<const std::byte> reply) {
   if (reply.size() < sizeof end) return std::nullopt;
   const auto bytes = reply.size() - sizeof end;
   std::memcpy(&end, reply.data() + bytes, sizeof end);
-  return EncodedElsewhere{{bytes, static_cast<std::uint32_t>(end.mask)}, end.cpu_ns};
+  if (end.checksum != checksum_of(reply.data(), bytes)) return std::nullopt;
+  return EncodedElsewhere{{bytes, end.mask}, end.cpu_ns};
 }
 
 std::shared_ptr<Message> message_of(const std::shared_ptr<MemoryBudget>& memory, Buffer buffer) {

@@ -24,7 +24,7 @@ struct EncodedElsewhere {
   Encoded encoded;  ///< its bytes are the first ones of the reply
   std::uint64_t cpu_ns = 0;
 };
-/// What a reply says. nullopt: it is none.
+/// What a reply says. nullopt: it is none, or damaged.
 std::optional<EncodedElsewhere> read_reply(std::span<const std::byte> reply);
 
 /// A message whose memory goes back to the budget.

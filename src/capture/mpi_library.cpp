@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <type_traits>
+#include <utility>
 
 #include "capture/interposed.h"
 
@@ -93,22 +96,91 @@ void* MpiRanks::hints() const noexcept {
 
 namespace {
 
-/// For as long as the dataset is open, while the program may free what it gave.
+/// The MPI of one library, and what its communicators keep for us under.
+struct KeepingMpi {
+  Mpi mpi;
+  int key = 0;
+  bool keeps = false;
+};
+
+/// A communicator of our own: the program may free what it gave while the dataset is open.
+class OwnCommunicator {
+ public:
+  OwnCommunicator(const Mpi& mpi, MPI_Comm comm) noexcept : comm(comm), mpi_(mpi) {}
+  ~OwnCommunicator() {
+    int ended = 0;
+    if (mpi_.MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0) mpi_.MPI_Comm_free(&comm);
+  }
+  OwnCommunicator(const OwnCommunicator&) = delete;
+  OwnCommunicator& operator=(const OwnCommunicator&) = delete;
+  MPI_Comm comm;
+
+ private:
+  const Mpi& mpi_;
+};
+
+using Kept = std::shared_ptr<const OwnCommunicator>;
+
+/// MPI calls it when the program frees its communicator, which is collective; the last open dataset then frees ours.
+int let_go(MPI_Comm /*comm*/, int /*key*/, void* kept, void* /*extra*/) {
+  delete static_cast<Kept*>(kept);
+  return MPI_SUCCESS;
+}
+
+/// A copy that the program makes of its communicator gets one of its own.
+int not_copied(MPI_Comm /*comm*/, int /*key*/, void* /*extra*/, void* /*kept*/, void* /*copy*/, int* copied) {
+  *copied = 0;
+  return MPI_SUCCESS;
+}
+
+/// Loaded once for each library, and never given back: MPI may end after our own objects. Null: it has no MPI, or one
+/// of another kind.
+const KeepingMpi* mpi_of(void* library) {
+  static std::mutex mutex;
+  static auto& loaded = *new std::map<void*, std::unique_ptr<const KeepingMpi>>;
+  const std::lock_guard lock(mutex);
+  auto& found = loaded[library];
+  if (found == nullptr) {
+    auto made = std::make_unique<KeepingMpi>();
+    load_mpi(library, made->mpi);
+    made->keeps =
+        made->mpi.usable && made->mpi.MPI_Comm_create_keyval(not_copied, let_go, &made->key, nullptr) == MPI_SUCCESS;
+    found = std::move(made);
+  }
+  return found->mpi.usable ? found.get() : nullptr;
+}
+
+/// Collective. Our duplicate of the program's communicator, made once and kept with it: making one takes all ranks
+/// several rounds of messages, for each file.
+Kept own_communicator(const KeepingMpi& from, MPI_Comm comm) {
+  void* found = nullptr;
+  int is_there = 0;
+  if (from.keeps && from.mpi.MPI_Comm_get_attr(comm, from.key, static_cast<void*>(&found), &is_there) == MPI_SUCCESS &&
+      is_there != 0)
+    return *static_cast<const Kept*>(found);
+  MPI_Comm own{};
+  if (from.mpi.MPI_Comm_dup(comm, &own) != MPI_SUCCESS) return nullptr;
+  auto made = std::make_shared<const OwnCommunicator>(from.mpi, own);
+  if (from.keeps) {
+    auto kept = std::make_unique<Kept>(made);
+    if (from.mpi.MPI_Comm_set_attr(comm, from.key, kept.get()) == MPI_SUCCESS) (void)kept.release();
+  }
+  return made;
+}
+
 class OwnRanks final : public MpiRanks {
  public:
-  OwnRanks(std::unique_ptr<const Mpi> mpi, MPI_Comm comm, MPI_Info info) noexcept
-      : MpiRanks(*mpi, comm, info), own_(std::move(mpi)) {}
+  OwnRanks(const Mpi& mpi, Kept own, MPI_Info info) noexcept : MpiRanks(mpi, own->comm, info), own_(std::move(own)) {}
   ~OwnRanks() override {
     int ended = 0;
-    if (own_->MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return;
-    own_->MPI_Comm_free(&comm_);
-    if (info_ != own_->no_info) own_->MPI_Info_free(&info_);
+    if (mpi_.MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return;
+    if (info_ != mpi_.no_info) mpi_.MPI_Info_free(&info_);
   }
   OwnRanks(const OwnRanks&) = delete;
   OwnRanks& operator=(const OwnRanks&) = delete;
 
  private:
-  std::unique_ptr<const Mpi> own_;
+  Kept own_;
 };
 
 }  // namespace
@@ -116,22 +188,21 @@ class OwnRanks final : public MpiRanks {
 std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program) {
   const auto* map = interposed::map_of(function);
   void* library = map != nullptr ? interposed::handle_of(*map) : nullptr;
-  if (library == nullptr) return nullptr;
-  auto mpi = std::make_unique<Mpi>();
-  load_mpi(library, *mpi);
-  if (!mpi->usable) return nullptr;
+  const auto* from = library != nullptr ? mpi_of(library) : nullptr;
+  if (from == nullptr) return nullptr;
+  const Mpi& mpi = from->mpi;
 
   auto comm = from_pointer<MPI_Comm>(program.comm);
   auto info = from_pointer<MPI_Info>(program.hints);
-  if (program.fortran && mpi->comm_from_fortran != nullptr) {
-    comm = mpi->comm_from_fortran(from_pointer<MPI_Fint>(program.comm));
-    info = mpi->info_from_fortran(from_pointer<MPI_Fint>(program.hints));
+  if (program.fortran && mpi.comm_from_fortran != nullptr) {
+    comm = mpi.comm_from_fortran(from_pointer<MPI_Fint>(program.comm));
+    info = mpi.info_from_fortran(from_pointer<MPI_Fint>(program.hints));
   }
-  MPI_Comm own{};
-  if (mpi->MPI_Comm_dup(comm, &own) != MPI_SUCCESS) return nullptr;
-  MPI_Info hints = mpi->no_info;
-  if (info != mpi->no_info && mpi->MPI_Info_dup(info, &hints) != MPI_SUCCESS) hints = mpi->no_info;
-  auto ranks = std::make_unique<OwnRanks>(std::move(mpi), own, hints);
+  auto own = own_communicator(*from, comm);
+  if (own == nullptr) return nullptr;
+  MPI_Info hints = mpi.no_info;
+  if (info != mpi.no_info && mpi.MPI_Info_dup(info, &hints) != MPI_SUCCESS) hints = mpi.no_info;
+  auto ranks = std::make_unique<OwnRanks>(mpi, std::move(own), hints);
   return ranks->usable() ? std::move(ranks) : nullptr;
 }
 

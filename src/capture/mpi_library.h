@@ -16,6 +16,7 @@
 /// X(function): what is called of MPI.
 #define ADVECTIO_MPI_FUNCTIONS(X)                                                                                    \
   X(MPI_Comm_rank) X(MPI_Comm_size) X(MPI_Comm_dup) X(MPI_Comm_free) X(MPI_Info_dup) X(MPI_Info_free)                \
+  X(MPI_Comm_create_keyval) X(MPI_Comm_set_attr) X(MPI_Comm_get_attr)                                                \
   X(MPI_Bcast) X(MPI_Allreduce) X(MPI_Finalized)                                                                     \
   X(MPI_Type_size) X(MPI_Type_get_envelope) X(MPI_Type_get_contents) X(MPI_Type_free) X(MPI_Type_dup) X(MPI_Pack)
 

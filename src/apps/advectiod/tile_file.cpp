@@ -103,7 +103,7 @@ Result<void> TileFile::read_head(TileHead& to) const {
   if (code == NC_NOERR) code = read_dimensions(library(), ncid_, schema.dimensions);
   if (code == NC_NOERR) code = read_attributes(library(), ncid_, NC_GLOBAL, schema.attributes);
   for (int v = 0; code == NC_NOERR && v < variables; ++v)
-    code = read_variable(library(), ncid_, v, is_hdf5(schema.format), schema.variables.emplace_back());
+    code = read_variable(library(), ncid_, v, is_hdf5(schema.format), nullptr, schema.variables.emplace_back());
   for (std::size_t d = 0; code == NC_NOERR && d < schema.dimensions.size(); ++d) {
     std::size_t length = 0;
     code = nc_inq_dimlen(ncid_, static_cast<int>(d), &length);

@@ -51,6 +51,7 @@ CapturedFile::CapturedFile(const RealLibrary& real, int id, std::string name, in
       out_(std::move(out)),
       converter_(real, f) {
   schema_.format = f;
+  noted_.emplace_back(std::in_place);
 }
 
 CapturedFile::~CapturedFile() {
@@ -203,6 +204,8 @@ void CapturedFile::touch(Touched what, int variable) {
     case Touched::dimensions: dirty_dimensions_ = extents_stale_ = true; break;
     case Touched::globals: dirty_globals_ = true; break;
     case Touched::variable:
+    case Touched::all_but_attributes:
+      if (what == Touched::variable) forget_attributes(variable);
       if (variable == NC_GLOBAL) {
         dirty_globals_ = true;
       } else if (variable >= 0 && static_cast<std::size_t>(variable) < dirty_variables_.size()) {
@@ -210,17 +213,64 @@ void CapturedFile::touch(Touched what, int variable) {
       }
       break;
     case Touched::everything:
+      noted_.clear();
       dirty_dimensions_ = dirty_globals_ = extents_stale_ = true;
       dirty_variables_.assign(dirty_variables_.size(), true);
       break;
   }
 }
 
+std::optional<std::vector<Attribute>>* CapturedFile::noted(int variable) {
+  const auto at = static_cast<std::size_t>(variable - NC_GLOBAL);
+  return variable >= NC_GLOBAL && at < noted_.size() && noted_[at] ? &noted_[at] : nullptr;
+}
+
+void CapturedFile::forget_attributes(int variable) {
+  if (auto* known = noted(variable); known != nullptr) known->reset();
+}
+
+void CapturedFile::note_variable(int variable) {
+  if (together_ != nullptr && together_->ranks->rank() != 0) return;  // only rank 0 tells the schema
+  const auto at = static_cast<std::size_t>(variable - NC_GLOBAL);
+  if (noted_.size() <= at) noted_.resize(at + 1);
+  noted_[at].emplace();
+}
+
+void CapturedFile::note_attribute(int variable, const char* name, nc_type type, std::size_t count, const void* values) {
+  auto* known = noted(variable);
+  if (known == nullptr) return;
+  // The library has names in a normal form of UTF-8, gives the fill value a meaning, and leaves one that is put again
+  // where it was.
+  const std::string_view n = name != nullptr ? name : "";
+  const bool ascii = std::all_of(n.begin(), n.end(), [](char c) { return static_cast<signed char>(c) > 0; });
+  const bool again = std::any_of((*known)->begin(), (*known)->end(), [n](const Attribute& a) { return a.name == n; });
+  const auto data_type = static_cast<DataType>(type);
+  if (n.empty() || n == "_FillValue" || !ascii || again || (values == nullptr && count > 0) || !is_known(data_type) ||
+      data_type == DataType::string) {
+    known->reset();
+    return;
+  }
+  Attribute& a = (*known)->emplace_back();
+  a.name = n;
+  a.type = data_type;
+  a.count = count;
+  const auto* bytes = static_cast<const std::byte*>(values);
+  a.values.assign(bytes, bytes + count * size_of(data_type));
+}
+
+int CapturedFile::read_globals() {
+  const auto* known = noted(NC_GLOBAL);
+  if (known == nullptr) return read_attributes(lib, ncid, NC_GLOBAL, schema_.attributes);
+  const int code = lib.nc_inq(ncid, nullptr, nullptr, nullptr, nullptr);
+  if (code == NC_NOERR) schema_.attributes = **known;
+  return code;
+}
+
 const Schema& CapturedFile::read_schema() {
   if (!dirty_) return schema_;
   // A shadow that cannot be read is one whose library is ending; what was read before stands.
   if (dirty_dimensions_ && read_dimensions(lib, ncid, schema_.dimensions) == NC_NOERR) dirty_dimensions_ = false;
-  if (dirty_globals_ && read_attributes(lib, ncid, NC_GLOBAL, schema_.attributes) == NC_NOERR) dirty_globals_ = false;
+  if (dirty_globals_ && read_globals() == NC_NOERR) dirty_globals_ = false;
   int count = 0;
   if (lib.nc_inq(ncid, nullptr, &count, nullptr, nullptr) == NC_NOERR) {
     schema_.variables.resize(static_cast<std::size_t>(count));
@@ -229,7 +279,10 @@ const Schema& CapturedFile::read_schema() {
   for (std::size_t i = 0; i < dirty_variables_.size(); ++i) {
     if (!dirty_variables_[i]) continue;
     auto& v = schema_.variables[i];
-    if (read_variable(lib, ncid, static_cast<int>(i), !classic_format(), v) != NC_NOERR) continue;
+    const auto* known = noted(static_cast<int>(i));
+    if (read_variable(lib, ncid, static_cast<int>(i), !classic_format(), known != nullptr ? &**known : nullptr, v) !=
+        NC_NOERR)
+      continue;
     if (classic_format()) v.no_fill = v.no_fill || fill_mode_ == NC_NOFILL;
     dirty_variables_[i] = false;
   }
@@ -271,6 +324,7 @@ bool CapturedFile::grown_length(int dimension, std::size_t& length) {
   auto& extent = extents_[static_cast<std::size_t>(dimension)];
   if (!extent.unlimited) return false;
   length = extent.asked = extent.length;
+  asked_ = asked_ || length > 0;
   return true;
 }
 
@@ -279,20 +333,20 @@ const CapturedFile::Known* CapturedFile::known(int variable) {
   while (known_.size() <= static_cast<std::size_t>(variable)) {
     Known k;
     int rank = 0;
-    std::vector<int> dimensions(NC_MAX_VAR_DIMS);
-    if (lib.nc_inq_var(ncid, static_cast<int>(known_.size()), nullptr, &k.type, &rank, dimensions.data(), nullptr) !=
-        NC_NOERR)
+    int dimensions[NC_MAX_VAR_DIMS];
+    if (lib.nc_inq_var(ncid, static_cast<int>(known_.size()), nullptr, &k.type, &rank, dimensions, nullptr) != NC_NOERR)
       return nullptr;
     k.element = memory_size(k.type);
-    k.dimensions.assign(dimensions.begin(), dimensions.begin() + rank);
+    k.dimensions.assign(dimensions, dimensions + rank);
     known_.push_back(std::move(k));
   }
   return &known_[static_cast<std::size_t>(variable)];
 }
 
 int CapturedFile::choose_chunks(int variable) {
+  if (!asked_ || classic_format() || lib.nc_inq_var_chunking == nullptr) return NC_NOERR;
   const auto* v = known(variable);
-  if (v == nullptr || classic_format() || lib.nc_inq_var_chunking == nullptr) return NC_NOERR;
+  if (v == nullptr) return NC_NOERR;
   load_dimensions();
   bool grown = false;
   for (const int d : v->dimensions) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,9 +109,17 @@ class CapturedFile {
   int set_fill(int fill_mode, int* old_mode);
 
   // --- metadata --------------------------------------------------------------------------------------------------
-  enum class Touched : std::uint8_t { dimensions, globals, variable, everything };
+  enum class Touched : std::uint8_t { dimensions, globals, variable, all_but_attributes, everything };
   /// The program has changed metadata: what was read of it is stale.
   void touch(Touched what, int variable = NC_GLOBAL);
+
+  /// The variable is new: it has no attributes.
+  void note_variable(int variable);
+  /// The library has taken these `values`, of `type`, as an attribute of the variable (or NC_GLOBAL). Null: they are
+  /// not as the library has them now.
+  void note_attribute(int variable, const char* name, nc_type type, std::size_t count, const void* values);
+  /// They are to be read back.
+  void forget_attributes(int variable);
 
   /// After nc_def_var: the library's choice of chunks depends on how long the unlimited dimensions were when last asked
   /// for, which the shadow does not know.
@@ -187,6 +196,8 @@ class CapturedFile {
   void owe_enddef();
   int settle();
   int check_layout();
+  [[nodiscard]] std::optional<std::vector<Attribute>>* noted(int variable);
+  int read_globals();
   [[nodiscard]] bool collective(int variable) const noexcept;
   Together::Access& access(int variable);
   void learn_lengths();
@@ -225,10 +236,15 @@ class CapturedFile {
   Schema schema_;
   bool dirty_ = true, dirty_dimensions_ = true, dirty_globals_ = true;
   bool dirty_before_redef_ = false;
+  /// The attributes of each variable, the global ones first, where all that was done with them was to put each once:
+  /// reading them back by their names takes as long as putting them (4 ms for a WRF history file). Shorter than the
+  /// list of variables: nothing is known of the rest.
+  std::vector<std::optional<std::vector<Attribute>>> noted_;
   std::vector<bool> dirty_variables_;  // shorter than the list of variables: the rest is new
 
   std::vector<Extent> extents_;
   bool extents_stale_ = true;
+  bool asked_ = false;  ///< the program has asked for the length of a dimension that had grown
   std::vector<Known> known_;
   bool put_anything_ = false;
 

@@ -46,9 +46,9 @@ void settle_fill_value(CapturedFile& file, int variable, const char* name) {
 
 /// How a variable is stored.
 template <typename Call>
-int store(CapturedFile& file, int variable, Call&& call) {
+int store(CapturedFile& file, int variable, Call&& call, Touched what = Touched::all_but_attributes) {
   settle_storage(file, variable);
-  const int code = change(file, Touched::variable, variable, call);
+  const int code = change(file, what, variable, call);
   if (code == NC_NOERR) file.filtered(variable);
   return code;
 }
@@ -64,11 +64,21 @@ std::size_t header_bytes(nc_type type, std::size_t count) {
   return (memory_size(type) * count + 3) / 4 * 4;
 }
 
-/// In data mode a classic attribute may be written anew where it does not need more room.
+/// In data mode a classic attribute may be written anew where it does not need more room. `values`: null where they are
+/// not of `type` in memory.
 template <typename Call>
-int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count, Call&& call) {
+int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count,
+                  const void* values, Call&& call) {
   settle_fill_value(file, variable, name);
-  if (!in_classic_data_mode(file) || name == nullptr) return change(file, Touched::variable, variable, call);
+  if (!in_classic_data_mode(file) || name == nullptr) {
+    const int code = change(file, Touched::all_but_attributes, variable, call);
+    if (code == NC_NOERR) {
+      file.note_attribute(variable, name, type, count, values);
+    } else {
+      file.forget_attributes(variable);
+    }
+    return code;
+  }
   nc_type old_type = NC_NAT;
   std::size_t old_count = 0;
   if (file.lib.nc_inq_att(file.ncid, variable, name, &old_type, &old_count) == NC_NOERR) {
@@ -177,7 +187,9 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
   int code = file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
   if (code != NC_NOERR) return code;
   if (id != nullptr) *id = defined;
-  return file != nullptr ? file->choose_chunks(defined) : code;
+  if (file == nullptr) return code;
+  file->note_variable(defined);
+  return file->choose_chunks(defined);
 }
 
 ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
@@ -260,7 +272,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
     if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }
-  return advectio::store(*file, varid, call);
+  return advectio::store(*file, varid, call, Touched::variable);
 }
 
 // --- groups and user types -----------------------------------------------------------------------------------------
@@ -292,38 +304,39 @@ ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_typ
 
 // --- attributes ----------------------------------------------------------------------------------------------------
 
-#define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, ...)                                   \
+#define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, VALUES, ...)                           \
   ADVECTIO_FILE;                                                                      \
   const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); }; \
-  return file != nullptr ? advectio::put_attribute(*file, varid, name, TYPE, COUNT, call) : call()
+  return file != nullptr ? advectio::put_attribute(*file, varid, name, TYPE, COUNT, VALUES, call) : call()
 
-#define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C)                                                            \
-  ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count, \
-                                     const C* values) {                                                 \
-    ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type, count, values);                           \
+// TYPE: what these numbers are in memory.
+#define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C, TYPE)                                                               \
+  ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count,          \
+                                     const C* values) {                                                          \
+    ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type == (TYPE) ? values : nullptr, type, count, values); \
   }
 
 ADVECTIO_EXPORT int nc_put_att(int ncid, int varid, const char* name, nc_type type, size_t count, const void* values) {
-  ADVECTIO_PUT_ATTRIBUTE(nc_put_att, type, count, type, count, values);
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att, type, count, values, type, count, values);
 }
 ADVECTIO_EXPORT int nc_put_att_text(int ncid, int varid, const char* name, size_t count, const char* text) {
-  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_text, NC_CHAR, count, count, text);
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_text, NC_CHAR, count, text, count, text);
 }
 ADVECTIO_EXPORT int nc_put_att_string(int ncid, int varid, const char* name, size_t count, const char** strings) {
-  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_string, NC_STRING, count, count, strings);
+  ADVECTIO_PUT_ATTRIBUTE(nc_put_att_string, NC_STRING, count, nullptr, count, strings);
 }
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(schar, signed char)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uchar, unsigned char)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ubyte, unsigned char)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(short, short)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ushort, unsigned short)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(int, int)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uint, unsigned int)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(long, long)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(longlong, long long)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ulonglong, unsigned long long)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(float, float)
-ADVECTIO_PUT_ATTRIBUTE_NUMBERS(double, double)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(schar, signed char, NC_BYTE)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uchar, unsigned char, NC_UBYTE)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ubyte, unsigned char, NC_UBYTE)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(short, short, NC_SHORT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ushort, unsigned short, NC_USHORT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(int, int, NC_INT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uint, unsigned int, NC_UINT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(long, long, sizeof(long) == 8 ? NC_INT64 : NC_INT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(longlong, long long, NC_INT64)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ulonglong, unsigned long long, NC_UINT64)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(float, float, NC_FLOAT)
+ADVECTIO_PUT_ATTRIBUTE_NUMBERS(double, double, NC_DOUBLE)
 
 ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const char* new_name) {
   ADVECTIO_FILE;
@@ -348,5 +361,5 @@ ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int 
   nc_type type = NC_NAT;
   std::size_t count = 0;
   if (file->lib.nc_inq_att(from, from_varid, name, &type, &count) != NC_NOERR) return call();
-  return advectio::put_attribute(*file, varid, name, type, count, call);
+  return advectio::put_attribute(*file, varid, name, type, count, nullptr, call);
 }

@@ -186,19 +186,24 @@ int read_attributes(const RealLibrary& lib, int ncid, int variable, std::vector<
   return NC_NOERR;
 }
 
-int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, Variable& to) {
+int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, const std::vector<Attribute>* attributes,
+                  Variable& to) {
   to = {};
   char name[NC_MAX_NAME + 1] = {};
   nc_type type = NC_NAT;
   int rank = 0;
-  std::vector<int> dimensions(NC_MAX_VAR_DIMS);
-  int code = lib.nc_inq_var(ncid, variable, name, &type, &rank, dimensions.data(), nullptr);
+  int dimensions[NC_MAX_VAR_DIMS];
+  int code = lib.nc_inq_var(ncid, variable, name, &type, &rank, dimensions, nullptr);
   if (code != NC_NOERR) return code;
   to.name = name;
   to.type = static_cast<DataType>(type);
   if (!is_known(to.type)) return NC_EBADTYPE;
-  to.dimensions.assign(dimensions.begin(), dimensions.begin() + rank);
-  code = read_attributes(lib, ncid, variable, to.attributes);
+  to.dimensions.assign(dimensions, dimensions + rank);
+  if (attributes != nullptr) {
+    to.attributes = *attributes;
+  } else {
+    code = read_attributes(lib, ncid, variable, to.attributes);
+  }
   if (code != NC_NOERR) return code;
   // A fill value that the library has refused for its type may still stand there, empty; no file can hold it.
   if (hdf5) {

@@ -10,6 +10,7 @@ void CapturedFile::write_together(std::unique_ptr<Ranks> all, SharedDataset& out
   together_ = std::make_unique<Together>();
   together_->ranks = std::move(all);
   together_->out = &out;
+  if (together_->ranks->rank() != 0) noted_.clear();
 }
 
 bool CapturedFile::collective(int variable) const noexcept {
@@ -53,7 +54,8 @@ bool CapturedFile::has_unlimited() {
 /// The blocks of the others wait for what rank 0 has changed, except for global attributes.
 void CapturedFile::owe_structure(Touched what, int variable) {
   if (together_ == nullptr || together_->ranks->rank() != 0) return;
-  if (what == Touched::globals || (what == Touched::variable && variable == NC_GLOBAL)) return;
+  const bool of_variable = what == Touched::variable || what == Touched::all_but_attributes;
+  if (what == Touched::globals || (of_variable && variable == NC_GLOBAL)) return;
   together_->owes_structure = true;
   together_->out->owe_schema();
 }

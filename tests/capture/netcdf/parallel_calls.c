@@ -267,6 +267,26 @@ static void write_small(const char* name, MPI_Comm comm, MPI_Info info, const ch
   SAY(nc_close(nc));
 }
 
+/* Two files by one communicator, open at once; it goes when one of them is closed. */
+static void write_two_at_once(MPI_Comm comm) {
+  int file[2], var[2], dim = -1, place = 0;
+  MPI_Comm_rank(comm, &place);
+  for (int f = 0; f < 2; ++f) {
+    char name[32];
+    snprintf(name, sizeof name, "pair%d_%d.nc", rank % 2, f);
+    SAY(nc_create_par(name, NC_NETCDF4, comm, MPI_INFO_NULL, &file[f]));
+    SAY(nc_def_dim(file[f], "x", (size_t)(WIDTH * ranks), &dim));
+    SAY(nc_def_var(file[f], "v", NC_INT, 1, &dim, &var[f]));
+    SAY(nc_enddef(file[f]));
+  }
+  for (int f = 0; f < 2; ++f) {
+    const int values[WIDTH] = {rank, f, rank + f};
+    SAY(nc_put_vara_int(file[f], var[f], (const size_t[]){(size_t)(place * WIDTH)}, (const size_t[]){WIDTH}, values));
+    SAY(nc_close(file[f]));
+    if (f == 0) MPI_Comm_free(&comm);
+  }
+}
+
 /* Halves of the ranks and single ranks write at the same time; then all write a file twice. */
 static void write_several(void) {
   char name[32];
@@ -278,6 +298,8 @@ static void write_several(void) {
   snprintf(name, sizeof name, "half%d.nc", rank % 2);
   write_small(name, half, hints, "v");
   MPI_Info_free(&hints);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  write_two_at_once(half);
   snprintf(name, sizeof name, "single%d.nc", rank);
   write_small(name, MPI_COMM_SELF, MPI_INFO_NULL, "v");
   write_small("twice.nc", MPI_COMM_WORLD, MPI_INFO_NULL, "first");

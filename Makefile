@@ -3,6 +3,8 @@
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# Programs that are waited for, killed and started again: more at once than there are cores.
+WORKERS ?= $(shell expr $(JOBS) + 1)
 VENV := .venv
 BUILD := build/release
 REPORTS := build/reports
@@ -43,7 +45,7 @@ build: setup $(BUILD)/build.ninja $(VENV)/ready
 test: build
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
 	-ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
-	-env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
+	-env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
 	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
 
 soak: build

@@ -1,4 +1,4 @@
-"""A dozen seeds of faults.py; `make soak` runs as many as there is time for."""
+"""Some seeds of faults.py; `make soak` runs as many as there is time for."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
 
 
 # What repeats at length, often with WRF's restart file of 600 variables, what others here show with less. `make test` leaves them
-# out, `make soak` runs them: ADVECTIO_SOAK=1 selects these and nothing else.
+# out, `make soak` runs them: ADVECTIO_SOAK=1 selects these and nothing else. For all of tests/, when all of it is run.
 LONG = re.compile(
     r"test_ranks_under_mpirun_are_the_same\[.*wrfrst"
     r"|test_several_frames_and_files_are_the_same\[.*wrfrst"
@@ -40,13 +40,20 @@ LONG = re.compile(
     r"|test_crashes.py::test_kill_of_the_server_loses_nothing\[1-(asked-none|classic-asked)\]"
     r"|test_merge.py::test_kill_of_the_server_loses_nothing\[(asked-1|classic-6)\]"
     r"|test_many_frames_do_not_make_memory_grow"
+    r"|test_ranks_of_several_nodes_write_one_file_by_netcdf4\[wrf471"
+    r"|test_ranks_of_several_nodes_write_one_file_by_pnetcdf\[(wrf471.*-pnetcdf-2,2,2,0|made-pnetcdf-nonblocking-1,2,1,3)\]"
+    r"|test_several_nodes.py::test_stages_smaller_than_a_frame_are_enough\[pnetcdf-nonblocking"
+    r"|test_any_number_of_ranks_joins_to_the_same\[(2|7)\]"
+    r"|test_any_number_of_ranks_gives_the_same_bits\[6\]"
+    r"|test_p(arallel_net|net)cdf.py::test_kill_of_one_rank_keeps_every_frame_that_all_had_synced\[2"
+    r"|test_whatever_is_killed_what_was_synced_is_there\[(8|9|10|11)\]"
+    r"|test_physics.py::test_a_(density_current|dry_thermal|storm_in_straight_shear)"
 )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak = bool(os.environ.get("ADVECTIO_SOAK"))
-    here = str(Path(__file__).parent)
-    left_out = [item for item in items if str(item.path).startswith(here) and bool(LONG.search(item.nodeid)) != soak]
+    left_out = [item for item in items if bool(LONG.search(item.nodeid)) != soak]
     if left_out and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

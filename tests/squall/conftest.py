@@ -33,6 +33,7 @@ def launch(program):
         os.environ,
         OMPI_MCA_rmaps_base_oversubscribe="1",
         OMPI_MCA_mpi_yield_when_idle="1",
+        OMPI_MCA_pml="ob1",
         PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
     )
     if os.geteuid() == 0:

@@ -3,37 +3,38 @@
 
 using advectio::CapturedFile;
 
-#define ADVECTIO_GET(F, NUMBER, WHOLE, ...)                                                   \
-  ADVECTIO_ENTER;                                                                             \
-  auto* file = entry.find(ncid);                                                              \
-  if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                     \
-  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE);                        \
-  if (from.ask_shadow) {                                                                      \
-    file->pay_enddef();                                                                       \
-    const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                              \
-    if (from.forbidden && (code == NC_EINVALCOORDS || code == NC_EEDGE)) return NC_EINDEFINE; \
-    return code != NC_NOERR ? code : from.code;                                               \
-  }                                                                                           \
-  if (from.code != NC_NOERR) return from.code;                                                \
+// WHOLE: lengths count. PLACED: where to read from is not left out.
+#define ADVECTIO_GET(F, NUMBER, WHOLE, PLACED, ...)                                                       \
+  ADVECTIO_ENTER;                                                                                         \
+  auto* file = entry.find(ncid);                                                                          \
+  if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
+  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE);                                    \
+  if (from.ask_shadow) {                                                                                  \
+    file->pay_enddef();                                                                                   \
+    const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                          \
+    if (from.forbidden && (PLACED) && (code == NC_EINVALCOORDS || code == NC_EEDGE)) return NC_EINDEFINE; \
+    return code != NC_NOERR ? code : from.code;                                                           \
+  }                                                                                                       \
+  if (from.code != NC_NOERR) return from.code;                                                            \
   return ADVECTIO_REAL(F, from.ncid, from.variable, __VA_ARGS__)
 
 #define ADVECTIO_GETS(SUFFIX, TYPE, NUMBER)                                                                            \
   ADVECTIO_EXPORT int nc_get_var##SUFFIX(int ncid, int varid, TYPE* data) {                                            \
-    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, data);                                                              \
+    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, true, data);                                                        \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) {                      \
-    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index, data);                                                     \
+    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index != nullptr, index, data);                                   \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count, TYPE* data) { \
-    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start, count, data);                                   \
+    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, data);                 \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
                                           const ptrdiff_t* stride, TYPE* data) {                                       \
-    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start, count, stride, data);                           \
+    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, stride, data);         \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
                                           const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) {                 \
-    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start, count, stride, map, data);                      \
+    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, stride, map, data);    \
   }
 
 #define ADVECTIO_TYPED_GETS(SUFFIX, PUT, GET, NUMBER) ADVECTIO_GETS(_##SUFFIX, GET, NUMBER)

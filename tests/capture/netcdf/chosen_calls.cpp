@@ -468,6 +468,7 @@ void whole_read_in_define_mode() {
   float read[2] = {};
   DO(nc_get_varm_float(ncid, v, Index{0}.data(), nullptr, &one, &one, read));
   DO(nc_get_varm_float(ncid, v, Index{0}.data(), Index{0}.data(), &one, &one, read));
+  DO(nc_get_vara_float(ncid, v, nullptr, Index{1}.data(), read));
   DO(nc_get_var_float(ncid, v, read));
   DO(nc_close(ncid));
 }

@@ -15,6 +15,7 @@ import pytest
 from advectio import launching, nodes
 from advectio.errors import UserError
 from advectio.nodes import Launch, Nodes
+from advectio.server import Server
 from fake_installation import dataset, until
 
 HERE = socket.gethostname()
@@ -250,6 +251,41 @@ def test_when_one_server_dies_all_are_started_again(several):
     assert sum(e.startswith("serve") for e in several.events) == 2
     assert sum(e.startswith("node 1 of 2") for e in several.events) == 2
     assert json.loads((several.work / "s.json").read_text())["server"]["restarts"] == 1
+
+
+def test_servers_that_hang_when_they_are_started_again_are_ended(several, monkeypatch, capfd):
+    """Open MPI's mpirun hangs, deaf to SIGTERM, when one of its processes is killed while it starts (4.1.4: 2 of 60)."""
+    starts = several.directory / "starts"
+    mpirun = several.directory / "mpirun"
+    several.add_script(
+        mpirun,
+        f"""echo started >>{starts}
+if [ "$(wc -l <{starts})" = 2 ]; then trap '' TERM; while :; do sleep 0.1; done; fi
+until [ "$1" = {several.prefix}/bin/advectiod_mpi ]; do shift; done
+exec "$@\"""",
+    )
+    monkeypatch.setattr("advectio.server.START_TIMEOUT_S", 1.0)
+    monkeypatch.setenv("FAKE_ADVECTIOD", several.env["FAKE_ADVECTIOD"])
+    several.tell(die=1)
+    run_directory = several.work / "run"
+    job = launching.Job(str(mpirun), nodes.simulated("1"))
+    server = Server(str(several.prefix / "bin" / "advectiod_mpi"), str(run_directory), None, str(several.work), 5, job)
+    server.start()
+
+    def watched() -> bool:
+        server.watch()
+        return server.restarts == 2
+
+    until(watched, "the servers were started a third time")
+    final = server.drain(lambda _: True)
+    assert final is not None
+    assert final["final"]
+    assert server.wait(10.0) == 0
+    assert len(starts.read_text().splitlines()) == 3
+    assert (
+        "the servers do not answer, 1 s after they were started again; all are restarted (2 of at most 5 times)"
+        in capfd.readouterr().err
+    )
 
 
 @needs_open_mpi

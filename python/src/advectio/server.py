@@ -123,6 +123,7 @@ class Server:
             self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
             self._environment = job.environment(os.environ, run_directory)
         self._process: subprocess.Popen[bytes] | None = None
+        self._answers_by: float | None = None  # a job that was started again, and has not answered yet
 
     def _place_for(self, config: str | None, directory: str) -> str | None:
         """The config is kept with the run: a restarted server must not see what somebody has edited meanwhile."""
@@ -210,13 +211,30 @@ class Server:
             preexec_fn=prepare,
         )
 
+    def _hangs(self) -> bool:
+        """The job was started again and is silent since for too long: an mpirun of which a process dies while it starts may
+        wait for ever."""
+        answers_by = self._answers_by
+        if answers_by is None:
+            return False
+        with contextlib.suppress(NoServer), Connection(self.run_directory, 0.2):
+            self._answers_by = None
+            return False
+        return time.monotonic() > answers_by
+
     def watch(self) -> None:
         """Restart the server when it has died. Cheap; call it often."""
-        if self._process is None or self._process.poll() is None or self.given_up:
+        if self._process is None or self.given_up:
             return
-        how = ended_how(self._process.returncode, self.job is not None)
-        subject = self._subject
-        if self._process.returncode == STAGE_GONE or not os.path.isdir(self.run_directory):
+        code = self._process.poll()
+        if code is None:
+            if not self._hangs():
+                return
+            self.stop()
+            happened = f"the servers do not answer, {START_TIMEOUT_S:.0f} s after they were started again"
+        else:
+            happened = f"{self._subject} died ({ended_how(code, self.job is not None)})"
+        if code == STAGE_GONE or not os.path.isdir(self.run_directory):
             # A new server would serve a new, empty stage, and all would seem well.
             self.given_up = True
             say("error", f"{self.run_directory} has been removed under the run: what was staged there and in no file is lost")
@@ -225,16 +243,18 @@ class Server:
             self.given_up = True
             say(
                 "error",
-                f"{subject} died ({how}) after {self.restarts} restarts (server.restarts_max) and is not started again; "
+                f"{happened}; not started again after {self.restarts} restarts (server.restarts_max): "
                 f"what is staged stays in {self.run_directory}: `advectio recover {self.run_directory}` finishes it",
             )
             return
         self.restarts += 1
         restarted = "restarted" if self.job is None else "all are restarted"
-        say("warning", f"{subject} died ({how}); {restarted} ({self.restarts} of at most {self._restarts_max} times)")
+        say("warning", f"{happened}; {restarted} ({self.restarts} of at most {self._restarts_max} times)")
         # A server that dies at once again must not use up its restarts within one hiccup of the file system.
         time.sleep(min(0.05 * 2 ** (self.restarts - 1), 2.0))
         self._spawn()
+        if self.job is not None:
+            self._answers_by = time.monotonic() + START_TIMEOUT_S
 
     def drain(self, tick: Callable[[Status | None], bool], interval: float = 0.2, do: str = "drain") -> Status | None:
         """Ask for the drain (or to ``leave`` what is not written) and wait for it, through restarts. ``tick`` gets the state now and then; it returns False to stop

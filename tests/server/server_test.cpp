@@ -611,12 +611,13 @@ class PromiseTest : public ServerTest {
     start();
     program_->go();
   }
-  bool returned() const { return std::filesystem::exists(out("returned")); }
   std::string result() const {
     std::string text;
     std::ifstream(out("returned")) >> text;
     return text;
   }
+  /// And has said what came back, not only begun to.
+  bool returned() const { return !result().empty(); }
   std::size_t segments_in_journals() const {
     std::size_t n = 0;
     for (const auto& e : std::filesystem::recursive_directory_iterator(run_dir() + "/journals"))

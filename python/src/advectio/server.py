@@ -266,6 +266,7 @@ class Server:
                 try:
                     if connection is None:
                         connection = Connection(self.run_directory, 30.0)
+                        self._answers_by = None
                         connection.send({"do": do})
                     if select.select([connection], [], [], interval)[0]:
                         return as_status(connection.receive())

@@ -502,11 +502,16 @@ bool Relay::take_arrivals() {
     if (helping_ != nullptr) helping_->take(arrival->from, arrival->kind, std::move(message));
     moved = true;
   }
-  for (auto& [from, held] : held_back_)
+  // Who had room last has it last.
+  for (unsigned n = 1, last = served_; n <= nodes(); ++n) {
+    const auto from = (last + n) % nodes();
+    auto& held = held_back_[from];
     while (!held.empty() && take_from_journals(held.front())) {
       held.pop_front();
+      served_ = from;
       moved = true;
     }
+  }
   for (int n = 0; n < 256; ++n) {
     const auto arrival = neighbours_.arrived(Lane::journals);
     if (!arrival) break;

@@ -198,6 +198,7 @@ class Relay {
   std::map<unsigned, std::uint64_t> under_way_bytes_;
   std::uint64_t next_ticket_ = 1;
   std::map<unsigned, std::deque<Neighbours::Arrival>> held_back_;
+  unsigned served_ = 0;  ///< the node for which there was room last
   std::vector<Question> questions_;
   journal::SegmentMappings mappings_;
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;

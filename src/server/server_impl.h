@@ -280,6 +280,7 @@ class ServerImpl final : public Server {
   void fail_whole(Dataset& whole, Error error);
   void retry_whole(Dataset& whole);
   bool make_room_in_wholes();
+  [[nodiscard]] bool tiles_come_again() const;
   bool settle_wholes();
   void look_at_wholes();
   void take_up_wholes(const std::vector<std::string>& pages);

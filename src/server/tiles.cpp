@@ -393,12 +393,22 @@ bool ServerImpl::make_room_in_wholes() {
   // A tile may have come that has not been read.
   look_for_writers();
   for (auto& [name, j] : journals_) any = follow(*j) || any;
+  if (tiles_come_again()) return any;
   for (const auto& w : wholes) {
     if (any || !waits(w)) continue;
     split(*w, "the stage is full, and " + w->merge->why_not());
     any = true;
   }
   return any;
+}
+
+/// A server before this one has heard more of a tile than has been said again, and another node waits for room to say
+/// something.
+bool ServerImpl::tiles_come_again() const {
+  return relay_ && relay_->held_up() && std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) {
+           return d->policy.join && d->spread && !d->owner && !d->over() && d->state != State::failed &&
+                  std::strcmp(d->page->whole, journal::alone) != 0 && d->page->synced.load() > d->seen;
+         });
 }
 
 /// Nobody lives who could still bring a tile. True when there was something to do.

@@ -69,18 +69,19 @@ class NodesTest : public ::testing::Test {
   static constexpr std::uint64_t width = 1000;
   static constexpr std::uint32_t writers = 2;
   static constexpr unsigned nodes = 3;
+  static constexpr std::uint64_t segment_bytes = 64 * 1024;
 
   [[nodiscard]] std::string run_dir(unsigned node) const { return scratch_ / ("n" + std::to_string(node)); }
   [[nodiscard]] std::string out(const std::string& name) const { return output_ / name; }
 
-  /// `of_output`: the cap of the last node's stage, where it is another.
-  void start(std::uint64_t segments_max = 16, std::uint64_t of_output = 0) {
+  /// `of_output`: the cap of the last node's stage, where it is another. `late`: the server that has no thread yet.
+  void start(std::uint64_t segments_max = 16, std::uint64_t of_output = 0, unsigned late = nodes) {
     board_ = std::make_unique<Switchboard>(nodes);
     for (unsigned n = 0; n < nodes; ++n) {
       neighbours_.push_back(std::make_unique<Neighbour>(*board_, n, nodes, 1));
       ServerOptions o;
       o.run_dir = run_dir(n);
-      o.segment_bytes = 64 * 1024;
+      o.segment_bytes = segment_bytes;
       o.segments_max = of_output != 0 && n + 1 == nodes ? of_output : segments_max;
       o.warm_segments = 2;
       o.wait_max_ns = wait_max_ns_;
@@ -89,7 +90,11 @@ class NodesTest : public ::testing::Test {
       ASSERT_TRUE(server.ok()) << server.error().message;
       servers_.push_back(std::move(server).value());
     }
-    for (unsigned n = 0; n < nodes; ++n) threads_.emplace_back([this, n] { outcomes_[n] = servers_[n]->run(); });
+    for (unsigned n = 0; n < nodes; ++n)
+      if (n != late) run(n);
+  }
+  void run(unsigned node) {
+    threads_.emplace_back([this, node] { outcomes_[node] = servers_[node]->run(); });
   }
   void join() {
     for (auto& t : threads_) t.join();
@@ -328,7 +333,22 @@ class TilesOfNodesTest : public NodesTest {
     s.finish();
     return 0;
   }
-  bool waits_after_first_ = false;  ///< until there is a file "go on"
+  bool waits_after_first_ = false;                           ///< until there is a file "go on"
+  static constexpr std::uint64_t frames_without_room = 400;  ///< more than the owner's stage holds, however it grows
+  /// The owner could not write, and had no room for all that the others had to say.
+  json end_without_room() {
+    store_.fail_commit_of = "a";
+    wait_max_ns_ = 1'000'000'000;
+    waits_after_first_ = true;  // for the one file to be begun: else the tiles stay files of their own
+    programs([this](Session& s, std::uint32_t w) { return write_tile(s, w, frames_without_room); });
+    start(64, 4);
+    go();
+    EXPECT_TRUE(eventually([&] { return servers_[2]->status().find("append to") != std::string::npos; }));
+    EXPECT_TRUE(replace_whole(system_files(), out("go on"), {}).ok());
+    for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+    programs_.clear();
+    return drain();
+  }
   /// The owner dies when it has finished the file, and before it has ended its tiles; or (`tiles_too`) before it could
   /// remove what is beside those.
   void write_and_die(const std::string& error, bool tiles_too) {
@@ -370,24 +390,25 @@ TEST_F(TilesOfNodesTest, OfAFileThatIsFinishedAreNotBegunAgain) {
 }
 
 TEST_F(TilesOfNodesTest, StayWithTheOthersWhereTheirOwnerCanNeitherWriteNorHasRoom) {
-  store_.fail_commit_of = "a";
-  wait_max_ns_ = 1'000'000'000;
-  constexpr std::uint64_t frames = 80;  // twice the owner's stage, which grows too slowly to be done within that second
-  waits_after_first_ = true;            // for the one file to be begun: else the tiles stay files of their own
-  programs([this](Session& s, std::uint32_t w) { return write_tile(s, w, frames); });
-  start(64, 4);
-  go();
-  ASSERT_TRUE(eventually([&] { return servers_[2]->status().find("append to") != std::string::npos; }));
-  ASSERT_TRUE(replace_whole(system_files(), out("go on"), {}).ok());
-  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
-  programs_.clear();
-  const auto status = drain();
+  const auto status = end_without_room();
   EXPECT_EQ(outcomes_[2], Outcome::incomplete);
   EXPECT_NE(status["errors"].dump().find("has no room for what other nodes still have to say"), std::string::npos);
   store_.allow();
   start();
-  (void)end();
-  EXPECT_EQ(store_.files["a"].committed.size(), frames * writers);
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  EXPECT_EQ(store_.files["a"].committed.size(), frames_without_room * writers);
+}
+
+TEST_F(TilesOfNodesTest, BecomeOneAlthoughOneNodeFillsTheStageBeforeAnotherSaysAnything) {
+  (void)end_without_room();
+  store_.allow();
+  start(16, 0, 1);
+  ASSERT_TRUE(eventually([this] {
+    return json::parse(servers_[2]->status())["stage"]["bytes_allocated"] > 16 * segment_bytes;  // beyond its cap
+  }));
+  run(1);
+  EXPECT_EQ(end()["errors"].size(), 0U);
+  EXPECT_EQ(store_.files["a"].committed.size(), frames_without_room * writers);
 }
 
 TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {

@@ -26,7 +26,6 @@ constexpr std::uint64_t burst_pause_ns = 20'000'000;  // a frame under way that 
 constexpr std::uint64_t burst_max_ns = 3'000'000'000;
 constexpr auto retry_pause = std::chrono::milliseconds(100);  // of a disk that refuses to take back what was begun
 constexpr std::uint64_t last_chance_every_ns = 200'000'000;
-constexpr std::uint64_t stuck_longest_ns = 10'000'000'000;  // for room that others need and nothing makes
 
 /// True when fewer threads want to run than there are cores (/proc/loadavg: "runnable/all").
 bool cores_to_spare() {

@@ -402,13 +402,18 @@ bool ServerImpl::make_room_in_wholes() {
   return any;
 }
 
-/// A server before this one has heard more of a tile than has been said again, and another node waits for room to say
-/// something.
+/// Another node waits for room, and of a tile that a server before this one knew nothing has been said again, or less
+/// than was heard then. Not for ever, nor in more than twice the room.
 bool ServerImpl::tiles_come_again() const {
-  return relay_ && relay_->held_up() && std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) {
-           return d->policy.join && d->spread && !d->owner && !d->over() && d->state != State::failed &&
-                  std::strcmp(d->page->whole, journal::alone) != 0 && d->page->synced.load() > d->seen;
-         });
+  const auto& stage = stage_.control();
+  if (!relay_ || !relay_->held_up() || stuck_for_ns_ >= stuck_longest_ns ||
+      stage.segments_limit.load() >= 2 * stage.segments_max)
+    return false;
+  return std::any_of(datasets_.begin(), datasets_.end(), [](const auto& d) {
+    return d->resume && d->policy.join && d->spread && !d->owner && !d->over() && d->state != State::failed &&
+           std::strcmp(d->page->whole, journal::alone) != 0 &&
+           (d->seen == d->visible || d->seen < d->page->synced.load());
+  });
 }
 
 /// Nobody lives who could still bring a tile. True when there was something to do.

@@ -283,7 +283,7 @@ bool ServerImpl::has_no_room_to_end(std::uint64_t now) {
                                   [](const auto& j) { return j.second->alive && !journal::is_mirror(j.first); });
   const bool held_up = relay_->held_up() && pool_->exhausted();
   const auto steps = failed ? commits_ : stage_.control().activity.load();
-  if (!draining_ || writes || (!held_up && !failed) || steps != held_up_steps_) {
+  if (!draining_ || writes || (!held_up && !failed) || steps != held_up_steps_ || held_up_since_ns_ == 0) {
     held_up_steps_ = steps;
     held_up_since_ns_ = now;
     return false;

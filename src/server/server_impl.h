@@ -381,7 +381,7 @@ class ServerImpl final : public Server {
   // For room that others need and nothing makes.
   static constexpr std::uint64_t stuck_max_ns = 100'000'000, stuck_longest_ns = 10'000'000'000;
   std::uint64_t stuck_for_ns_ = stuck_max_ns;  ///< more after attempts in vain
-  std::uint32_t grown_activity_ = 0;           ///< when the stage last grew for it
+  std::uint64_t grown_activity_ = 0;           ///< when the stage last grew for it
   std::uint64_t held_up_since_ns_ = 0, held_up_steps_ = 0;
   bool left_to_others_ = false;
   bool told_end_ = false;  ///< this node can do no more, unless what has failed can be written after all

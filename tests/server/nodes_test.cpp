@@ -257,6 +257,37 @@ TEST_F(NodesTest, ServersThatBeginAgainLoseNothing) {
   expect_frames(60);
 }
 
+/// The owner begins when its stage is full of what the others have said, and all are to end. Its count of steps may be
+/// anything when it first looks whether there have been any.
+class FullAtOnceTest : public NodesTest, public ::testing::WithParamInterface<std::uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Steps, FullAtOnceTest, ::testing::Range<std::uint64_t>(0, 4));
+
+TEST_P(FullAtOnceTest, TheOwnerGoesOn) {
+  constexpr std::uint64_t steps = 100;  // of which a third fits
+  programs([this](Session& s, std::uint32_t w) {
+    auto d = s.create({out(w == 0 ? "a.nc" : "b.nc"), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(width))) return 1;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      const std::vector<float> row(width, static_cast<float>(step));
+      if (!(*d)->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+    }
+    return (*d)->close().ok() ? 0 : 3;
+  });
+  start(64, 4, 2);
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
+  programs_.clear();
+  for (auto& server : servers_) server->drain();
+  const auto stage = journal::Stage::open(system_files(), run_dir(2));
+  ASSERT_TRUE(stage.ok());
+  EXPECT_TRUE(eventually([&] { return stage->control().starved_ns.load() != 0 && stage->free_segments() == 0; }));
+  stage->control().activity = 0 - GetParam();
+  run(2);
+  join();
+  for (const auto outcome : outcomes_) EXPECT_EQ(outcome, Outcome::clean);
+  for (const char* name : {"a.nc", "b.nc"}) EXPECT_EQ(store_.files[name].committed.size(), steps) << name;
+}
+
 /// Programs end while no server is there to hear of it: one has nothing left to say, the other a frame of its own.
 TEST_F(NodesTest, WritersThatDieWhenAllTheyHaveSaidIsInTheFileAreKnownToBeOver) {
   programs([this](Session& s, std::uint32_t w) {

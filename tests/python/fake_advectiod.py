@@ -3,11 +3,13 @@
 What it does is told by a JSON file named in FAKE_ADVECTIOD:
   datasets   the datasets of its status (see `dataset` in conftest.py)
   refuse     serve: print this as one line and exit 2
+  die_starting  serve: die by SIGKILL before it is ready
   die        serve: die by SIGKILL this many times, each shortly after it has started to listen
   die_draining  the same, when it has been asked to drain
   drain_s    how long a drain takes
   exit       exit code after the drain
   left       when asked to leave: there is something to leave, and its exit code is 3
+  here       what its config comes to on this machine, where it is not as always
   transfers  stage.in and stage.out of its config
   recover    what `recover --json` prints; recover_exit its exit code, recover_s how long it takes
   inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
@@ -99,7 +101,8 @@ def config():
                     "stage_free_bytes": 4 << 30,
                     "stage_bytes_max": 1 << 30,
                     "stage_error": None,
-                },
+                }
+                | told().get("here", {}),
             }
         )
     )
@@ -237,9 +240,16 @@ class Serve:
         if "refuse" in self.told:
             print(self.told["refuse"], file=sys.stderr)
             return 2
-        event("serve " + " ".join(sys.argv[2:]))
+        words = sys.argv[2:]
+        if "--ready-fd" in words:
+            at = words.index("--ready-fd")
+            del words[at : at + 2]
+        event("serve " + " ".join(words))
+        if self.told.get("die_starting"):
+            os.kill(os.getpid(), signal.SIGKILL)
         event(f"pid {os.getpid()}")
         os.makedirs(self.run_dir, exist_ok=True)
+        open(os.path.join(self.run_dir, "control"), "w").close()
         for other in range(1, int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))):
             while not os.path.exists(note_path(f"ready{other}")):
                 time.sleep(0.02)
@@ -252,6 +262,9 @@ class Serve:
         fd = os.open(self.run_dir, os.O_PATH)
         listener.bind(f"/proc/self/fd/{fd}/socket")
         listener.listen(64)
+        ready = option("--ready-fd")
+        if ready:
+            os.write(int(ready), b"ready\n")
         if self.may_die("die"):
             threading.Timer(0.15, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
         while True:

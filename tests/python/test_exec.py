@@ -108,6 +108,17 @@ def test_the_path_of_a_rank_imports_nothing_heavy(fake):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_way_to_a_run_imports_nothing_heavy(fake):
+    code = (
+        "import sys; sys.argv[1:] = ['run', '--quiet', '--', 'true']\nfrom advectio.__main__ import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
+        "heavy = ('typer', 'rich', 'click', 'dataclasses', 'importlib.metadata', 'shutil', 'tempfile', 'statistics')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run(python(code), env=fake.env, cwd=fake.work, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_importing_the_package_starts_nothing(fake):
     code = "import sys, advectio; print(sorted(m for m in sys.modules if m.startswith('advectio')))"
     done = subprocess.run(python(code), env=fake.env, capture_output=True, text=True, check=True)

@@ -39,5 +39,8 @@ def test_a_directory_that_others_may_write_is_not_ours(tmp_path):
     places.must_be_ours(str(tmp_path))
     places.must_be_ours(str(tmp_path / "not there"))
     tmp_path.chmod(0o720)
-    with pytest.raises(UserError, match="can be written by others"):
+    with pytest.raises(UserError, match="is not the run directory of a run"):
+        places.must_be_ours(str(tmp_path))
+    (tmp_path / "control").touch()
+    with pytest.raises(UserError, match=r"can be written by others, and is left alone$"):
         places.must_be_ours(str(tmp_path))

@@ -2,6 +2,7 @@
 
 import pytest
 from advectio.quantities import parse_duration, parse_size, rate_text, size_text, time_text
+from advectio.summary import median
 
 
 @pytest.mark.parametrize(("text", "count"), [("1.2GiB", 1288490189), ("300MB", 300_000_000), ("0.5 kB", 500), ("7B", 7)])
@@ -26,3 +27,9 @@ def test_three_digits_everywhere():
         "–", "20.0 µs", "31.2 ms", "1.50 s", "61.0 s", "5.0 min", "2.0 h",
     ]  # fmt: skip
     assert rate_text(5e8) == "500 MB/s"
+
+
+def test_a_median_is_one_of_the_values_or_between_two():
+    assert median([3.0]) == 3.0
+    assert median([5.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0, 2.0, 9.0]) == 3.0

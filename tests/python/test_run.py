@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from advectio.server import Server
+from advectio.server import Server, ended_how
 from fake_installation import dataset, until
 
 SHOW_ENV = "import os; print(os.environ['ADVECTIO_RUN']); print(os.environ['LD_PRELOAD'])"
@@ -54,6 +54,34 @@ def test_the_commands_exit_code_is_returned(fake):
     assert fake.events.count("drain") == 2, "what was synced is completed all the same"
 
 
+def test_an_exit_code_that_is_no_signal_is_not_called_one(fake):
+    for code in (128, 193, 255):
+        done = fake.run("run", "--", "sh", "-c", f"exit {code}")
+        assert done.returncode == code
+        assert done.stderr == "advectio: no dataset was captured (did the command write any netCDF?)\n"
+
+
+def test_an_exit_code_that_stands_for_a_signal_is_said_to_be_an_exit_code(fake):
+    done = fake.run("run", "--", "sh", "-c", "exit 143")
+    assert done.returncode == 143
+    assert "advectio: warning: sh has ended with exit code 143, which stands for SIGTERM; completing" in done.stderr
+
+
+def test_a_command_that_a_signal_has_ended_is_said_to_be(fake):
+    for number, name in ((15, "SIGTERM"), (40, "signal 40")):
+        done = fake.run("run", "--", *python(f"import os; os.kill(os.getpid(), {number})"))
+        assert done.returncode == 128 + number
+        assert f"was ended by {name}; completing what it has synced" in done.stderr
+
+
+def test_how_a_launched_server_has_ended():
+    assert ended_how(255, launched=True) == "exit code 255"
+    assert ended_how(137, launched=True) == "signal 9, SIGKILL"
+    assert ended_how(137) == "exit code 137"
+    assert ended_how(-9) == "signal 9, SIGKILL"
+    assert ended_how(-40) == "signal 40"
+
+
 def test_options_of_the_command_are_the_commands(fake):
     done = fake.run("run", "echo", "--json", "--help")
     assert done.stdout == "--json --help\n"
@@ -64,6 +92,38 @@ def test_a_command_that_is_not_there_is_127_and_starts_nothing(fake):
     assert done.returncode == 127
     assert done.stderr == "advectio: error: no-such-model: command not found\n"
     assert fake.events == []
+
+
+def test_a_whole_command_in_quotes_is_said_to_be_one(fake):
+    done = fake.run("run", "--", "mpirun -n 2 ./wrf.exe")
+    assert done.returncode == 127
+    assert done.stderr == (
+        "advectio: error: mpirun -n 2 ./wrf.exe: command not found; a command and its arguments are several words: "
+        "advectio run -- mpirun -n 2 ./wrf.exe\n"
+    )
+
+
+def test_options_of_a_launcher_that_is_left_out_are_said_to_belong_behind_it(fake):
+    done = fake.run("run", "-n", "4", "./wrf.exe", env={"COLUMNS": "200"})
+    assert done.returncode == 2
+    assert "No such option: -n. What belongs to the command goes behind it, and -- before it: advectio run -- " in done.stderr
+    assert "Possible options: --config" in fake.run("run", "--confg", "a.yaml", "true", env={"COLUMNS": "200"}).stderr
+
+
+def test_a_run_inside_a_run_is_said_to_be(fake):
+    done = fake.run("run", "--", *fake.command("run", "--", "true"))
+    assert done.returncode == 0
+    assert done.stderr.count("advectio: warning: this run is inside the one of ") == 1
+
+
+def test_a_cap_that_is_larger_than_what_is_free_is_said_before_the_command_starts(fake):
+    fake.tell(here={"stage_bytes_max": 900 << 30})
+    done = fake.run("run", "-q", "--", "true")
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"advectio: warning: stage.bytes_max is 966 GB, but only 4.29 GB are free in {fake.stage}: the stage is full when they "
+        "are used up\n"
+    )
 
 
 def test_a_command_that_cannot_be_executed_is_126(fake):
@@ -89,7 +149,17 @@ def test_a_config_that_is_not_there_is_one_line(fake):
 def test_a_stage_that_is_not_there_is_one_line(fake):
     (fake.work / "advectio.yaml").write_text("stage:\n  directory: /no/where\n")
     done = fake.run("run", "--", "touch", "started")
-    assert (done.returncode, done.stderr) == (2, "advectio: error: stage.directory /no/where is not a directory\n")
+    assert (done.returncode, done.stderr) == (2, "advectio: error: advectio.yaml:2: stage.directory /no/where does not exist\n")
+    assert not (fake.work / "started").exists()
+
+
+def test_a_stage_in_which_nothing_can_be_made_is_one_line_with_its_place_in_the_config(fake):
+    (fake.work / "advectio.yaml").write_text("stage:\n  directory: /proc\n")
+    done = fake.run("run", "--", "touch", "started")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"advectio: error: advectio.yaml:2: stage.directory /proc: cannot make /proc/advectio-{os.getuid()}: "
+    )
     assert not (fake.work / "started").exists()
 
 
@@ -101,13 +171,42 @@ def test_a_server_that_refuses_says_it_itself_and_nothing_is_left(fake):
     assert fake.run_directories == []
 
 
+def test_a_server_that_dies_before_it_is_ready_is_one_line_and_nothing_is_left(fake):
+    fake.tell(die_starting=True)
+    done = fake.run("run", "--", "touch", "started")
+    assert (done.returncode, done.stderr) == (2, "advectio: error: the server ended while starting (signal 9, SIGKILL)\n")
+    assert not (fake.work / "started").exists()
+    assert fake.run_directories == []
+
+
+def test_a_reader_of_the_summary_that_has_seen_enough_changes_nothing(fake):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        fake.command("run", "--json", "-", "--", "sh", "-c", "exit 5"),
+        env=fake.env, cwd=fake.work, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (5, "advectio: no dataset was captured (did the command write any netCDF?)\n")
+    assert fake.run_directories == []
+
+
 def test_a_run_directory_in_use_is_refused(fake):
     used = fake.directory / "mine"
     used.mkdir()
+    used.chmod(0o755)
     (used / "journals").mkdir()
     done = fake.run("run", "--run-dir", used, "--", "true")
     assert done.returncode == 2
-    assert f"--run-dir {used} is not empty" in done.stderr
+    assert (
+        done.stderr == f"advectio: error: --run-dir {used} is not empty, and no run directory; name one that is not there yet\n"
+    )
+    assert stat.S_IMODE(used.stat().st_mode) == 0o755, "what is not ours keeps its mode"
+    (used / "control").touch()
+    done = fake.run("run", "--run-dir", used, "--", "true")
+    assert (
+        f"--run-dir {used} is not empty; if it is left from another run, `advectio recover {used}` finishes that" in done.stderr
+    )
 
 
 def test_a_run_directory_deeper_than_a_sockets_path_may_be_works(fake):

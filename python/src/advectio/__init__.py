@@ -3,15 +3,16 @@
 Importing this package starts nothing. The command line is ``advectio``; see ``advectio --help``.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+__all__ = ["__version__"]
 
 
-def _version() -> str:
+def __getattr__(name: str) -> str:
+    # Looked up only when it is asked for: finding it takes longer than all else that `advectio run` imports.
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("advectio")
     except PackageNotFoundError:  # run from a source tree that was never installed
         return "unknown"
-
-
-__version__ = _version()
-__all__ = ["__version__"]

@@ -16,7 +16,7 @@ from advectio import installation, launching, places, transferring
 from advectio.errors import UserError
 from advectio.limits import limits_in_the_way
 from advectio.quantities import rate_text, size_text
-from advectio.server import read_config, settings
+from advectio.reading import read_config, settings
 from advectio.summary import counted
 
 _PROBE_BYTES = 128 << 20
@@ -295,7 +295,7 @@ class Check:
         if not _links(output):
             self.error(
                 f"{output} is on a file system without hard links",
-                "Advectio keeps a second name for a file under way; write to another file system, or set capture: false",
+                "Advectio keeps a hard link to a file under way; write to another file system, or set capture: false",
             )
         interval = self.question.frame_interval_s
         if frame and interval:

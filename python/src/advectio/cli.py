@@ -11,12 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 import advectio
 from advectio import checking, draining, inspecting, installation, joining, launching, places, quantities, recovering, watching
 from advectio import run as running
-from advectio.errors import AlreadySaid, UserError
-from advectio.server import read_config, say
+from advectio.errors import AlreadySaid, UserError, say
+from advectio.reading import read_config
+from advectio.run_line import Options
 
 app = typer.Typer(
     name="advectio",
@@ -89,7 +91,24 @@ def _main(
     pass
 
 
+class _BeforeACommand(TyperCommand):
+    """Says where the options of the command go, to whom an option is unknown that is like none of ours."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            if option and not getattr(error, "possibilities", None):
+                error.message = (  # type: ignore[attr-defined]
+                    f"No such option: {option}. What belongs to the command goes behind it, and -- before it: "
+                    f"advectio {ctx.info_name} -- mpirun -n 4 ./wrf.exe"
+                )
+            raise
+
+
 @app.command(
+    cls=_BeforeACommand,
     context_settings={"allow_interspersed_args": False},
     epilog=_examples(
         ("advectio run -- mpirun -n 4 ./wrf.exe", "a model"),
@@ -130,7 +149,7 @@ def run(
     Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
     finished; 2 when the config or the stage is not right; 127 when there is no such command.
     """
-    options = running.Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later)
+    options = Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later)
     raise typer.Exit(running.run(options))
 
 
@@ -358,7 +377,7 @@ def env(
     run_directory = os.path.abspath(run_dir) if run_dir else os.environ.get("ADVECTIO_RUN")
     if run_directory:
         variables["ADVECTIO_RUN"] = run_directory
-    job = running.servers_of(running.Options([], nodes=nodes, io_nodes=io_nodes, simulate_nodes=simulate_nodes), installed)
+    job = running.servers_of(Options([], nodes=nodes, io_nodes=io_nodes, simulate_nodes=simulate_nodes), installed)
     comments = _servers_by_hand(job, installed, run_directory, variables) if job else []
     if as_json:
         print(json.dumps(variables, indent=2))

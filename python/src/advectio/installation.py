@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advectio.errors import UserError
 
@@ -22,8 +22,7 @@ NO_MPI_SERVER = (
 )
 
 
-@dataclass(frozen=True)
-class Installation:
+class Installation(NamedTuple):
     server: str
     netcdf: str
     pnetcdf: str | None = None

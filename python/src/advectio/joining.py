@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from advectio import installation, places
-from advectio.errors import UserError
+from advectio.errors import UserError, say
 from advectio.quantities import rate_text, size_text, time_text
-from advectio.server import ended_how, say
+from advectio.server import ended_how
 from advectio.summary import console, counted
 
 # How tiles are named, and what is left of the name for the whole: WRF, SCALE, NEMO.

@@ -16,11 +16,12 @@ import sys
 import time
 
 from advectio import places
-from advectio.errors import AlreadySaid, UserError
+from advectio.errors import AlreadySaid, UserError, say
 from advectio.protocol import NoServer, Status, incomplete, status_of
 from advectio.quantities import size_text
 from advectio.rank import lock_path, locked
-from advectio.server import Server, read_config, say, settings
+from advectio.reading import read_config, settings
+from advectio.server import Server
 
 # From the last rank's end to the drain: between the programs of a job script that are ranks of the same launch.
 IDLE_S = float(os.environ.get("ADVECTIO_KEEPER_IDLE_S", "3"))
@@ -34,7 +35,7 @@ class Keeper:
         self._directory = str(request["directory"])
         executable = str(request["server"])
         wanted = settings(read_config(executable, request["config"]), self._directory)
-        self._run = places.make_run_directory(wanted.stage_directory, f"{self._job}-{os.getpid()}")
+        self._run = places.make_run_directory(wanted.stage_directory, f"{self._job}-{os.getpid()}", wanted.stage_origin)
         self._server = Server(executable, self._run, request["config"], self._directory, wanted.restarts_max)
         self._ranks: list[socket.socket] = []
         self._ending = False

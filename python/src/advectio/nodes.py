@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advectio import places
 from advectio.errors import UserError
@@ -24,8 +24,7 @@ _TWO_WORDS = "mca gmca omca pmca prtemca pmixmca genv env"
 _WORDS = dict.fromkeys(_ONE_WORD.split(), 1) | dict.fromkeys(_TWO_WORDS.split(), 2)
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(NamedTuple):
     """One server each. The first is this machine; the last ``io_nodes`` have no rank of the model."""
 
     hosts: tuple[str, ...]
@@ -163,15 +162,15 @@ def _with_this_machine_first(hosts: list[str], io_nodes: int, source: str, *, or
     return Nodes((here, *(host for host in hosts if host != here)), io_nodes)
 
 
-@dataclass
 class Launch:
     """An mpirun or mpiexec in a command, as far as it concerns us."""
 
-    path: str
-    contexts: list[int]  # where options of its programs begin; several where they are separated by ':'
-    hosts: list[str] | None = None
-    gives_variables: bool = False  # -x
-    keeps_variables: bool = False  # -genvnone and the like: ranks do not get the environment
+    def __init__(self, path: str, contexts: list[int]) -> None:
+        self.path = path
+        self.contexts = contexts  # where options of its programs begin; several where they are separated by ':'
+        self.hosts: list[str] | None = None
+        self.gives_variables = False  # -x
+        self.keeps_variables = False  # -genvnone and the like: ranks do not get the environment
 
     @classmethod
     def of(cls, command: Sequence[str]) -> "Launch | None":

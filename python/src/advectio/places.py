@@ -51,6 +51,11 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def is_run(directory: str) -> bool:
+    """Is it the run directory of a run, live or left behind?"""
+    return any(os.path.exists(os.path.join(node, "control")) for node in node_directories(directory))
+
+
 def must_be_ours(run_directory: str) -> None:
     """What is in a run directory decides what is written, and where: somebody else's is left alone."""
     try:
@@ -60,21 +65,27 @@ def must_be_ours(run_directory: str) -> None:
     if found.st_uid != os.geteuid():
         raise UserError(f"{run_directory} belongs to another user (uid {found.st_uid}), and is left alone")
     if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o022:
-        raise UserError(f"{run_directory} can be written by others, and is left alone (chmod 700 makes it yours)")
+        # Like /tmp: its mode is right, and no advice to change it may be given.
+        if not is_run(run_directory):
+            raise UserError(f"{run_directory} is not the run directory of a run (there is no control page)")
+        raise UserError(f"{run_directory} can be written by others, and is left alone")
 
 
-def make_run_directory(stage: str, run_id: str) -> str:
-    """A new run directory below ``stage``. One elsewhere than in /dev/shm gets a link there, so that ``advectio status``
-    finds it without knowing the config."""
+def make_run_directory(stage: str, run_id: str, origin: str | None = None) -> str:
+    """A new run directory below ``stage``, which the config names at ``origin``. One elsewhere than in /dev/shm gets a link
+    there, so that ``advectio status`` finds it without knowing the config."""
+    where = f"{origin}: stage.directory {stage}" if origin else f"stage.directory {stage}"
     if not os.path.isdir(stage):
-        raise UserError(f"stage.directory {stage} is not a directory")
+        raise UserError(f"{where} {'is not a directory' if os.path.lexists(stage) else 'does not exist'}")
     parent = user_directory(stage)
-    make_private(parent)
     path = os.path.join(parent, run_id)
     try:
+        make_private(parent)
         os.mkdir(path, 0o700)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     except OSError as error:
-        raise UserError(f"cannot make the run directory {path}: {error.strerror}") from error
+        raise UserError(f"{where}: cannot make the run directory {path}: {error.strerror}") from error
     if os.path.realpath(stage) != os.path.realpath("/dev/shm"):
         remember(path)
     return path

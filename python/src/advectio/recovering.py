@@ -11,11 +11,10 @@ from typing import Any
 from rich.table import Table
 
 from advectio import inspecting, installation, launching, nodes, places
-from advectio.errors import AlreadySaid, UserError
+from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
 from advectio.protocol import DatasetStatus, Status
 from advectio.quantities import size_text
-from advectio.server import say
 from advectio.summary import console, counted
 
 EXIT_GONE = 4

@@ -3,49 +3,45 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from advectio import draining, inspecting, installation, launching, limits, places, summary, transferring
+from advectio import installation, limits, places
 from advectio import nodes as on_nodes
-from advectio.errors import UserError
+from advectio.errors import UserError, say
 from advectio.protocol import Status, incomplete
 from advectio.quantities import size_text
-from advectio.server import Server, read_config, say, settings
-from advectio.signals import Signals
+from advectio.reading import Reading, Settings, settings
+from advectio.run_line import Options
+from advectio.server import Server
+from advectio.signals import Signals, name_of, of_exit_code
+
+if TYPE_CHECKING:
+    from advectio import launching, summary, transferring
+
+# The model waits for the imports of this module. Imports that few runs need stand in their functions.
 
 EXIT_INCOMPLETE = 3
 LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
 
 
-@dataclass(frozen=True)
-class Options:
-    command: Sequence[str]
-    config: str | None = None
-    run_directory: str | None = None
-    json_file: str | None = None
-    quiet: bool = False
-    verbose: bool = False
-    nodes: str | None = None
-    io_nodes: int = 0
-    simulate_nodes: str | None = None
-    drain_later: bool = False
-
-
-def run(options: Options) -> int:
+def run(options: Options, begun: Reading | None = None) -> int:
+    """``begun``: the config is already being read."""
     # Everything that can be wrong is found before the model starts; what is said twice is said once, here.
     command = list(options.command)
     executable = find_command(command[0])
     installed = installation.find()
     directory = os.getcwd()
     config = places.config_file(options.config)
-    wanted = settings(read_config(installed.server, config), directory)
+    wanted = settings((begun or Reading(installed.server, config)).result(), directory)
+    say_nested()
+    if not options.run_directory:
+        say_small_stage(wanted)
     writable_target(options.json_file)
     say_limits()
     job = servers_of(options, installed)
@@ -58,9 +54,10 @@ def run(options: Options) -> int:
             os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory, job
         )
 
-    transfers_out = transferring.rules(wanted.raw, "out", directory)
-    transfers_in = transferring.rules(wanted.raw, "in", directory)
+    transfers_out, transfers_in = transfers(wanted.raw, directory)
     if transfers_in:
+        from advectio import transferring
+
         transferring.stage_in(transfers_in, shown=not options.quiet and sys.stderr.isatty())
 
     if options.run_directory:
@@ -69,7 +66,7 @@ def run(options: Options) -> int:
         places.remember(run_directory)
     else:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        run_directory = places.make_run_directory(wanted.stage_directory, name)
+        run_directory = places.make_run_directory(wanted.stage_directory, name, wanted.stage_origin)
 
     with Signals() as signals:
         served_by = installed.mpi_server if job and installed.mpi_server else installed.server
@@ -93,10 +90,12 @@ def run(options: Options) -> int:
             server.forget()
             forget(run_directory)
             raise UserError(f"cannot start {command[0]}: {error.strerror}", 126) from error
-        code = wait_for(child, server, signals)
+        ended = wait_for(child, server, signals)
+        code = ended if ended >= 0 else 128 - ended  # as a shell tells it
         run_s = time.monotonic() - began
-        if code >= 128 and not options.quiet:
-            say("warning", f"{command[0]} was ended by {signal_name(code)}; completing what it has synced")
+        by_signal = how_ended(ended)
+        if by_signal and not options.quiet:
+            say("warning", f"{command[0]} {by_signal}; completing what it has synced")
 
         began = time.monotonic()
         final = drain(server, signals, options, "leave" if later else "drain")
@@ -108,10 +107,21 @@ def run(options: Options) -> int:
     return finished or (EXIT_INCOMPLETE if out and out.failed else 0)
 
 
+def transfers(raw: dict[str, Any], directory: str) -> "tuple[list[transferring.Rule], list[transferring.Rule]]":
+    """The config's stage.out and stage.in."""
+    if not any(raw.get("transfers", {}).values()):
+        return [], []
+    from advectio import transferring
+
+    return transferring.rules(raw, "out", directory), transferring.rules(raw, "in", directory)
+
+
 def stage_out(
-    wanted: Sequence[transferring.Rule], run_directory: str, final: Status | None, signals: Signals, options: Options
-) -> transferring.Outcome:
+    wanted: "Sequence[transferring.Rule]", run_directory: str, final: Status | None, signals: Signals, options: Options
+) -> "transferring.Outcome":
     """Whatever became of the command and of its datasets: those that are not complete are told apart."""
+    from advectio import inspecting, summary, transferring
+
     unfinished: set[str] = set()
     if final is None or final.get("left") or incomplete(final):
         with contextlib.suppress(UserError):
@@ -127,13 +137,30 @@ def stage_out(
     return done
 
 
+def say_nested() -> None:
+    outer = os.environ.get("ADVECTIO_RUN")
+    if outer and places.is_run(outer):
+        say("warning", f"this run is inside the one of {outer}, which gets nothing of it: one `advectio run` is enough")
+
+
+def say_small_stage(wanted: Settings) -> None:
+    here = wanted.raw["here"]
+    cap, free = here.get("stage_bytes_max"), here.get("stage_free_bytes")
+    if cap and free is not None and cap > free:
+        say(
+            "warning",
+            f"stage.bytes_max is {size_text(cap)}, but only {size_text(free)} are free in {wanted.stage_directory}: "
+            "the stage is full when they are used up",
+        )
+
+
 def say_limits() -> None:
     few = limits.few_files()
     for what, advice in [*limits.limits_in_the_way(), *([few] if few else [])]:
         say("warning", f"{what}: {advice}")
 
 
-def servers_of(options: Options, installed: installation.Installation) -> launching.Job | None:
+def servers_of(options: Options, installed: installation.Installation) -> "launching.Job | None":
     """The job of servers where the run has several nodes. What was asked for must be possible; what was only found may not."""
     asked = bool(options.nodes or options.simulate_nodes or options.io_nodes)
     if options.nodes and options.simulate_nodes:
@@ -144,6 +171,8 @@ def servers_of(options: Options, installed: installation.Installation) -> launch
             return None
         if installed.mpi_server is None:
             raise UserError(installation.NO_MPI_SERVER)
+        from advectio import launching
+
         return launching.Job(launching.launcher(), nodes)
     except UserError as error:
         if asked:
@@ -178,7 +207,7 @@ def node_local(stage: str) -> None:
 
 
 def for_the_ranks(
-    installed: installation.Installation, run_directory: str, job: launching.Job | None, command: list[str]
+    installed: installation.Installation, run_directory: str, job: "launching.Job | None", command: list[str]
 ) -> tuple[dict[str, str], list[str]]:
     """The environment of the command, and the command: with several nodes its mpirun may have to be told to pass it on."""
     ours = {
@@ -192,6 +221,8 @@ def for_the_ranks(
         ours["ADVECTIO_NODES"] = job.nodes.variable
     environment = os.environ | ours
     if job:
+        from advectio import launching
+
         command, warning = launching.tell_all_ranks(command, job.nodes, environment, list(ours))
         if warning:
             say("warning", warning)
@@ -200,12 +231,14 @@ def for_the_ranks(
 
 def find_command(name: str) -> str:
     """As a shell finds it, with a shell's exit codes."""
-    found = shutil.which(name)
-    if found:
-        return found
+    for directory in [""] if os.sep in name else os.get_exec_path():
+        found = os.path.join(directory, name)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
     if os.sep in name and os.path.isfile(name):
         raise UserError(f"{name} cannot be executed (permission)", 126)
-    raise UserError(f"{name}: command not found", 127)
+    quoted = f"; a command and its arguments are several words: advectio run -- {name}" if len(name.split()) > 1 else ""
+    raise UserError(f"{name}: command not found{quoted}", 127)
 
 
 def writable_target(json_file: str | None) -> None:
@@ -222,18 +255,21 @@ def take_directory(path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     except OSError as error:
         raise UserError(f"--run-dir {path}: {error.strerror}") from error
+    if os.path.isdir(path) and os.listdir(path):  # looked at before its mode is changed
+        if places.is_run(path):
+            raise UserError(
+                f"--run-dir {path} is not empty; if it is left from another run, `advectio recover {path}` finishes that"
+            )
+        raise UserError(f"--run-dir {path} is not empty, and no run directory; name one that is not there yet")
     places.make_private(path)
-    left = os.listdir(path)
-    if left:
-        raise UserError(
-            f"--run-dir {path} is not empty; if it is left from another run, `advectio recover {path}` finishes that"
-        )
 
 
 def forget(run_directory: str) -> None:
     """Take back what we made for a run that has not begun. Nothing is staged then."""
     directories = places.node_directories(run_directory)
     if directories != [run_directory]:
+        import shutil
+
         for directory in directories:
             shutil.rmtree(directory, ignore_errors=True)
     for name in (places.CONFIG_FILE, places.SERVERS_FILE, "advectiod.log"):
@@ -243,11 +279,11 @@ def forget(run_directory: str) -> None:
 
 
 def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -> int:
-    """Until the command has ended; its exit code as a shell tells it."""
+    """Until the command has ended; its exit code, or the signal that ended it as a negative number."""
     while True:
         code = child.poll()
         if code is not None:
-            return code if code >= 0 else 128 - code
+            return code
         server.watch()
         got = signals.take(0.5)
         if got is not None and not signals.from_terminal(got):
@@ -255,14 +291,15 @@ def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -
                 child.send_signal(got.si_signo)
 
 
-def signal_name(code: int) -> str:
-    try:
-        return signal.Signals(code - 128).name
-    except ValueError:
-        return f"signal {code - 128}"
+def how_ended(ended: int) -> str | None:
+    """Of a command that a signal has ended, or whose exit code says so of what it started."""
+    if ended < 0:
+        return f"was ended by {name_of(-ended)}"
+    number = of_exit_code(ended)
+    return f"has ended with exit code {ended}, which stands for {name_of(number)}" if number else None
 
 
-def may_be_left(stage: str, job: launching.Job | None) -> None:
+def may_be_left(stage: str, job: "launching.Job | None") -> None:
     kind = places.in_memory(stage)
     if kind:
         raise UserError(
@@ -274,16 +311,28 @@ def may_be_left(stage: str, job: launching.Job | None) -> None:
 
 
 def drain(server: Server, signals: Signals, options: Options, do: str = "drain") -> Status | None:
-    """Wait until everything is in its file, or safe in the stage. The first signal only tells what is going on, the next one ends the waiting."""
+    """Wait until everything is in its file, or safe in the stage. The first signal only tells what is going on, the next one
+    ends the waiting."""
     warned = False
     asked_at = time.monotonic()
     named_writers = False
-    with summary.DrainProgress(shown=not options.quiet and sys.stderr.isatty()) as progress:
+    with contextlib.ExitStack() as shown:
+        progress: summary.DrainProgress | None = None
+
+        def meanwhile() -> None:
+            """What is to be shown at the end takes time to import, and the server is at work."""
+            nonlocal progress
+            if options.quiet or progress or not has_captured(server.run_directory):
+                return
+            from advectio import summary
+
+            progress = shown.enter_context(summary.DrainProgress(shown=sys.stderr.isatty()))
 
         def tick(status: Status | None) -> bool:
             nonlocal warned, named_writers
             if status is not None:
-                progress.update(status)
+                if progress:
+                    progress.update(status)
                 alive = [w for w in status["writers"] if w["alive"]]
                 if alive and not named_writers and time.monotonic() - asked_at > 5 and not options.quiet:
                     named_writers = True
@@ -297,7 +346,14 @@ def drain(server: Server, signals: Signals, options: Options, do: str = "drain")
             say("", "output is still being written; once more to stop waiting for it (it goes on without us)")
             return True
 
-        return server.drain(tick, do=do)
+        return server.drain(tick, do=do, meanwhile=meanwhile)
+
+
+def has_captured(run_directory: str) -> bool:
+    """On this node. A process that writes has a journal there, until all of it is in the files."""
+    with contextlib.suppress(OSError):
+        return bool(os.listdir(os.path.join(places.control_directory(run_directory), "journals")))
+    return False
 
 
 def finish(
@@ -309,7 +365,7 @@ def finish(
     run_s: float,
     drain_s: float,
     interrupted: bool,
-    out: transferring.Outcome | None = None,
+    out: "transferring.Outcome | None" = None,
 ) -> int:
     if interrupted:
         say("warning", f"not waiting any longer; `advectio status {run_directory}` shows how the rest is written")
@@ -332,7 +388,7 @@ def finish(
 
     write_json(options.json_file, final)
     if not options.quiet:
-        summary.show(final, everything=options.verbose)
+        show(final, options.verbose)
     failed = incomplete(final)
     if not failed and server_code == 0:
         server.forget()
@@ -353,8 +409,19 @@ def finish(
     return code or EXIT_INCOMPLETE
 
 
+def show(final: Status, everything: bool) -> None:
+    if not final["datasets"]:
+        say("", "no dataset was captured (did the command write any netCDF?)")
+        return
+    from advectio import summary
+
+    summary.show(final, everything)
+
+
 def leave(run_directory: str, command: Sequence[str], code: int) -> None:
     """The server has ended and the stage is on its disk."""
+    from advectio import draining, inspecting, summary
+
     draining.Left(socket.gethostname(), time.strftime("%Y-%m-%d %H:%M:%S"), list(command)).save(run_directory)
     waiting = inspecting.surveys(run_directory)
     datasets = [d for survey in waiting for d in survey["datasets"]]
@@ -371,8 +438,11 @@ def write_json(json_file: str | None, final: Status) -> None:
         return
     text = json.dumps(final, indent=2) + "\n"
     if json_file == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:  # its reader has seen enough (`| head`)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return
     try:
         with open(json_file, "w", encoding="utf-8") as out:

@@ -2,33 +2,28 @@
 
 import contextlib
 import ctypes
-import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from advectio.errors import AlreadySaid, UserError
-from advectio.launching import Job
-from advectio.places import CONFIG_FILE, SERVERS_FILE
+from advectio.errors import AlreadySaid, UserError, say
+from advectio.places import CONFIG_FILE, SERVERS_FILE, private
 from advectio.protocol import Connection, NoServer, Status, as_status
+from advectio.signals import name_of, of_exit_code
+
+if TYPE_CHECKING:
+    from advectio.launching import Job
 
 START_TIMEOUT_S = 60.0
 REFUSED = 2  # advectiod's exit code when something is wrong with its arguments, config or stage
 STAGE_GONE = 4  # somebody has removed its run directory
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-
-
-def say(level: str, text: str) -> None:
-    """One line on stderr; stdout belongs to the model."""
-    print(f"advectio: {level}: {text}" if level else f"advectio: {text}", file=sys.stderr, flush=True)
 
 
 def end_with_parent(number: int, parent: int) -> None:
@@ -38,59 +33,12 @@ def end_with_parent(number: int, parent: int) -> None:
         os._exit(1)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the command line needs of the config. Parsed by advectiod, so that there is one parser."""
-
-    stage_directory: str
-    spill_directory: str | None
-    restarts_max: int
-    drain_later: bool
-    raw: dict[str, Any]
-
-
-def read_config(server: str, config: str | None) -> dict[str, Any]:
-    """Parse the config by ``advectiod config``. A bad one ends here, with advectiod's own line."""
-    command = [server, "config", "--json"] + (["--config", config] if config else [])
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise UserError(f"cannot start {server}: {error.strerror}") from error
-    if done.returncode != 0:
-        lines = [line.removeprefix("advectiod: ").removeprefix("error: ") for line in done.stderr.splitlines() if line]
-        raise UserError(lines[0] if lines else f"{server} config ended with code {done.returncode}")
-    parsed: dict[str, Any] = json.loads(done.stdout)
-    return parsed
-
-
-def settings(raw: dict[str, Any], directory: str) -> Settings:
-    values = {entry["key"]: entry["value"] for entry in raw["values"]}
-
-    def path(key: str) -> str | None:
-        value: str = values.get(key, "null")
-        if value.startswith('"'):  # values are written as YAML, and a YAML double-quoted text is nearly JSON
-            value = json.loads(value)
-        elif value == "null":
-            return None
-        return os.path.join(directory, value)
-
-    return Settings(
-        path("stage.directory") or "",
-        path("stage.spill"),
-        int(values["server.restarts_max"]),
-        values.get("stage.drain") == "later",
-        raw,
-    )
-
-
 def ended_how(code: int, launched: bool = False) -> str:
-    if launched and code > 128:
-        code = 128 - code  # as mpirun tells it
-    if code >= 0:
+    number = -code if code < 0 else of_exit_code(code) if launched else None
+    if number is None:
         return f"exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"signal {-code}, {signal.Signals(-code).name}"
-    return f"signal {-code}"
+    name = name_of(number)
+    return name if name == f"signal {number}" else f"signal {number}, {name}"
 
 
 class Server:
@@ -104,7 +52,7 @@ class Server:
         config: str | None,
         directory: str,
         restarts_max: int,
-        job: Job | None = None,
+        job: "Job | None" = None,
         drain_later: bool = False,
     ):
         self.run_directory = run_directory
@@ -123,6 +71,7 @@ class Server:
             self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
             self._environment = job.environment(os.environ, run_directory)
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready: int | None = None  # a pipe: a line when the server is ready, its end when it has gone
         self._answers_by: float | None = None  # a job that was started again, and has not answered yet
 
     def _place_for(self, config: str | None, directory: str) -> str | None:
@@ -154,22 +103,20 @@ class Server:
         """Start, and wait until it answers. ``interrupted`` gives a signal that ends the waiting."""
         if self._config and self._kept:
             try:
-                shutil.copyfile(self._config, self._kept)
-                os.chmod(self._kept, 0o600)
+                with open(self._config, "rb") as config, open(self._kept, "wb", opener=private) as kept:
+                    kept.write(config.read())
             except OSError as error:
                 raise UserError(f"cannot keep a copy of {self._config} as {self._kept}: {error.strerror}") from error
         self.note()
         self._spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
+        while not self._is_ready():
             assert self._process is not None
             code = self._process.poll()
             if code is not None:
                 if code > 0 if self.job is None else code == REFUSED:
                     raise AlreadySaid(2)  # it has said why, in one line
                 raise UserError(f"{self._subject} ended while starting ({ended_how(code, self.job is not None)}){self._hint()}")
-            with contextlib.suppress(NoServer), Connection(self.run_directory, 1.0):
-                return
             caught = interrupted()
             if caught is not None:
                 self.stop()
@@ -177,7 +124,20 @@ class Server:
             if time.monotonic() > deadline:
                 self.stop()
                 raise UserError(f"{self._subject} does not answer after {START_TIMEOUT_S:.0f} s{self._hint()}")
+
+    def _is_ready(self) -> bool:
+        """Wait a little for it. One server says so itself; the first of a job is asked: mpirun passes no pipe on."""
+        if self._ready is None:
+            with contextlib.suppress(NoServer), Connection(self.run_directory, 1.0):
+                return True
             time.sleep(0.005)
+            return False
+        if not select.select([self._ready], [], [], 0.05)[0]:
+            return False
+        if os.read(self._ready, 64):
+            return True
+        self.wait(1.0)  # the end of the pipe: it dies
+        return False
 
     @property
     def _subject(self) -> str:
@@ -201,15 +161,26 @@ class Server:
             # holding its stage for ever.
             end_with_parent(farewell, parent)
 
+        command, theirs = self._command, None
+        if self.job is None:
+            if self._ready is not None:
+                os.close(self._ready)
+            self._ready, theirs = os.pipe()
+            command = [*command, "--ready-fd", str(theirs)]
         # A session of its own: what the terminal sends to the model (Ctrl-C) must not end the server.
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
-            start_new_session=True,
-            env=self._environment,
-            preexec_fn=prepare,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+                start_new_session=True,
+                env=self._environment,
+                preexec_fn=prepare,
+                pass_fds=[] if theirs is None else [theirs],
+            )
+        finally:
+            if theirs is not None:
+                os.close(theirs)
 
     def _hangs(self) -> bool:
         """The job was started again and is silent since for too long: an mpirun of which a process dies while it starts may
@@ -256,9 +227,16 @@ class Server:
         if self.job is not None:
             self._answers_by = time.monotonic() + START_TIMEOUT_S
 
-    def drain(self, tick: Callable[[Status | None], bool], interval: float = 0.2, do: str = "drain") -> Status | None:
-        """Ask for the drain (or to ``leave`` what is not written) and wait for it, through restarts. ``tick`` gets the state now and then; it returns False to stop
-        waiting. None: there is no server any more, or ``tick`` said so."""
+    def drain(
+        self,
+        tick: Callable[[Status | None], bool],
+        interval: float = 0.2,
+        do: str = "drain",
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Status | None:
+        """Ask for the drain (or to ``leave`` what is not written) and wait for it, through restarts. ``tick`` gets the state
+        now and then; it returns False to stop waiting. ``meanwhile`` is called while the server is at work. None: there is no
+        server any more, or ``tick`` said so."""
         connection: Connection | None = None
         poller: Connection | None = None
         try:
@@ -268,6 +246,7 @@ class Server:
                         connection = Connection(self.run_directory, 30.0)
                         self._answers_by = None
                         connection.send({"do": do})
+                        meanwhile()
                     if select.select([connection], [], [], interval)[0]:
                         return as_status(connection.receive())
                 except NoServer:
@@ -298,8 +277,17 @@ class Server:
         """After a drain: let it end by itself; its exit code."""
         if self._process is None:
             return None
+        until = None if seconds is None else time.monotonic() + seconds
+
+        def left() -> float | None:
+            return None if until is None else max(0.0, until - time.monotonic())
+
+        # The end of the pipe comes at once; Popen.wait sleeps between two looks.
+        while self._ready is not None and select.select([self._ready], [], [], left())[0]:
+            if not os.read(self._ready, 64):
+                break
         try:
-            return self._process.wait(seconds)
+            return self._process.wait(left())
         except subprocess.TimeoutExpired:
             return None
 

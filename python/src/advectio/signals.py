@@ -9,6 +9,18 @@ TOLD = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 _SI_KERNEL = 0x80
 
 
+def name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def of_exit_code(code: int) -> int | None:
+    """The signal that a shell or an mpirun means by that exit code; None: it is an exit code like any other."""
+    return code - 128 if code - 128 in signal.valid_signals() else None
+
+
 class Signals:
     """Blocks the signals while it is entered; ``take`` returns the next one that is to be passed on."""
 

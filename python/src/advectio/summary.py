@@ -2,38 +2,49 @@
 
 import os
 import re
-import statistics
 import sys
 import time
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from advectio.protocol import DatasetStatus, Status, incomplete, spread_of
 from advectio.quantities import rate_text, size_text, time_text
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+# Rich is imported where a terminal is to be drawn on: a job's log needs none of it, and `advectio run` would end later.
+
 ROWS_MAX = 12
+_NAME_MAX = 60
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T_ ]?\d{2}(?:[:_.-]?\d{2}){0,2})?|\d{8}(?:[T_]\d{4,6})?")
 
 
-def console() -> Console:
+def median(values: list[float]) -> float:
+    """Of at least one. The module statistics takes longer to import than all of this to show."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def console() -> "Console":
     """On stderr. Where that is no terminal there is no width to keep to, and a table must not be cut at 80."""
+    from rich.console import Console
+
     found = Console(stderr=True, highlight=False)
     if not sys.stderr.isatty():
         found = Console(stderr=True, highlight=False, width=max(140, found.width))
     return found
 
 
-@dataclass
 class Row:
     """One line of the table: a dataset, or several whose names differ only in a date or a number."""
 
-    name: str
-    members: list[DatasetStatus] = field(default_factory=list)
+    def __init__(self, name: str, members: list[DatasetStatus]) -> None:
+        self.name = name
+        self.members = members
 
     def total(self, key: str) -> float:
         return float(sum(m[key] for m in self.members))  # type: ignore[literal-required]
@@ -46,7 +57,7 @@ class Row:
     def median(self, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> float | None:
         """Of one dataset its own median over frames; of several the median of those."""
         values = [v for m in self.members if (v := spread_of(m, key)["median"]) is not None]
-        return statistics.median(values) if values else None
+        return median(values) if values else None
 
     def largest(self, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> float | None:
         values = [v for m in self.members if (v := spread_of(m, key)["max"]) is not None]
@@ -69,21 +80,27 @@ def rows_of(datasets: list[DatasetStatus], everything: bool) -> tuple[list[Row],
         by_name: dict[str, Row] = {}
         names = [pattern.sub("*", name) for name in names]
         for name, dataset in zip(names, datasets, strict=True):
-            by_name.setdefault(name, Row(name)).members.append(dataset)
+            by_name.setdefault(name, Row(name, [])).members.append(dataset)
         groups = list(by_name.values())
         if len(groups) <= ROWS_MAX:
             return groups, 0
     return groups[-ROWS_MAX:], len(groups) - ROWS_MAX
 
 
-def table_of(status: Status, everything: bool = False) -> Table:
+class Cells(NamedTuple):
+    """What stands in the table. The first and the last column are text, the others numbers."""
+
+    headings: list[str]
+    rows: list[tuple[list[str], bool]]  # true: not complete
+    left_out: str | None
+
+
+def cells_of(status: Status, everything: bool) -> Cells:
     rows, left_out = rows_of(status["datasets"], everything)
     grouped = any(len(row.members) > 1 for row in rows)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("dataset", no_wrap=True, overflow="ellipsis", max_width=60)
-    for heading in (["files"] if grouped else []) + ["frames", "put", "ratio", "stall", "max", "to visible", "to durable"]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    headings = ["dataset", *(["files"] if grouped else [])]
+    headings += ["frames", "put", "ratio", "stall", "max", "to visible", "to durable", ""]
+    found = Cells(headings, [], f"… and {left_out} more (--verbose or --json shows all)" if left_out else None)
     for row in rows:
         ratio = f"{row.ratio:.2f}" if row.ratio else "–"
         cells = [row.name] + ([str(len(row.members))] if grouped else [])
@@ -99,10 +116,37 @@ def table_of(status: Status, everything: bool = False) -> Table:
         ]
         if row.total("frames_dropped"):
             cells[-1] = ", ".join(filter(None, [cells[-1], f"{counted(int(row.total('frames_dropped')), 'frame')} left out"]))
-        table.add_row(*cells, style="red" if incomplete_row(row) else None)
-    if left_out:
-        table.add_row(f"… and {left_out} more (--verbose or --json shows all)", style="dim")
+        found.rows.append((cells, incomplete_row(row)))
+    return found
+
+
+def table_of(status: Status, everything: bool = False) -> "Table":
+    from rich.table import Table
+
+    cells = cells_of(status, everything)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(cells.headings[0], no_wrap=True, overflow="ellipsis", max_width=_NAME_MAX)
+    for heading in cells.headings[1:-1]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(cells.headings[-1], no_wrap=True)
+    for row, failed in cells.rows:
+        table.add_row(*row, style="red" if failed else None)
+    if cells.left_out:
+        table.add_row(cells.left_out, style="dim")
     return table
+
+
+def lines_of(status: Status, everything: bool = False) -> list[str]:
+    """The same table as lines of text."""
+    cells = cells_of(status, everything)
+    rows = [cells.headings, *(row for row, _ in cells.rows)]
+    rows = [[name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…", *rest] for name, *rest in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *numbers, last in rows:
+        numbers = [number.rjust(width) for number, width in zip(numbers, widths[1:-1], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *numbers, last]).rstrip())
+    return lines + ([cells.left_out] if cells.left_out else [])
 
 
 def counted(number: int, what: str) -> str:
@@ -116,7 +160,7 @@ def incomplete_row(row: Row) -> bool:
 def footer_of(status: Status) -> str:
     stage, server = status["stage"], status["server"]
     rates = [d["drain_bytes_per_s"] for d in status["datasets"] if d["drain_bytes_per_s"]]
-    drained = rate_text(statistics.median(rates)) if rates else "–"
+    drained = rate_text(median(rates)) if rates else "–"
     waits = counted(stage["waits"], "stage wait")
     if stage["waits"]:
         waits += f" ({time_text(stage['wait_s'])})"
@@ -149,24 +193,25 @@ def servers_of(status: Status) -> str | None:
 
 
 def show(status: Status, everything: bool = False) -> None:
-    out = console()
-    if not status["datasets"]:
-        out.print("advectio: no dataset was captured (did the command write any netCDF?)", style="dim")
-        return
-    failed = len(incomplete(status))
-    state = f"{failed} not finished" if failed else "not all of it written yet" if status.get("left") else "complete"
+    """On stderr. ``status`` has a dataset."""
+    failed = incomplete(status)
+    state = f"{len(failed)} not finished" if failed else "not all of it written yet" if status.get("left") else "complete"
     line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {state}"
     if "run_s" in status and "drain_wait_s" in status:
         line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
+    servers = servers_of(status)
+    wrong = [f"{dataset['path']}: {dataset['error'] or dataset['state']}" for dataset in failed] + status["errors"]
+    if not sys.stderr.isatty():
+        lines = [line, *lines_of(status, everything), footer_of(status), *([servers] if servers else []), *wrong]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        return
+    out = console()
     out.print(line, style="bold red" if failed else "bold")
     out.print(table_of(status, everything))
     out.print(footer_of(status), style="dim")
-    servers = servers_of(status)
     if servers:
         out.print(servers, style="dim", soft_wrap=True)
-    for dataset in incomplete(status):
-        out.print(f"{dataset['path']}: {dataset['error'] or dataset['state']}", style="red", markup=False)
-    for text in status["errors"]:
+    for text in wrong:
         out.print(text, style="red", markup=False)
 
 
@@ -180,6 +225,10 @@ class DrainProgress:
         self._began = time.monotonic()
 
     def __enter__(self) -> "DrainProgress":
+        if self._shown:
+            # The terminal gets a table at the end, if no bar: imported while the server drains.
+            import rich.console
+            import rich.table  # noqa: F401
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -193,6 +242,8 @@ class DrainProgress:
         if not self._shown or self._most == 0 or time.monotonic() - self._began < 0.5:
             return
         if self._progress is None:
+            from rich.progress import BarColumn, Progress, TextColumn
+
             self._progress = Progress(
                 TextColumn("advectio: writing what is left"),
                 BarColumn(),

@@ -16,7 +16,7 @@ from advectio.joining import View
 from advectio.quantities import size_text
 
 _BLOCK = 8 << 20
-_OWN_NAMES = re.compile(r"\..*\.advectio-.*")  # second names of files in flight, and our own unfinished copies
+_OWN_NAMES = re.compile(r"\..*\.advectio-.*")  # hard links of files in flight, and our own unfinished copies
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 // advectiod: the server. Names the concrete sinks; everything else is in the libraries.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -32,7 +34,8 @@ constexpr const char* usage =
     "It is started by `advectio run`; by hand:\n"
     "\n"
     "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS] [--drain-later]\n"
-    "      serve a run; programs find it by ADVECTIO_RUN=DIR\n"
+    "                  [--ready-fd N]\n"
+    "      serve a run; programs find it by ADVECTIO_RUN=DIR; the line \"ready\" goes to descriptor N\n"
     "  mpirun … advectiod_mpi serve --run-dir DIR [--io-nodes N] …\n"
     "      the same on several nodes, a process on each; the last N of them are there for output only\n"
     "  advectiod recover DIR [--config FILE] [--json]\n"
@@ -68,6 +71,7 @@ struct Arguments {
   double exit_when_idle_s = -1;
   unsigned io_nodes = 0;
   bool drain_later = false;
+  int ready_fd = -1;
 };
 
 Result<Arguments> parse(int argc, char** argv) {
@@ -85,7 +89,7 @@ Result<Arguments> parse(int argc, char** argv) {
       continue;
     }
     if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
-        arg == "--io-nodes") {
+        arg == "--io-nodes" || arg == "--ready-fd") {
       auto v = value();
       if (!v) return std::move(v).error();
       if (arg == "--run-dir")
@@ -94,12 +98,15 @@ Result<Arguments> parse(int argc, char** argv) {
         a.config_file = *v;
       else if (arg == "--directory")
         a.directory = *v;
-      else if (arg == "--io-nodes") {
+      else if (arg == "--io-nodes" || arg == "--ready-fd") {
         char* end = nullptr;
         const auto n = std::strtol(v->c_str(), &end, 10);
         if (end == v->c_str() || *end != '\0' || n < 0 || n > 1'000'000)
-          return Error{Code::invalid, "--io-nodes needs a number, not '" + *v + "'", 0};
-        a.io_nodes = static_cast<unsigned>(n);
+          return Error{Code::invalid, arg + " needs a number, not '" + *v + "'", 0};
+        if (arg == "--io-nodes")
+          a.io_nodes = static_cast<unsigned>(n);
+        else
+          a.ready_fd = static_cast<int>(n);
       } else {
         char* end = nullptr;
         a.exit_when_idle_s = std::strtod(v->c_str(), &end);
@@ -113,6 +120,14 @@ Result<Arguments> parse(int argc, char** argv) {
     }
   }
   return a;
+}
+
+/// `advectio run` waits for this line; the end of the pipe tells it that the server has gone.
+void say_ready(int fd) {
+  if (fd < 0) return;
+  (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  constexpr std::string_view line = "ready\n";
+  (void)!::write(fd, line.data(), line.size());
 }
 
 int serve(Arguments a, const Config& config, bool recover) {
@@ -193,6 +208,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   ::sigaction(SIGHUP, &action, nullptr);
   // mpirun passes this one on; SIGHUP it takes for itself.
   if (neighbours != nullptr) ::sigaction(SIGUSR1, &action, nullptr);
+  say_ready(a.ready_fd);
   const auto outcome = (*server)->run();
   serving = nullptr;
   if (recover && (neighbours == nullptr || neighbours->node() == 0)) std::printf("%s\n", (*server)->status().c_str());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,11 @@ static_assert(std::endian::native == std::endian::little, "the journal is writte
 
 using Bytes = std::vector<std::byte>;
 
+/// A string of NC_STRING. None: a null pointer, which netCDF keeps apart from the empty string.
+using String = std::optional<std::string>;
+/// Stands where its length would.
+inline constexpr std::uint32_t null_string = UINT32_MAX;
+
 class Encoder {
  public:
   explicit Encoder(Bytes& out) : out_(out) {}
@@ -29,6 +35,19 @@ class Encoder {
   void text(std::string_view s) {
     number(static_cast<std::uint32_t>(s.size()));
     raw(s.data(), s.size());
+  }
+  /// The same, or `null_string`.
+  void string(const char* s) {
+    if (s != nullptr)
+      text(s);
+    else
+      number(null_string);
+  }
+  void string(const String& s) {
+    if (s)
+      text(*s);
+    else
+      number(null_string);
   }
   /// Length (u32), then the bytes.
   void blob(std::span<const std::byte> s) {
@@ -58,6 +77,12 @@ class Decoder {
     const auto n = number<std::uint32_t>();
     if (!take(n)) return {};
     return {reinterpret_cast<const char*>(in_.data() + at_ - n), n};
+  }
+  String string() {
+    const auto n = number<std::uint32_t>();
+    if (!ok_ || n == null_string) return std::nullopt;
+    at_ -= sizeof n;
+    return text();
   }
   Bytes blob() {
     const auto n = number<std::uint32_t>();

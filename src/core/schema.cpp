@@ -16,7 +16,7 @@ void put_attributes(Encoder& e, const std::vector<Attribute>& attributes) {
     e.number(a.count);
     e.blob(a.values);
     e.number(static_cast<std::uint32_t>(a.strings.size()));
-    for (const auto& s : a.strings) e.text(s);
+    for (const auto& s : a.strings) e.string(s);
   }
 }
 
@@ -30,7 +30,7 @@ bool get_attributes(Decoder& d, std::vector<Attribute>& out) {
     a.count = d.number<std::uint64_t>();
     a.values = d.blob();
     const auto m = d.count(4);
-    for (std::uint32_t k = 0; k < m && d.ok(); ++k) a.strings.push_back(d.text());
+    for (std::uint32_t k = 0; k < m && d.ok(); ++k) a.strings.push_back(d.string());
     if (!d.ok() || !is_known(a.type)) return false;
     const bool fits = a.type == DataType::string ? a.strings.size() == a.count && a.values.empty()
                                                  : a.count <= a.values.size() && a.strings.empty() &&
@@ -87,7 +87,7 @@ Bytes encode(const Schema& schema) {
     e.number(static_cast<std::uint8_t>(v.no_fill));
     e.number(static_cast<std::uint8_t>(v.has_fill));
     e.blob(v.fill);
-    e.text(v.fill_text);
+    e.string(v.fill_text);
     e.number(v.round_bits);
   }
   return out;
@@ -146,7 +146,7 @@ Result<Schema> decode_schema(std::span<const std::byte> bytes) {
     v.no_fill = d.number<std::uint8_t>() != 0;
     v.has_fill = d.number<std::uint8_t>() != 0;
     v.fill = d.blob();
-    v.fill_text = d.text();
+    v.fill_text = d.string();
     v.round_bits = d.number<std::uint32_t>();
     if (!d.ok() || !is_known(v.type) || v.endian > Endian::big) return bad();
     if (!v.chunks.empty() && v.chunks.size() != v.dimensions.size()) return bad();

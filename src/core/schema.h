@@ -25,9 +25,9 @@ struct Dimension {
 struct Attribute {
   std::string name;
   DataType type = DataType::none;
-  std::uint64_t count = 0;           ///< elements: characters for text, strings for string
-  Bytes values;                      ///< count × size_of(type) bytes; empty for string
-  std::vector<std::string> strings;  ///< only for DataType::string
+  std::uint64_t count = 0;      ///< elements: characters for text, strings for string
+  Bytes values;                 ///< count × size_of(type) bytes; empty for string
+  std::vector<String> strings;  ///< only for DataType::string
   bool operator==(const Attribute&) const = default;
 };
 
@@ -55,9 +55,9 @@ struct Variable {
   std::vector<std::uint64_t> chunks;      ///< one per dimension where chunked
   std::vector<Filter> filters;            ///< applied in this order when writing
   Endian endian = Endian::native;
-  bool no_fill = false;   ///< unwritten elements are left undefined
-  Bytes fill;             ///< the fill value's bytes where one is in force and is not netCDF's default; else empty
-  std::string fill_text;  ///< the same for DataType::string
+  bool no_fill = false;  ///< unwritten elements are left undefined
+  Bytes fill;            ///< the fill value's bytes where one is in force and is not netCDF's default; else empty
+  String fill_text = std::string();  ///< the same for DataType::string
   bool has_fill = false;  ///< `fill`/`fill_text` was set by the program (then `_FillValue` stands among the attributes)
   std::uint32_t round_bits = 0;  ///< significant bits of mantissa to keep (BitRound); 0: lossless
   bool operator==(const Variable&) const = default;

@@ -20,7 +20,7 @@ enum class DataType : std::int32_t {
   uint32 = 9,   // NC_UINT
   int64 = 10,   // NC_INT64
   uint64 = 11,  // NC_UINT64
-  string = 12,  // NC_STRING: variable length, see `StringBlock` in journal/SPEC.md for how it travels
+  string = 12,  // NC_STRING: variable length, see "String blocks" in journal/SPEC.md for how it travels
 };
 
 /// Bytes of one element; 0 for `string` and `none`, whose elements have no fixed size.

@@ -86,6 +86,9 @@ Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path)
 /// What the file holds (of a directory: its names) survives a loss of power on return.
 Result<void> make_durable(Files& files, const std::string& path);
 
+/// The names in a directory survive a loss of power on return. Ok where the directory has gone, and its names with it.
+Result<void> make_names_durable(Files& files, const std::string& directory);
+
 /// With the slash at its end; empty: the present one.
 std::string directory_of(const std::string& path);
 

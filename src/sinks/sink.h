@@ -32,7 +32,8 @@ struct Block {
   Box box;                            ///< in the variable's index space; `count` elements in each dimension
   std::vector<std::uint64_t> stride;  ///< distance of neighbours in each dimension; empty: all 1
   /// Dense, row-major, native byte order, of the variable's type. Borrowed until the next `commit` (or `abandon`)
-  /// returns. Text and numbers: volume × size_of(type) bytes. Strings: each as length (u32) and bytes.
+  /// returns. Text and numbers: volume × size_of(type) bytes. Strings: each as length (u32) and bytes, or
+  /// `null_string`.
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
 };

@@ -18,17 +18,17 @@ void check(int status, const std::string& what) {
   if (status != NC_NOERR) throw std::runtime_error(what + ": " + nc_strerror(status));
 }
 
-std::vector<std::string> strings_in(const Bytes& data) {
-  std::vector<std::string> out;
+std::vector<String> strings_in(const Bytes& data) {
+  std::vector<String> out;
   Decoder d(data);
-  while (!d.at_end() && d.ok()) out.push_back(d.text());
+  while (!d.at_end() && d.ok()) out.push_back(d.string());
   return out;
 }
 
 void put_attribute(int nc, int id, const Attribute& a) {
   if (a.type == DataType::string) {
     std::vector<const char*> p;
-    for (const auto& s : a.strings) p.push_back(s.c_str());
+    for (const auto& s : a.strings) p.push_back(s ? s->c_str() : nullptr);
     check(nc_put_att_string(nc, id, a.name.c_str(), p.size(), p.data()), a.name);
   } else {
     check(nc_put_att(nc, id, a.name.c_str(), static_cast<nc_type>(a.type), a.count, a.values.data()), a.name);
@@ -50,7 +50,7 @@ std::vector<Attribute> get_attributes(int nc, int id, int n) {
     if (a.type == DataType::string) {
       std::vector<char*> p(count);
       check(nc_get_att_string(nc, id, name.data(), p.data()), a.name);
-      for (const auto* s : p) a.strings.emplace_back(s == nullptr ? "" : s);
+      for (const auto* s : p) a.strings.push_back(s != nullptr ? String(s) : std::nullopt);
       check(nc_free_string(count, p.data()), a.name);
     } else {
       a.values.resize(count * size_of(a.type));
@@ -100,7 +100,7 @@ Variable get_variable(int nc, int id, bool hdf5) {
   if (v.type == DataType::string) {
     char* text = nullptr;
     check(nc_inq_var_fill(nc, id, &no_fill, &text), "fill of " + v.name);
-    v.fill_text = text == nullptr ? "" : text;
+    v.fill_text = text != nullptr ? String(text) : std::nullopt;
     if (text != nullptr) nc_free_string(1, &text);
   } else {
     v.fill.resize(size_of(v.type));
@@ -116,7 +116,7 @@ std::string describe(const std::vector<Attribute>& attributes) {
     s += " " + a.name + ":" + std::string(name_of(a.type)) + "[" + std::to_string(a.count) + "]=";
     for (std::size_t i = 0; i < std::min<std::size_t>(a.values.size(), 16); ++i)
       s += std::to_string(std::to_integer<int>(a.values[i])) + ",";
-    for (const auto& t : a.strings) s += "\"" + t + "\"";
+    for (const auto& t : a.strings) s += t ? "\"" + *t + "\"" : "NULL";
   }
   return s;
 }
@@ -138,7 +138,7 @@ std::string describe(const Variable& v) {
   s += " endian " + std::to_string(static_cast<int>(v.endian)) + (v.no_fill ? " nofill" : " fill ");
   if (!v.no_fill)
     for (const auto b : v.fill) s += std::to_string(std::to_integer<int>(b)) + ",";
-  return s + v.fill_text + " attributes" + describe(v.attributes);
+  return s + v.fill_text.value_or("NULL") + " attributes" + describe(v.attributes);
 }
 
 std::uint64_t step_of(const Block& b, std::size_t i) {
@@ -173,6 +173,11 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   }
   int nc = -1;
   check(nc_create(path.c_str(), mode, &nc), path);
+  // As a program does that wants nothing to be filled. Of each variable alone it would say nothing of records.
+  int before = 0;
+  if (!is_hdf5(s.format) &&
+      std::all_of(s.variables.begin(), s.variables.end(), [](const Variable& v) { return v.no_fill; }))
+    check(nc_set_fill(nc, NC_NOFILL, &before), path);
   for (const auto& d : s.dimensions) {
     int id = 0;
     check(nc_def_dim(nc, d.name.c_str(), d.unlimited ? NC_UNLIMITED : d.length, &id), d.name);
@@ -202,7 +207,7 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
     if (v.no_fill) {
       check(nc_def_var_fill(nc, id, NC_NOFILL, nullptr), v.name);
     } else if (v.has_fill) {
-      const char* text = v.fill_text.c_str();
+      const char* text = v.fill_text ? v.fill_text->c_str() : nullptr;
       check(nc_def_var_fill(nc, id, NC_FILL,
                             v.type == DataType::string ? static_cast<const void*>(&text) : v.fill.data()),
             v.name);
@@ -218,10 +223,9 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
         count(b.box.count.begin(), b.box.count.end());
     std::vector<std::ptrdiff_t> stride;
     for (std::size_t i = 0; i < start.size(); ++i) stride.push_back(static_cast<std::ptrdiff_t>(step_of(b, i)));
-    const auto texts =
-        s.variables[b.variable].type == DataType::string ? strings_in(o.data) : std::vector<std::string>();
+    const auto texts = s.variables[b.variable].type == DataType::string ? strings_in(o.data) : std::vector<String>();
     std::vector<const char*> p;
-    for (const auto& t : texts) p.push_back(t.c_str());
+    for (const auto& t : texts) p.push_back(t ? t->c_str() : nullptr);
     check(nc_put_vars(nc, static_cast<int>(b.variable), start.data(), count.data(), stride.data(),
                       p.empty() ? static_cast<const void*>(b.data) : p.data()),
           s.variables[b.variable].name);
@@ -267,11 +271,11 @@ Contents read_by_netcdf(const std::string& path) {
       n *= count.back();
     }
     Bytes bytes(n * size_of(v.type));
-    std::vector<std::string> texts;
+    std::vector<String> texts;
     if (v.type == DataType::string) {
       std::vector<char*> p(n);
       if (n > 0) check(nc_get_vara(nc, i, start.data(), count.data(), p.data()), path + ": read " + v.name);
-      for (const auto* t : p) texts.emplace_back(t == nullptr ? "" : t);
+      for (const auto* t : p) texts.push_back(t != nullptr ? String(t) : std::nullopt);
       if (n > 0) check(nc_free_string(n, p.data()), v.name);
     } else if (n > 0) {
       check(nc_get_vara(nc, i, start.data(), count.data(), bytes.data()), path + ": read " + v.name);
@@ -343,7 +347,7 @@ Model model_of(const Schema& schema, const std::vector<OwnedBlock>& blocks) {
     m.written.emplace_back(v.no_fill ? n : 0, false);
     if (v.type == DataType::string) {
       m.contents.values.emplace_back();
-      m.contents.strings.emplace_back(n, v.no_fill ? "" : v.fill_text);
+      m.contents.strings.emplace_back(n, v.no_fill ? String("") : v.fill_text);
       continue;
     }
     const auto fill = v.fill.empty() ? default_fill(v.type) : v.fill;
@@ -358,7 +362,7 @@ Model model_of(const Schema& schema, const std::vector<OwnedBlock>& blocks) {
   for (const auto& o : blocks) {
     const auto& b = o.block;
     const auto& v = s.variables[b.variable];
-    const auto texts = v.type == DataType::string ? strings_in(o.data) : std::vector<std::string>();
+    const auto texts = v.type == DataType::string ? strings_in(o.data) : std::vector<String>();
     const auto element = size_of(v.type);
     std::vector<std::uint64_t> at(b.box.rank(), 0);
     for (std::uint64_t k = 0; k < b.box.volume(); ++k) {

@@ -12,8 +12,8 @@ namespace advectio::testing {
 /// All that the netCDF interface tells of a file. Dimension::length of unlimited ones is what they have now.
 struct Contents {
   Schema schema;
-  std::vector<Bytes> values;                      ///< per variable, whole
-  std::vector<std::vector<std::string>> strings;  ///< per variable, where it has strings
+  std::vector<Bytes> values;                 ///< per variable, whole
+  std::vector<std::vector<String>> strings;  ///< per variable, where it has strings
 };
 
 /// A block that owns its data.

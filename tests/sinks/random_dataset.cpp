@@ -20,13 +20,17 @@ std::string random_text(Random& r) {
   return s;
 }
 
+String random_string(Random& r) {
+  return chance(r, 15) ? std::nullopt : String(random_text(r));
+}
+
 Attribute random_attribute(Random& r, const Ability& can, const std::string& name) {
   Attribute a;
   a.name = name;
   if (can.strings && chance(r, 20)) {
     a.type = DataType::string;
     a.count = 1 + below(r, 3);
-    for (std::uint64_t i = 0; i < a.count; ++i) a.strings.push_back(random_text(r));
+    for (std::uint64_t i = 0; i < a.count; ++i) a.strings.push_back(random_string(r));
     return a;
   }
   a.type = can.types[below(r, can.types.size())];
@@ -59,7 +63,7 @@ Bytes random_values(Random& r, DataType type, std::uint64_t count) {
   if (type == DataType::string) {
     Bytes out;
     Encoder e(out);
-    for (std::uint64_t i = 0; i < count; ++i) e.text(random_text(r));
+    for (std::uint64_t i = 0; i < count; ++i) e.string(random_string(r));
     return out;
   }
   Bytes out(count * size_of(type));
@@ -131,8 +135,8 @@ Schema random_schema(Random& r, const Ability& can) {
       v.has_fill = true;
       Attribute fill{"_FillValue", v.type, 1, {}, {}};
       if (v.type == DataType::string) {
-        v.fill_text = "none";
-        fill.strings = {"none"};
+        v.fill_text = chance(r, 30) ? std::nullopt : String("none");
+        fill.strings = {v.fill_text};
       } else {
         v.fill = fill.values = random_values(r, v.type, 1);
       }

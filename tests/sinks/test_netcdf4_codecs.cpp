@@ -333,6 +333,7 @@ TEST_F(Codecs, RoundsAsNetcdfDoesAndSaysSo) {
       v.chunks = {1000};
       v.filters = {{filter_id::shuffle, {}}, {filter_id::deflate, {1}}};
       v.round_bits = static_cast<std::uint32_t>(bits);
+      v.attributes = {{"units", DataType::text, 1, Bytes(1, std::byte{'K'}), {}}};
       s.variables = {v};
       v.name = "through_library";
       v.contiguous = true;
@@ -354,6 +355,7 @@ TEST_F(Codecs, RoundsAsNetcdfDoesAndSaysSo) {
         ASSERT_EQ(nc_create(reference.c_str(), NC_NETCDF4 | NC_CLOBBER, &nc), NC_NOERR);
         ASSERT_EQ(nc_def_dim(nc, "x", n, &dim), NC_NOERR);
         ASSERT_EQ(nc_def_var(nc, "a", static_cast<nc_type>(type), 1, &dim, &id), NC_NOERR);
+        ASSERT_EQ(nc_put_att_text(nc, id, "units", 1, "K"), NC_NOERR);
         ASSERT_EQ(nc_def_var_quantize(nc, id, NC_QUANTIZE_BITROUND, bits), NC_NOERR);
         ASSERT_EQ(nc_enddef(nc), NC_NOERR);
         ASSERT_EQ(nc_put_var(nc, id, data.data()), NC_NOERR);

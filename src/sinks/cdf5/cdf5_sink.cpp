@@ -1,3 +1,6 @@
+// netCDF-C writes and changes the header; the data are written here. It would fill every variable and every record
+// before their data, and write all of it twice. Here only what nobody has put is filled, when that is committed.
+//
 // How a schema can change after there is data, although in these formats that moves the data:
 //   1. What there is is committed, and the file closed.
 //   2. A copy (`REDO.part`) gets the new header from netCDF-C, which moves the data within the copy.
@@ -7,9 +10,9 @@
 // `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part`.
 //
 // Loss of power, where somebody asks for it (`ordered`): 3 and 5 end with a sync of the directory. Records are written
-// in place, and counted by netCDF-C, so any of those after the last that were made durable may be counted and not
-// there: how many were durable stands in REDO.records, and `resume` with `power_lost` counts back to it. The file is
-// synced before REDO.records goes.
+// in place and then counted, so any of those after the last that were made durable may be counted and not there: how
+// many were durable stands in REDO.records, and `resume` with `power_lost` counts back to it. The file is synced before
+// REDO.records goes.
 #include "sinks/cdf5/cdf5_sink.h"
 
 #include <netcdf.h>
@@ -22,6 +25,8 @@
 #include <vector>
 
 #include "sinks/blocks.h"
+#include "sinks/cdf5/extents.h"
+#include "sinks/cdf5/header.h"
 #include "sinks/cdf5/patches.h"
 #include "sinks/library_lock.h"
 
@@ -61,12 +66,14 @@ Result<void> put_attribute(int nc, int variable, const Attribute& a) {
   return {};
 }
 
+/// In their order: those from the first that is another on are put anew.
 Result<void> set_attributes(int nc, int variable, const std::vector<Attribute>& is, const std::vector<Attribute>& to) {
-  for (const auto& a : is)
-    if (std::none_of(to.begin(), to.end(), [&](const Attribute& b) { return b.name == a.name; }))
-      ADVECTIO_NC(nc_del_att(nc, variable, a.name.c_str()), "attribute " + a.name);
-  for (const auto& a : to)
-    if (std::find(is.begin(), is.end(), a) == is.end()) ADVECTIO_TRY(put_attribute(nc, variable, a));
+  std::size_t same = 0;
+  for (; same < std::min(is.size(), to.size()) && is[same].name == to[same].name; ++same)
+    if (!(is[same] == to[same])) ADVECTIO_TRY(put_attribute(nc, variable, to[same]));
+  for (auto i = same; i < is.size(); ++i)
+    ADVECTIO_NC(nc_del_att(nc, variable, is[i].name.c_str()), "attribute " + is[i].name);
+  for (auto i = same; i < to.size(); ++i) ADVECTIO_TRY(put_attribute(nc, variable, to[i]));
   return {};
 }
 
@@ -114,9 +121,9 @@ Result<void> define(int nc, const Schema& is, const Schema& to) {
 /// What netCDF-C reads and writes at once; an open file has two of it.
 constexpr std::size_t buffer_bytes = 64U << 10U;
 
-int open_file(const std::string& path, int& nc) {
+int open_file(const std::string& path, int mode, int& nc) {
   auto hint = buffer_bytes;
-  return nc__open(path.c_str(), NC_WRITE, &hint, &nc);
+  return nc__open(path.c_str(), mode, &hint, &nc);
 }
 
 int end_define(int nc, const Schema& s) {
@@ -178,7 +185,54 @@ Result<Schema> read_schema(int nc) {
 /// Bytes that lie together are written at once when they are as many, so that little is left to do for a commit.
 constexpr std::uint64_t worth_a_write = 1U << 20U;
 
-/// What of the file is netCDF-C's to change at any time: the number of records.
+/// Bytes that are swapped or filled, and written, at once. They stay in the core's cache.
+constexpr std::uint64_t write_bytes = 256U << 10U;
+/// Pieces whose beginnings are so near are written together with what lies between them, which is read before.
+constexpr std::uint64_t near_bytes = 4096;
+/// More pieces of what was put are not remembered: the rest is filled then.
+constexpr std::size_t pieces_max = 1U << 16U;
+
+template <typename T>
+void swap_as(std::byte* to, const std::byte* from, std::size_t elements) noexcept {
+  for (std::size_t i = 0; i < elements; ++i) {
+    T x;
+    std::memcpy(&x, from + i * sizeof x, sizeof x);
+    if constexpr (sizeof x == 2) x = __builtin_bswap16(x);
+    if constexpr (sizeof x == 4) x = __builtin_bswap32(x);
+    if constexpr (sizeof x == 8) x = __builtin_bswap64(x);
+    std::memcpy(to + i * sizeof x, &x, sizeof x);
+  }
+}
+
+/// What is written next of `left` bytes at `at`: whole elements up to a multiple of write_bytes.
+std::uint64_t next_piece(std::uint64_t at, std::uint64_t left, std::uint64_t element) noexcept {
+  auto n = write_bytes - at % write_bytes;
+  n -= n % element;
+  return std::min(left, n == 0 ? write_bytes : n);
+}
+
+/// Between our byte order and the file's.
+void swap_to(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t element) noexcept {
+  switch (element) {
+    case 2: return swap_as<std::uint16_t>(to, from, bytes / 2);
+    case 4: return swap_as<std::uint32_t>(to, from, bytes / 4);
+    case 8: return swap_as<std::uint64_t>(to, from, bytes / 8);
+    default: std::memcpy(to, from, bytes);
+  }
+}
+
+/// `bytes` of it, beginning with a whole one.
+void fill_with(std::byte* to, std::size_t bytes, const Bytes& element) noexcept {
+  auto done = std::min(bytes, element.size());
+  std::memcpy(to, element.data(), done);
+  while (done < bytes) {
+    const auto more = std::min(done, bytes - done);
+    std::memcpy(to + done, to, more);
+    done += more;
+  }
+}
+
+/// What a reader sees change: the number of records.
 struct Committed {
   std::uint64_t size = 0;
   std::array<std::byte, 12> head{};
@@ -215,17 +269,14 @@ class Cdf5Sink final : public Sink {
       if (!noted) return {};
       ADVECTIO_TRY(write_count(*noted, durable_at, n));
       ADVECTIO_TRY(noted->sync());
-      return advectio::make_durable(files, directory);
+      return make_names_durable(files, directory);
     };
   }
   Result<void> close() override {
     if (closed_) return {};
     ADVECTIO_TRY(commit());
-    const Lock lock;
-    const int status = nc_close(nc_);
-    nc_ = -1;
+    ADVECTIO_TRY(pad());
     closed_ = true;
-    if (status != NC_NOERR) return netcdf_error("close " + path_, status);
     if (options_.ordered) ADVECTIO_TRY(file_->sync());
     records_.reset();
     ADVECTIO_TRY(files_.remove(records_path()));
@@ -245,6 +296,7 @@ class Cdf5Sink final : public Sink {
     return result;
   }
   Result<void> settle();
+  Result<void> look();
   Result<void> create();
   Result<void> change();
   Result<void> take(const Block& block);
@@ -252,24 +304,34 @@ class Cdf5Sink final : public Sink {
   Result<void> flush();
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
                    const std::byte* data);
+  struct Runs;
+  Result<void> put_runs(const Runs& runs, const std::byte* data);
+  Result<void> put_near(const Runs& runs, std::uint64_t at, const std::byte* data);
+  Result<void> write_at(std::uint64_t at, std::span<const std::byte> bytes);
+  Result<void> fill_up();
+  Result<void> fill_rest(std::uint64_t begin, std::uint64_t end, const Bytes& fill);
+  Result<void> flush_fill();
+  [[nodiscard]] bool has_fill(std::size_t variable) const;
+  [[nodiscard]] Bytes fill_of(std::size_t variable) const;
+  [[nodiscard]] bool is_to_be_filled(std::size_t variable, std::uint64_t record) const;
   Result<void> commit_all();
   Result<void> commit_data();
   Result<void> note_commit();
-  Result<void> count_records();
+  Result<void> pad();
   Result<void> note_records(std::uint64_t records);
   Result<void> restore_records();
   void forget_records() noexcept;
   [[nodiscard]] std::string records_path() const { return redo_ + ".records"; }
   Result<void> replace_content();
   Result<void> sync_names() {
-    return options_.ordered ? advectio::make_durable(files_, directory_of(redo_)) : Result<void>{};
+    return options_.ordered ? make_names_durable(files_, directory_of(redo_)) : Result<void>{};
   }
-  Result<void> set_fill_mode();
 
   Files& files_;
   /// How many records there are, so that what is half-written is known for that. In REDO.records first the number that
-  /// is committed, then the one that is durable.
-  static constexpr std::uint64_t durable_at = 16;
+  /// is committed, then the one that is durable, then 1 where anything has been committed. A loss of power may bring
+  /// back an older one of the last.
+  static constexpr std::uint64_t durable_at = 16, any_commit_at = 32;
   static Result<void> write_count(File& to, std::uint64_t at, std::uint64_t records) {
     const std::array<std::uint64_t, 2> twice{records, ~records};
     return to.write(at, std::as_bytes(std::span(twice)));
@@ -286,9 +348,17 @@ class Cdf5Sink final : public Sink {
   std::shared_ptr<File> file_;
   std::shared_ptr<File> records_;  // how many are committed; see note_records
   std::uint64_t committed_records_ = 0;
-  int nc_ = -1;
+  bool made_ = false;            // there is a header
+  bool paddings_known_ = false;  // not those of a file that was there
   std::optional<Schema> pending_;
   Schema is_;
+  ClassicLayout layout_;
+  std::uint64_t records_now_ = 0;               // of what was put
+  bool fixed_filled_ = false;                   // what has no records has been filled where nobody put it
+  std::uint64_t records_filled_ = 0;            // the same of records
+  Extents put_;                                 // since then, of what is to be filled
+  std::vector<std::byte> scratch_;              // what is written next
+  std::uint64_t fill_at_ = 0, fill_bytes_ = 0;  // fill values in `scratch_` and their place
   Patches patches_;
   std::optional<Committed> committed_;
   std::optional<Error> failed_;
@@ -303,7 +373,8 @@ Result<void> Cdf5Sink::open(bool resume) {
     ADVECTIO_TRY(files_.remove(redo_));
     ADVECTIO_TRY(files_.remove(records_path()));
     ADVECTIO_TRY(file_->resize(0));
-    return note_records(0);
+    ADVECTIO_TRY(note_records(0));
+    return write_count(*records_, any_commit_at, 0);
   }
   if (files_.exists(redo_)) ADVECTIO_TRY(replace_content());
   ADVECTIO_TRY(restore_records());
@@ -311,23 +382,36 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (!size) return std::move(size).error();
   if (*size == 0) return {};
   // A header is complete or not there at all: what was only begun is begun again.
-  if (const int status = open_file(path_, nc_); status != NC_NOERR) {
-    nc_ = -1;
+  int nc = -1;
+  if (const int status = open_file(path_, NC_NOWRITE, nc); status != NC_NOERR) {
     // What the system refuses now says nothing of what is in the file.
     if (status > 0) return netcdf_error("open " + path_, status);
     return file_->resize(0);
   }
-  auto schema = read_schema(nc_);
+  auto schema = read_schema(nc);
+  (void)nc_close(nc);
   if (!schema) return std::move(schema).error();
   is_ = std::move(schema).value();
+  ADVECTIO_TRY(look());
+  fixed_filled_ = made_ = true;
   // What is made durable next counts from here, whether or not anything is committed before.
-  if (options_.ordered) ADVECTIO_TRY(count_records());
+  if (options_.ordered) ADVECTIO_TRY(note_records(layout_.records));
   return note_commit();
 }
 
-/// netCDF-C counts a record in the header before all of it is in the file. Who dies in between, or meets a full disk,
-/// leaves records that are counted and not filled, and nobody would fill them later. So the number that has been
-/// committed stands beside the file before anything is written, until that is closed.
+/// Where things are in the file as it is now.
+Result<void> Cdf5Sink::look() {
+  auto layout = read_classic_layout(*file_);
+  if (!layout) return std::move(layout).error().with(path_);
+  layout_ = std::move(layout).value();
+  records_filled_ = records_now_ = layout_.records;
+  put_.clear();
+  return {};
+}
+
+/// After a loss of power the header may count records that are not in the file. An older server may have left one that
+/// does so without that. Nobody would fill them later. So the number that has been committed stands beside the file
+/// before anything is written, until that is closed.
 Result<void> Cdf5Sink::note_records(std::uint64_t records) {
   if (!records_) {
     // Whatever is durable stays noted.
@@ -343,6 +427,8 @@ Result<void> Cdf5Sink::note_records(std::uint64_t records) {
 Result<void> Cdf5Sink::restore_records() {
   const auto noted = read_whole(files_, records_path());
   if (!noted) return {};
+  // What was not committed is begun again: part of it may not be filled.
+  if (!options_.power_lost && count_in(*noted, any_commit_at) == 0U) return file_->resize(0);
   const auto records = count_in(*noted, options_.power_lost ? durable_at : 0);
   auto size = file_->size();
   if (!size) return std::move(size).error();
@@ -385,25 +471,30 @@ Result<void> Cdf5Sink::replace_content() {
 }
 
 Result<void> Cdf5Sink::create() {
+  ADVECTIO_TRY(note_records(0));
+  ADVECTIO_TRY(write_count(*records_, any_commit_at, 0));
   // Whatever fails from here to the end of define mode, netCDF-C removes the file it was told to create. By the name of
   // our descriptor it cannot.
   const auto unremovable = "/proc/self/fd/" + std::to_string(file_->descriptor());
   auto hint = buffer_bytes;
-  ADVECTIO_NC(nc__create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc_),
+  int nc = -1;
+  ADVECTIO_NC(nc__create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc),
               "create " + path_);
-  auto defined = define(nc_, {}, *pending_);
+  auto defined = define(nc, {}, *pending_);
+  int before = 0;
+  int status = nc_set_fill(nc, NC_NOFILL, &before);
   // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
-  const int status = end_define(nc_, *pending_);
+  if (const int ended = end_define(nc, *pending_); status == NC_NOERR) status = ended;
+  if (const int closed = nc_close(nc); status == NC_NOERR) status = closed;
   ADVECTIO_TRY(std::move(defined));
   if (status != NC_NOERR) return netcdf_error("write the header of " + path_, status);
-  return {};
+  made_ = true;
+  fixed_filled_ = false;
+  return look();
 }
 
 Result<void> Cdf5Sink::change() {
   ADVECTIO_TRY(commit_data());
-  const int closed = nc_close(nc_);
-  nc_ = -1;
-  if (closed != NC_NOERR) return netcdf_error("close " + path_, closed);
   const auto part = redo_ + ".part";
   {
     auto to = files_.open(part, OpenMode::create, 0600);
@@ -420,7 +511,7 @@ Result<void> Cdf5Sink::change() {
     }
   }
   int nc = -1;
-  ADVECTIO_NC(open_file(part, nc), "open a copy of " + path_);
+  ADVECTIO_NC(open_file(part, NC_WRITE, nc), "open a copy of " + path_);
   int status = nc_redef(nc);
   Result<void> defined;
   if (status == NC_NOERR) {
@@ -442,25 +533,13 @@ Result<void> Cdf5Sink::change() {
   ADVECTIO_TRY(files_.rename(part, redo_));
   ADVECTIO_TRY(sync_names());
   ADVECTIO_TRY(replace_content());
-  ADVECTIO_NC(open_file(path_, nc_), "open " + path_);
+  ADVECTIO_TRY(look());
   return note_commit();
-}
-
-/// netCDF-C does not find in a file which of its variables are to be filled when records are added. When all are not,
-/// that can be told outside define mode; otherwise some are filled that need not be.
-Result<void> Cdf5Sink::set_fill_mode() {
-  const bool none =
-      std::all_of(pending_->variables.begin(), pending_->variables.end(), [](const Variable& v) { return v.no_fill; });
-  int before = 0;
-  if (none) ADVECTIO_NC(nc_set_fill(nc_, NC_NOFILL, &before), "set no fill");
-  return {};
 }
 
 Result<void> Cdf5Sink::settle() {
   if (!pending_) return {};
-  // What was put before is put as it was to be: filled or not.
   ADVECTIO_TRY(flush());
-  const Lock lock;
   // What the file has beyond the schema stays: an older schema may be declared while a journal is replayed.
   auto& to = *pending_;
   for (auto d = to.dimensions.size(); d < is_.dimensions.size(); ++d) to.dimensions.push_back(is_.dimensions[d]);
@@ -469,6 +548,10 @@ Result<void> Cdf5Sink::settle() {
     if (is_.dimensions != to.dimensions || is_.attributes != to.attributes ||
         is_.variables.size() != to.variables.size())
       return false;
+    const auto paddings = [](const Schema& s) {
+      return std::array{s.header_pad, s.data_align, s.data_pad, s.record_align};
+    };
+    if (paddings_known_ && paddings(is_) != paddings(to)) return false;
     for (std::size_t v = 0; v < to.variables.size(); ++v)
       if (is_.variables[v].name != to.variables[v].name || is_.variables[v].type != to.variables[v].type ||
           is_.variables[v].dimensions != to.variables[v].dimensions ||
@@ -476,12 +559,24 @@ Result<void> Cdf5Sink::settle() {
         return false;
     return true;
   };
-  if (nc_ < 0)
+  const auto filled_alike = [&] {
+    for (std::size_t v = 0; v < to.variables.size(); ++v)
+      if (is_.variables[v].no_fill != to.variables[v].no_fill || is_.variables[v].fill != to.variables[v].fill)
+        return false;
+    return true;
+  };
+  if (!made_) {
+    const Lock lock;
     ADVECTIO_TRY(create());
-  else if (!same())
+  } else if (!same()) {
+    const Lock lock;
     ADVECTIO_TRY(change());
-  ADVECTIO_TRY(set_fill_mode());
+  } else if (!filled_alike()) {
+    // What was put before is filled as it was to be.
+    ADVECTIO_TRY(fill_up());
+  }
   is_ = std::move(to);
+  paddings_known_ = true;
   pending_.reset();
   return {};
 }
@@ -519,25 +614,196 @@ Result<void> Cdf5Sink::flush() {
   });
 }
 
+/// A block as the file has it: pieces that lie together, at equal distances in each dimension.
+struct Cdf5Sink::Runs {
+  std::size_t variable = 0;
+  std::size_t element = 0;
+  std::uint64_t begin = 0;              ///< of the first one
+  std::uint64_t bytes = 0;              ///< of each
+  std::vector<std::uint64_t> count;     ///< of them, slowest first
+  std::vector<std::uint64_t> distance;  ///< bytes between their beginnings
+  std::optional<std::uint64_t> record;  ///< the one in which all of them are; 0 where the variable has none
+};
+
 Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
                            const std::byte* data) {
-  const Lock lock;
-  if (!records_) ADVECTIO_TRY(count_records());
-  const auto& v = is_.variables[variable];
-  const auto begin = std::chrono::steady_clock::now();
-  const std::vector<std::size_t> start(box.start.begin(), box.start.end()), count(box.count.begin(), box.count.end());
-  const int id = static_cast<int>(variable);
-  int status = NC_NOERR;
-  if (strides.empty()) {
-    status = nc_put_vara(nc_, id, start.data(), count.data(), data);
-  } else {
-    const std::vector<std::ptrdiff_t> stride(strides.begin(), strides.end());
-    status = nc_put_vars(nc_, id, start.data(), count.data(), stride.data(), data);
+  if (!records_) ADVECTIO_TRY(note_records(layout_.records));
+  const auto& v = layout_.variables[variable];
+  Runs runs{variable, size_of(v.type), v.begin, size_of(v.type), {}, {}, 0};
+  auto pitch = static_cast<std::uint64_t>(runs.element);
+  for (auto k = box.rank(); k > 0; --k) {
+    const auto stride = strides.empty() ? 1 : strides[k - 1];
+    const bool of_records = k == 1 && v.has_records;
+    if (of_records) pitch = layout_.record_bytes;
+    runs.begin += box.start[k - 1] * pitch;
+    if (of_records) {
+      records_now_ = std::max(records_now_, box.start[0] + (box.count[0] - 1) * stride + 1);
+      runs.record = box.count[0] == 1 ? std::optional(box.start[0]) : std::nullopt;
+    }
+    if (box.count[k - 1] > 1) {
+      if (runs.count.empty() && pitch * stride == runs.bytes) {
+        runs.bytes *= box.count[k - 1];
+      } else {
+        runs.count.insert(runs.count.begin(), box.count[k - 1]);
+        runs.distance.insert(runs.distance.begin(), pitch * stride);
+      }
+    }
+    pitch *= v.lengths[k - 1];
   }
+  const auto begin = std::chrono::steady_clock::now();
+  auto done = put_runs(runs, data);
   counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
-  if (status != NC_NOERR) return netcdf_error("write " + v.name, status);
-  counters_.bytes_out += box.volume() * size_of(v.type);
+  if (!done) return std::move(done).error().with("write " + is_.variables[variable].name);
+  return put_.pieces() > pieces_max ? fill_up() : Result<void>{};
+}
+
+Result<void> Cdf5Sink::put_runs(const Runs& runs, const std::byte* data) {
+  // The pieces of the last dimension are written one by one, or all together.
+  const bool near = !runs.count.empty() && runs.distance.back() <= near_bytes && runs.bytes < runs.distance.back();
+  const auto outer = runs.count.size() - (near ? 1 : 0);
+  std::vector<std::uint64_t> index(outer, 0);
+  for (;;) {
+    auto at = runs.begin;
+    for (std::size_t k = 0; k < outer; ++k) at += index[k] * runs.distance[k];
+    if (near) {
+      ADVECTIO_TRY(put_near(runs, at, data));
+      data += runs.bytes * runs.count.back();
+    } else {
+      if (runs.element == 1) {
+        ADVECTIO_TRY(write_at(at, {data, runs.bytes}));
+      } else {
+        scratch_.resize(std::max(scratch_.size(), std::min(runs.bytes, write_bytes)));
+        for (std::uint64_t done = 0; done < runs.bytes;) {
+          const auto n = next_piece(at + done, runs.bytes - done, runs.element);
+          swap_to(scratch_.data(), data + done, n, runs.element);
+          ADVECTIO_TRY(write_at(at + done, std::span(scratch_).first(n)));
+          done += n;
+        }
+      }
+      // Where the pieces lie in several records, some of those may be to be filled.
+      if (!runs.record || is_to_be_filled(runs.variable, *runs.record)) put_.add(at, at + runs.bytes);
+      data += runs.bytes;
+    }
+    auto k = outer;
+    for (; k > 0; --k) {
+      if (++index[k - 1] < runs.count[k - 1]) break;
+      index[k - 1] = 0;
+    }
+    if (k == 0) return {};
+  }
+}
+
+/// Pieces of the last dimension, and what lies between them as it is, or the fill value.
+Result<void> Cdf5Sink::put_near(const Runs& runs, std::uint64_t at, const std::byte* data) {
+  const auto distance = runs.distance.back();
+  auto left = runs.count.back();
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  // What lies between records is of other variables.
+  const bool alone = runs.record.has_value();
+  const bool fills = alone && is_to_be_filled(runs.variable, *runs.record);
+  const auto fill = fills ? fill_of(runs.variable) : Bytes();
+  while (left > 0) {
+    const auto n = std::min(left, write_bytes / distance);
+    const auto bytes = (n - 1) * distance + runs.bytes;
+    scratch_.resize(std::max(scratch_.size(), bytes));
+    const auto window = std::span(scratch_).first(bytes);
+    const auto there = at < *size ? std::min(bytes, *size - at) : 0;
+    if (there > 0) ADVECTIO_TRY(file_->read(at, window.first(there)));
+    std::fill(window.begin() + static_cast<std::ptrdiff_t>(there), window.end(), std::byte{0});
+    if (fills)
+      ADVECTIO_TRY(put_.for_each_gap(at, at + bytes, [&](std::uint64_t begin, std::uint64_t end) -> Result<void> {
+        fill_with(window.data() + (begin - at), end - begin, fill);
+        return {};
+      }));
+    for (std::uint64_t i = 0; i < n; ++i) {
+      swap_to(window.data() + i * distance, data, runs.bytes, runs.element);
+      data += runs.bytes;
+      if (!alone) put_.add(at + i * distance, at + i * distance + runs.bytes);
+    }
+    if (fills) put_.add(at, at + bytes);
+    ADVECTIO_TRY(write_at(at, window));
+    at += n * distance;
+    left -= n;
+  }
   return {};
+}
+
+Result<void> Cdf5Sink::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
+  counters_.bytes_out += bytes.size();
+  return file_->write(at, bytes);
+}
+
+/// As netCDF-C does: in records all variables or, where none is to be filled, none of them.
+bool Cdf5Sink::has_fill(std::size_t variable) const {
+  if (!layout_.variables[variable].has_records) return !is_.variables[variable].no_fill;
+  return std::any_of(is_.variables.begin(), is_.variables.end(), [](const Variable& v) { return !v.no_fill; });
+}
+
+/// As the file has it.
+Bytes Cdf5Sink::fill_of(std::size_t variable) const {
+  const auto& v = is_.variables[variable];
+  const auto value = v.fill.empty() ? default_fill(v.type) : v.fill;
+  Bytes out(value.size());
+  swap_to(out.data(), value.data(), value.size(), value.size());
+  return out;
+}
+
+bool Cdf5Sink::is_to_be_filled(std::size_t variable, std::uint64_t record) const {
+  if (!has_fill(variable)) return false;
+  return layout_.variables[variable].has_records ? record >= records_filled_ : !fixed_filled_;
+}
+
+/// What is to be filled and nobody has put gets its fill value, in the order of the file.
+Result<void> Cdf5Sink::fill_up() {
+  std::vector<std::pair<std::size_t, Bytes>> with_records;
+  for (std::size_t v = 0; v < layout_.variables.size(); ++v) {
+    const auto& place = layout_.variables[v];
+    if (!has_fill(v)) continue;
+    auto fill = fill_of(v);
+    if (place.has_records)
+      with_records.emplace_back(v, std::move(fill));
+    else if (!fixed_filled_)
+      ADVECTIO_TRY_WITH(fill_rest(place.begin, place.begin + place.bytes, fill), "fill " + is_.variables[v].name);
+  }
+  for (auto r = records_filled_; r < records_now_; ++r)
+    for (const auto& [v, fill] : with_records) {
+      const auto begin = layout_.variables[v].begin + r * layout_.record_bytes;
+      const auto bytes = std::min(layout_.variables[v].bytes, layout_.record_bytes);
+      ADVECTIO_TRY_WITH(fill_rest(begin, begin + bytes, fill), "fill " + is_.variables[v].name);
+    }
+  ADVECTIO_TRY(flush_fill());
+  fixed_filled_ = true;
+  records_filled_ = records_now_;
+  put_.clear();
+  return {};
+}
+
+Result<void> Cdf5Sink::fill_rest(std::uint64_t begin, std::uint64_t end, const Bytes& fill) {
+  // What is put are whole elements, so that each gap begins with one.
+  return put_.for_each_gap(begin, end, [&](std::uint64_t from, std::uint64_t to) -> Result<void> {
+    if (fill_bytes_ > 0 && (fill_at_ + fill_bytes_ != from || fill_bytes_ + (to - from) > write_bytes))
+      ADVECTIO_TRY(flush_fill());
+    if (fill_bytes_ == 0) fill_at_ = from;
+    const auto n = std::min(to - from, write_bytes);
+    scratch_.resize(std::max(scratch_.size(), fill_bytes_ + n));
+    fill_with(scratch_.data() + fill_bytes_, n, fill);
+    fill_bytes_ += n;
+    // The values in `scratch_` are all the same, and serve several times.
+    while (to - from > write_bytes) {
+      const auto piece = next_piece(from, write_bytes, fill.size());
+      ADVECTIO_TRY(write_at(from, std::span(scratch_).first(piece)));
+      from += piece;
+      fill_at_ = from;
+      fill_bytes_ = std::min(to - from, write_bytes);
+    }
+    return {};
+  });
+}
+
+Result<void> Cdf5Sink::flush_fill() {
+  const auto bytes = std::exchange(fill_bytes_, 0);
+  return bytes == 0 ? Result<void>{} : write_at(fill_at_, std::span(scratch_).first(bytes));
 }
 
 Result<void> Cdf5Sink::note_commit() {
@@ -552,39 +818,50 @@ Result<void> Cdf5Sink::note_commit() {
 
 Result<void> Cdf5Sink::commit_all() {
   ADVECTIO_TRY(settle());
-  if (nc_ < 0) return Error{Code::bug, "commit before declare", 0};
+  if (!made_) return Error{Code::bug, "commit before declare", 0};
   return commit_data();
 }
 
 Result<void> Cdf5Sink::commit_data() {
   ADVECTIO_TRY(flush());
-  const Lock lock;
-  ADVECTIO_NC(nc_sync(nc_), "commit " + path_);
-  ADVECTIO_TRY(count_records());
+  ADVECTIO_TRY_WITH(fill_up(), "commit " + path_);
+  // Records count when all of them is there.
+  if (records_now_ != layout_.records) {
+    std::array<std::byte, 8> count{};
+    const auto n = layout_.count_bytes();
+    for (std::size_t i = 0; i < n; ++i) count[i] = static_cast<std::byte>(records_now_ >> (8 * (n - 1 - i)));
+    ADVECTIO_TRY(write_at(ClassicLayout::count_at, std::span(count).first(n)));
+    layout_.records = records_now_;
+  }
+  ADVECTIO_TRY(note_records(records_now_));
+  ADVECTIO_TRY(write_count(*records_, any_commit_at, 1));
   return note_commit();
 }
 
-Result<void> Cdf5Sink::count_records() {
-  int record_dimension = -1;
-  std::size_t records = 0;
-  ADVECTIO_NC(nc_inq_unlimdim(nc_, &record_dimension), "commit " + path_);
-  if (record_dimension >= 0) ADVECTIO_NC(nc_inq_dimlen(nc_, record_dimension, &records), "commit " + path_);
-  return note_records(records);
+/// netCDF-C makes the file as long as it is to be, when it closes one in which not everything was put.
+Result<void> Cdf5Sink::pad() {
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  std::uint64_t end = 0;
+  for (const auto& v : layout_.variables)
+    end = std::max(end, v.begin + (v.has_records ? layout_.records * layout_.record_bytes : v.bytes));
+  if (end <= *size) return {};
+  const Lock lock;
+  int nc = -1;
+  ADVECTIO_NC(open_file(path_, NC_WRITE, nc), "close " + path_);
+  ADVECTIO_NC(nc_close(nc), "close " + path_);
+  return {};
 }
 
 void Cdf5Sink::abandon() noexcept {
   patches_.clear();
   if (closed_) return;
   closed_ = true;
-  const Lock lock;
-  if (nc_ < 0) {
+  if (!made_) {
     if (const auto size = file_->size(); size.ok() && *size == 0) forget_records();
     return;
   }
-  (void)nc_close(nc_);
-  nc_ = -1;
-  // Closing has counted the records written since the last commit. Where there were none nothing is written: the disk
-  // may refuse it.
+  // Where the commit failed its records may be counted. Where they are not nothing is written: the disk may refuse it.
   Result<void> restored;
   if (committed_) {
     const auto bytes = std::min<std::uint64_t>(committed_->head.size(), committed_->size);

@@ -1,4 +1,5 @@
-// Classic, 64-bit offset and CDF-5 files, written by netCDF-C. What is promised, and what is not: docs/sinks/cdf5.md.
+// Classic, 64-bit offset and CDF-5 files: headers by netCDF-C, data by the sink. What is promised,
+// and what is not: docs/sinks/cdf5.md.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ struct Cdf5Options {
 };
 
 /// The file at `path` must exist; it is written into, so that its inode stays. With `resume` what it holds is taken up;
-/// without, it is emptied. netCDF-C opens the file itself: `files` is used for everything else.
+/// without, it is emptied. netCDF-C opens the file for its header: `files` is used for everything else.
 Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options, bool resume);
 
 }  // namespace advectio

@@ -210,6 +210,7 @@ void CrashSafeFile::write(std::uint64_t offset, std::span<const std::byte> data,
   size_ = std::max(size_, offset + data.size());
   // In discard mode metadata is still kept in memory, because HDF5 may read it again before it closes.
   if (discarding_ && kind == Kind::raw) return;
+  if (leaves_holes_ && kind == Kind::raw && offset >= std::max(file_size_, protected_end_)) return;
   try {
     const auto limit = discarding_ ? ~std::uint64_t{0} : protected_end_;
     if (offset < limit) {
@@ -323,7 +324,7 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
 
 Result<void> CrashSafeFile::order_redo() {
   ADVECTIO_TRY(redo_->sync());
-  if (!redo_named_) ADVECTIO_TRY(make_durable(files_, durability_->directory));
+  if (!redo_named_) ADVECTIO_TRY(make_names_durable(files_, durability_->directory));
   redo_named_ = true;
   return {};
 }
@@ -335,7 +336,7 @@ Result<void> CrashSafeFile::Durability::make_durable() {
     first = !ordered.exchange(true);
   }
   // A redo file of before that is removed in memory only would be applied to what the file has become since.
-  if (first) ADVECTIO_TRY(advectio::make_durable(files, directory));
+  if (first) ADVECTIO_TRY(make_names_durable(files, directory));
   return file->sync();
 }
 

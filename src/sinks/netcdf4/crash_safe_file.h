@@ -62,6 +62,19 @@ class CrashSafeFile {
   /// Never fails: see discard mode above, and `error`.
   void write(std::uint64_t offset, std::span<const std::byte> data, Kind kind) noexcept;
 
+  /// While one lives that was given true, raw data behind the end of the file are not written. They
+  /// read as zeros.
+  class Holes {
+   public:
+    Holes(CrashSafeFile& file, bool wanted) : file_(file) { file_.leaves_holes_ = wanted; }
+    ~Holes() { file_.leaves_holes_ = false; }
+    Holes(const Holes&) = delete;
+    Holes& operator=(const Holes&) = delete;
+
+   private:
+    CrashSafeFile& file_;
+  };
+
   /// Bytes up to the end of what was written, or of what `truncate` says.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   void truncate(std::uint64_t size) noexcept { size_ = size; }
@@ -144,6 +157,7 @@ class CrashSafeFile {
   std::optional<Error> error_;
   bool has_commit_ = false;
   bool discarding_ = false;
+  bool leaves_holes_ = false;
   bool redo_counts_ = false;    ///< may have a trailer: `resume` would apply it
   bool redo_complete_ = false;  ///< has one, and is where the commit asks for it to be
   bool redo_named_ = false;     ///< its name is on the disk

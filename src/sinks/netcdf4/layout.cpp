@@ -83,7 +83,7 @@ Result<void> put_values(hid_t attribute, hid_t type, const Attribute& a) {
   if (a.type == DataType::string) {
     std::vector<const char*> pointers;
     pointers.reserve(a.strings.size());
-    for (const auto& s : a.strings) pointers.push_back(s.c_str());
+    for (const auto& s : a.strings) pointers.push_back(s ? s->c_str() : nullptr);
     ADVECTIO_HDF5(H5Awrite(attribute, type, pointers.data()), "write attribute " + a.name);
     return {};
   }
@@ -235,7 +235,7 @@ Result<std::vector<Attribute>> Layout::read_attributes(hid_t object) {
         if (a.count > 0) {
           std::vector<char*> pointers(a.count);
           ADVECTIO_HDF5(H5Aread(attribute, type, pointers.data()), "read attribute " + name);
-          for (const char* p : pointers) a.strings.emplace_back(p == nullptr ? "" : p);
+          for (const char* p : pointers) a.strings.push_back(p != nullptr ? String(p) : std::nullopt);
           (void)H5Dvlen_reclaim(type, space, H5P_DEFAULT, static_cast<void*>(pointers.data()));
         }
       } else {
@@ -466,7 +466,7 @@ Result<void> Layout::create_variable(std::size_t i, const Variable& variable, co
   if (variable.no_fill) {
     ADVECTIO_HDF5(H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER), "set no fill");
   } else if (variable.type == DataType::string) {
-    const char* text = variable.fill_text.c_str();
+    const char* text = variable.fill_text ? variable.fill_text->c_str() : nullptr;
     ADVECTIO_HDF5(H5Pset_fill_value(creation, type, &text), "set the fill value");
   } else {
     const auto fill = variable.fill.empty() ? default_fill(variable.type) : variable.fill;
@@ -607,9 +607,11 @@ Result<void> Layout::rebuild_variable(std::size_t i, const Variable& variable) {
   const Hdf5Id old = std::move(v.dataset);
   const auto extent = v.extent;
   const auto link = v.link;
+  // netCDF-4 takes another fill value only where nothing has been put.
+  const bool unwritten = v.is.fill != variable.fill || v.is.fill_text != variable.fill_text;
   ADVECTIO_TRY(create_variable(i, variable, "_advectio_rebuilt_" + std::to_string(i), false));
   ADVECTIO_TRY(extend(i, extent));
-  if (H5Dget_storage_size(old) > 0) {
+  if (!unwritten && H5Dget_storage_size(old) > 0) {
     const auto type = hdf5_type(variable.type, Endian::native);
     const std::size_t element = H5Tget_size(type);
     // Plane by plane of the slowest dimension.

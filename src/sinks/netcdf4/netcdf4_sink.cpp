@@ -6,6 +6,7 @@
 
 #include "sinks/blocks.h"
 #include "sinks/netcdf4/crash_safe_file.h"
+#include "sinks/netcdf4/early_allocation.h"
 #include "sinks/netcdf4/hdf5.h"
 #include "sinks/netcdf4/layout.h"
 
@@ -46,7 +47,7 @@ class Netcdf4Sink final : public Sink {
 
   Result<void> commit() override {
     ADVECTIO_TRY(usable());
-    return judge(commit_all());
+    return judge(commit_all(false));
   }
 
   std::function<Result<void>()> make_durable() override {
@@ -55,7 +56,8 @@ class Netcdf4Sink final : public Sink {
 
   Result<void> close() override {
     if (closed_) return {};
-    ADVECTIO_TRY(commit());
+    ADVECTIO_TRY(usable());
+    ADVECTIO_TRY(judge(commit_all(options_.for_parallel_hdf5)));
     const Hdf5Lock lock;
     // HDF5 has nothing left to write, except that it may want to say so.
     storage_->discard();
@@ -106,7 +108,9 @@ class Netcdf4Sink final : public Sink {
 
   Result<void> settle();
   Result<void> take(const Block& block);
-  Result<void> commit_all();
+  Result<void> commit_all(bool for_parallel_hdf5);
+  Result<void> allocate();
+  Result<void> note_allocation();
   Result<void> check(const Block& block) const;
   Result<void> write_through_library(const Block& block);
   Result<std::shared_ptr<const ChunkedVariable>> chunked(std::uint32_t number);
@@ -268,16 +272,17 @@ Result<void> Netcdf4Sink::write_through_library(const Block& block) {
   std::vector<const char*> pointers;
   if (v.is.type == DataType::string) {
     Decoder d({block.data, block.bytes});
+    constexpr std::size_t none = SIZE_MAX;
     std::vector<std::size_t> starts;
     starts.reserve(std::min<std::uint64_t>(volume, block.bytes / 4));
     for (std::uint64_t i = 0; i < volume && d.ok(); ++i) {
-      starts.push_back(texts.size());
-      texts += d.text();
-      texts += '\0';
+      const auto text = d.string();
+      starts.push_back(text ? texts.size() : none);
+      if (text) texts.append(text->c_str(), text->size() + 1);
     }
     if (!d.ok() || !d.at_end())
       return Error{Code::corrupt, "block of " + v.is.name + ": not " + std::to_string(volume) + " strings", 0};
-    for (const auto s : starts) pointers.push_back(texts.data() + s);
+    for (const auto s : starts) pointers.push_back(s != none ? texts.data() + s : nullptr);
     from = pointers.data();
   } else if (v.is.round_bits > 0) {
     rounded.assign(block.data, block.data + block.bytes);
@@ -302,13 +307,36 @@ Result<void> Netcdf4Sink::write_through_library(const Block& block) {
   return {};
 }
 
-Result<void> Netcdf4Sink::commit_all() {
+Result<void> Netcdf4Sink::allocate() {
+  for (std::uint32_t v = 0; v < layout_.variables(); ++v) {
+    const auto how = chunked(v);
+    if (!how) return how.error();
+    const auto& variable = layout_.variable(v);
+    ADVECTIO_TRY(allocate_all_chunks(variable.dataset, variable.is.name, how->get(), *storage_));
+  }
+  return {};
+}
+
+Result<void> Netcdf4Sink::note_allocation() {
+  for (std::uint32_t v = 0; v < layout_.variables(); ++v) {
+    const auto& variable = layout_.variable(v);
+    const auto at = header_address(variable.dataset);
+    if (!at) return at.error();
+    ADVECTIO_TRY_WITH(note_early_allocation(*storage_, *at), "variable " + variable.is.name);
+  }
+  return {};
+}
+
+/// `for_parallel_hdf5`: this is the last commit. HDF5 must not write headers after it.
+Result<void> Netcdf4Sink::commit_all(bool for_parallel_hdf5) {
   ADVECTIO_TRY(settle());
   ADVECTIO_TRY(chunks_.flush());
   if (fresh_) return Error{Code::bug, "commit before declare", 0};
   {
     const Hdf5Lock lock;
+    if (for_parallel_hdf5) ADVECTIO_TRY(allocate());
     ADVECTIO_HDF5(H5Fflush(file_, H5F_SCOPE_GLOBAL), "flush " + path_);
+    if (for_parallel_hdf5) ADVECTIO_TRY(note_allocation());
   }
   // Other sinks need not wait for our disk.
   return storage_->commit(storage_->allocated());

@@ -32,6 +32,8 @@ struct Netcdf4Options {
   /// From its first commit on the file can be brought to a commit after a loss of power, too, whatever part of it has
   /// reached the disk. Else that holds once somebody has made it durable.
   bool ordered = false;
+  /// When it is closed, the file is one that parallel HDF5 can make longer (early_allocation.h).
+  bool for_parallel_hdf5 = false;
 };
 
 /// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.

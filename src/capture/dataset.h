@@ -38,7 +38,7 @@ class CapturedDataset {
   virtual Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const Memory& memory, std::size_t element) = 0;
 
-  /// The same for a string variable: box.volume() pointers, row-major; a null pointer counts as an empty string.
+  /// The same for a string variable: box.volume() pointers, row-major, which may be null.
   virtual Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                                    const char* const* strings) = 0;
 
@@ -75,8 +75,11 @@ class CapturedDataset {
 /// each ends with `end_turn`, whatever became of it. Only rank 0 tells the schema.
 class SharedDataset : public CapturedDataset {
  public:
-  /// A collective call of the program on this dataset is over.
-  virtual void end_turn() noexcept = 0;
+  /// A collective call of the program on this dataset is over. `read`: one in which no rank can have changed anything.
+  virtual void end_turn(bool read = false) noexcept = 0;
+  /// Another number whenever the file may hold something else for this rank than before: raised by everything that it
+  /// journals, and by each collective call, in which the others may have done so.
+  [[nodiscard]] virtual std::uint64_t generation() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t turn() const noexcept = 0;
   /// Rank 0, within such a call: it has changed the schema, which is told later, before this rank's next block or sync.
   virtual void owe_schema() noexcept = 0;
@@ -128,6 +131,9 @@ struct Invitation {
   std::uint64_t created_ns = 0;
 };
 
+/// Where the stage of the run that the environment names lies on this process's node; empty: no run. Opens nothing.
+std::string stage_directory_of_process();
+
 /// The one session of this process. Opened by the first create; a process that never creates never touches the stage.
 class Session {
  public:
@@ -158,6 +164,15 @@ class Session {
   /// Errors: the sink's error of that dataset; Code::timeout; Code::exists when `for_writing` and this process has it
   /// open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
+
+  enum class Until : std::uint8_t {
+    synced,              ///< everything synced so far can be read
+    complete,            ///< the file is as it will be; as `synced` where its program still has it open
+    complete_if_closed,  ///< the same; at once where its program still has it open
+  };
+  /// Called before a program uses `path` without netCDF (open(2), stat(2)). Returns at once where the path is not in
+  /// flight on this node, and in a run that does not wait for its files. Errors: as `wait_for_file`.
+  virtual Result<void> wait_for_plain_use(const std::string& path, Until until) = 0;
 
   /// Wait until all datasets of this process are visible. Called when the process ends by itself.
   virtual void finish() noexcept = 0;

@@ -23,6 +23,7 @@
 
 #include "capture/dataset.h"
 #include "core/placement.h"
+#include "journal/hard_link.h"
 #include "journal/nodes.h"
 #include "journal/writer.h"
 
@@ -126,7 +127,8 @@ struct Rule {
 
 struct Told {
   std::vector<Rule> rules;
-  bool later = false;  ///< the run does not wait for its files
+  bool later = false;     ///< the run does not wait for its files
+  std::string directory;  ///< where the run was started; empty: not told
 };
 
 class SessionImpl;
@@ -183,8 +185,16 @@ class Dataset final : public SharedDataset {
   [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
 
-  void end_turn() noexcept override { slots_[writer_].turn.store(++turn_, std::memory_order_release); }
-  void owe_schema() noexcept override { slots_[writer_].owed.store(turn_, std::memory_order_release); }
+  void end_turn(bool read) noexcept override {
+    if (!read) ++generation_;
+    slots_[writer_].turn.store(++turn_, std::memory_order_release);
+  }
+  [[nodiscard]] std::uint64_t generation() const noexcept override { return generation_; }
+  void owe_schema() noexcept override {
+    // The first turn since which it is owed: the others' blocks of later ones may need it.
+    auto& owed = slots_[writer_].owed;
+    if (owed.load(std::memory_order_relaxed) == 0) owed.store(turn_, std::memory_order_release);
+  }
   void put_pending(std::vector<std::uint64_t>* sequences) noexcept override { pending_ = sequences; }
   Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
   void grow(std::uint64_t records) noexcept override;
@@ -203,8 +213,10 @@ class Dataset final : public SharedDataset {
     std::uint64_t from_;
   };
 
+  /// `turn`: that the record belongs to; 0: the present one.
   Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
-                               std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill);
+                               std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill,
+                               std::uint64_t turn = 0);
   Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes,
                          const std::function<std::uint32_t(std::byte*)>& fill);
@@ -243,6 +255,7 @@ class Dataset final : public SharedDataset {
   Page<WriterSlot> slots_;
   std::uint32_t writer_ = 0, writers_ = 0;
   std::uint64_t turn_ = 0;
+  std::uint64_t generation_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t records_ = 0;
   std::uint64_t synced_ = 0;  // sequence of the last sync record
@@ -253,7 +266,11 @@ class Dataset final : public SharedDataset {
 class SessionImpl final : public Session {
  public:
   SessionImpl(Stage stage, Told told)
-      : stage_(std::move(stage)), rules_(std::move(told.rules)), later_(told.later), pid_(::getpid()) {}
+      : stage_(std::move(stage)),
+        rules_(std::move(told.rules)),
+        later_(told.later),
+        run_directory_(std::move(told.directory)),
+        pid_(::getpid()) {}
 
   bool wants(const std::string& path) override;
   Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
@@ -262,6 +279,7 @@ class SessionImpl final : public Session {
   Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
   [[nodiscard]] const std::string& directory() const noexcept override { return stage_.directory(); }
   Result<void> wait_for_file(const std::string& path, bool for_writing) override;
+  Result<void> wait_for_plain_use(const std::string& path, Until until) override;
   void finish() noexcept override;
   void say_once(const std::string& text) noexcept override;
 
@@ -304,6 +322,7 @@ class SessionImpl final : public Session {
   Stage stage_;
   std::vector<Rule> rules_;
   bool later_;
+  std::string run_directory_;
   pid_t pid_;
   bool foreign_ = false;
   std::mutex mutex_;  // guards the writer and the lists below
@@ -312,6 +331,7 @@ class SessionImpl final : public Session {
   std::mutex durable_mutex_;  // held while the journal is forced to its disk; before the other
   std::atomic<bool> journal_not_durable_{false};
   std::uint32_t datasets_made_ = 0;
+  std::map<std::string, std::vector<std::string>> link_directories_;  // by directory of the file
   std::set<Dataset*> open_;
   std::vector<Page<DatasetPage>> closing_;  // closed by the program, perhaps not complete yet
   std::set<std::string> said_;
@@ -346,17 +366,20 @@ Result<void> Dataset::while_waiting(Patience& patience) {
 }
 
 Result<std::uint64_t> Dataset::append(RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
-                                      std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill) {
+                                      std::uint64_t payload, const std::function<std::uint32_t(std::byte*)>& fill,
+                                      std::uint64_t turn) {
   if (session_.foreign()) return Error{Code::gone, "the dataset belongs to the parent process", 0};
   if (closed_) return Error{Code::invalid, "the dataset is closed", 0};
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();
   said_since_sync_ = true;
+  // That a reader asks what there is changes nothing.
+  if ((flags & journal::flag_implicit) == 0) ++generation_;
   (*writer)->spills(rule_.spills());
   Patience patience(session_.stage().control(), session_.gave_up_at(), room_again_max_ns);
   return (*writer)->append(
       type, flags, number_, meta, payload, fill, [&] { return while_waiting(patience); },
-      static_cast<std::uint32_t>(turn_));
+      static_cast<std::uint32_t>(turn != 0 ? turn : turn_));
 }
 
 Result<void> Dataset::schema(const Schema& schema) {
@@ -370,8 +393,10 @@ Result<void> Dataset::schema(const Schema& schema) {
     told();
     return {};
   }
-  auto sequence = append(RecordType::schema, 0, {}, bytes.size(),
-                         [&bytes](std::byte* to) { return journal::copy_crc32c(to, bytes.data(), bytes.size()); });
+  const auto turn = writers_ > 0 ? slots_[writer_].owed.load(std::memory_order_relaxed) : 0;
+  auto sequence = append(
+      RecordType::schema, 0, {}, bytes.size(),
+      [&bytes](std::byte* to) { return journal::copy_crc32c(to, bytes.data(), bytes.size()); }, turn);
   if (!sequence) return std::move(sequence).error().with("journal the schema");
   schema_ = std::move(bytes);
   told();
@@ -501,10 +526,11 @@ Result<void> Dataset::put_strings(std::uint32_t variable, const Box& box, const 
     return [&strings, first, n](std::byte* to) {
       const std::byte* begin = to;
       for (std::uint64_t i = first; i < first + n; ++i) {
-        const auto length = static_cast<std::uint32_t>(strings[i] != nullptr ? std::strlen(strings[i]) : 0);
+        const auto length = strings[i] != nullptr ? static_cast<std::uint32_t>(std::strlen(strings[i])) : null_string;
         std::memcpy(to, &length, sizeof length);
         to += sizeof length;
-        if (length > 0) std::memcpy(to, strings[i], length);
+        if (strings[i] == nullptr) continue;
+        std::memcpy(to, strings[i], length);
         to += length;
       }
       return journal::crc32c(begin, static_cast<std::size_t>(to - begin));
@@ -613,8 +639,10 @@ Result<void> Dataset::keep_in_stage(std::uint64_t target) {
   if (!names_kept_) {
     const auto page = Stage::page_name_of(link_);
     if (!page) return page.error();
-    for (const auto& path : {stage.datasets() + "/" + *page, stage.datasets(), directory_of(link_)})
+    for (const auto& path : {stage.datasets() + "/" + *page, stage.datasets()})
       ADVECTIO_TRY_WITH(make_durable(stage.files(), path), std::string("make durable ") + page_->path);
+    ADVECTIO_TRY_WITH(journal::make_file_names_durable(stage.files(), page_->path, link_),
+                      std::string("make durable ") + page_->path);
     names_kept_ = true;
   }
   ADVECTIO_TRY_WITH(session_.make_journal_durable(), std::string("make durable ") + page_->path);
@@ -676,9 +704,10 @@ Result<void> Dataset::abort() {
 }
 
 Result<void> Dataset::wait_visible() {
-  // Of several writers the others may have said something.
   if (all_left_out()) return {};
-  if (said_since_sync_ || writers_ > 1) {
+  // Where there may be several writers the others may have said something, and where there may be pending blocks the
+  // last sync is not complete before these are settled.
+  if (said_since_sync_ || writers_ > 0) {
     const std::lock_guard guard(session_.mutex());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
@@ -688,8 +717,7 @@ Result<void> Dataset::wait_visible() {
         const bool seen = writers_ > 0 ? std::max(slots_[writer_].read.load(std::memory_order_acquire),
                                                   slots_[writer_].visible.load(std::memory_order_acquire)) >= target
                                        : page_->visible.load(std::memory_order_acquire) >= target;
-        return seen || waits_for_others(*page_, target) ||
-               page_->state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed);
+        return seen || waits_for_others(*page_, target) || !in_flight(*page_);
       },
       std::string("wait for ") + page_->path));
   if (belongs_to_another(*page_, target)) return goes_into_another(*page_);
@@ -901,11 +929,11 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
   if (!w) return std::move(w).error();
 
   const std::string real = real_path(path);
-  const auto slash = real.find_last_of('/');
   const std::uint32_t number = datasets_made_ + 1;
-  char suffix[48];
-  std::snprintf(suffix, sizeof suffix, ".advectio-%08x-%u", static_cast<unsigned>((*w)->journal()), number);
-  std::string link = real.substr(0, slash + 1) + "." + real.substr(slash + 1) + suffix;
+  const auto link_name = journal::hard_link_name(real, (*w)->journal(), std::to_string(number));
+  auto& link_directories = link_directories_[directory_of(real)];
+  if (link_directories.empty()) link_directories = journal::hard_link_directories(real, run_directory_);
+  std::string link = link_directories.front() + link_name;
   if (link.size() >= sizeof(DatasetPage::link) || path.size() >= sizeof(DatasetPage::path))
     return system_error("create " + path, ENAMETOOLONG);
 
@@ -922,15 +950,20 @@ Result<std::unique_ptr<Dataset>> SessionImpl::make(const CreateRequest& request,
     std::memcpy(p.link, link.c_str(), link.size() + 1);
   });
   if (!made) return std::move(made).error().with("register " + path);
-  // File systems without hard links: the server then goes by the name, and the program must not rename the file.
-  link = journal::give_second_name(*made->page, real);
+  // On a file system without hard links the server goes by the name, and the program must not rename the file.
+  link = journal::give_hard_link(*made->page, real, link_name, link_directories);
+  // What has failed once is not tried for the next file there.
+  if (link != real)
+    while (link_directories.size() > 1 && directory_of(link) != link_directories.front())
+      link_directories.erase(link_directories.begin());
   if (writers > 0) take_slot(made->slots[0], number);
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, page_name, writers});
   auto dataset = begin(RecordType::create, number, meta, std::move(made->page), page_name);
   if (!dataset) {
-    // Where its second name stays the server is to know of it.
-    if (link == real || ::unlink(link.c_str()) == 0) stage_.remove_dataset(page_name, (*w)->journal(), number);
+    // Where its hard link stays the server is to know of it.
+    if (link == real || journal::remove_hard_link(stage_.files(), link).ok())
+      stage_.remove_dataset(page_name, (*w)->journal(), number);
     return std::move(dataset).error().with("create " + path);
   }
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
@@ -1066,6 +1099,39 @@ Result<void> SessionImpl::wait_for_file(const std::string& path, bool for_writin
   return {};
 }
 
+Result<void> SessionImpl::wait_for_plain_use(const std::string& path, Until until) {
+  const auto name = Stage::page_name_of(path);
+  if (later_ || foreign_ || !name) return {};
+  auto page = stage_.open_page(*name);
+  if (!page) return {};  // finished meanwhile
+  const DatasetPage& p = **page;
+  const bool closed = p.closed.load(std::memory_order_acquire) != 0;
+  if (until == Until::complete_if_closed && !closed) return {};
+  const bool complete = until != Until::synced && closed;
+  // The link goes right after the end, and with it the second name of the file that stat(2) counts. A disk may refuse
+  // that.
+  const bool linked = journal::is_hard_link(p.link);
+  std::uint64_t over_ns = 0;
+  const auto is_alone = [&] {
+    if (!linked || !stage_.files().exists(p.link)) return true;
+    if (over_ns == 0) over_ns = monotonic_ns();
+    return monotonic_ns() - over_ns > 1'000'000'000;
+  };
+  const auto target = p.synced.load(std::memory_order_acquire);
+  ADVECTIO_TRY(wait_until(
+      [&] {
+        if (waits_for_others(p, target)) return true;
+        if (!in_flight(p)) return !complete || is_alone();
+        return !complete && p.visible.load(std::memory_order_acquire) >= target;
+      },
+      "wait for " + path));
+  // A tile that becomes one file with others stays empty under its own name.
+  if (belongs_to_another(p, target)) return {};
+  if (p.state.load(std::memory_order_acquire) == static_cast<std::uint32_t>(DatasetState::failed))
+    return error_of_page(p);
+  return {};
+}
+
 /// What no process of this node writes one of another may: its server tells when the file is as far as it had been
 /// synced (for_writing: when it is finished).
 Result<void> SessionImpl::ask_other_nodes(const std::string& path, const std::string& page, bool for_writing,
@@ -1155,6 +1221,7 @@ Told read_told(const std::string& path) {
   std::string line;
   while (std::getline(in, line)) {
     if (line == "later") told.later = true;
+    if (line.rfind("directory ", 0) == 0) told.directory = line.substr(10);
     if (line.rfind("rule ", 0) != 0 || line.size() < 16) continue;
     told.rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
   }
@@ -1170,6 +1237,14 @@ void child_after_fork() {
 }
 
 }  // namespace
+
+std::string stage_directory_of_process() {
+  const char* run = std::getenv("ADVECTIO_RUN");
+  if (run == nullptr || *run == '\0') return {};
+  const auto simulated = journal::simulated_nodes(std::getenv("ADVECTIO_NODES"));
+  if (!simulated) return {};
+  return journal::stage_directory(run, *simulated, journal::node_of_rank(*simulated, rank_from_environment()));
+}
 
 Session* Session::current() {
   auto& g = global();

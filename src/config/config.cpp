@@ -93,17 +93,54 @@ std::vector<Known> all_known() {
   return known;
 }
 
-/// The known key nearest to one that is not known. The same name in another section counts as near.
-std::string nearest(const std::string& section, const std::string& key) {
-  std::string best;
+/// What other programs call a key of ours.
+std::string called(const std::string& key) {
+  for (const std::string_view other : {"compress", "gzip", "zip", "zlib"})
+    if (key.rfind(other, 0) == 0) return "codec";
+  return key;
+}
+
+/// To be said of a key that is not known: the nearest one, where one is near. The same name in another section counts
+/// as near.
+std::string advice(const std::string& section, const std::string& key) {
+  const std::string meant = called(key);
+  const auto all = all_known();
+  const Known* best = nullptr;
   std::size_t least = std::numeric_limits<std::size_t>::max();
-  for (const Known& k : all_known()) {
-    const std::size_t d = 2 * distance(key, k.key) + (k.section == section ? 0 : 1);
+  std::string here;
+  for (const Known& k : all) {
+    if (k.section == section) here += (here.empty() ? "" : ", ") + k.key;
+    const std::size_t d = 2 * distance(meant, k.key) + (k.section == section ? 0 : 1);
     if (d >= least) continue;
     least = d;
-    best = k.full();
+    best = &k;
   }
-  return best;
+  // With half of its letters changed anything is like anything.
+  if (best == nullptr || least / 2 > meant.size() / 2) return "; known here: " + here;
+  const bool of_a_rule = best->section == "datasets" && section != "datasets";
+  return "; did you mean " + best->full() + "?" + (of_a_rule ? " (a key of a rule, beside match)" : "");
+}
+
+/// Why text may not be YAML, where the parser speaks of what it expected.
+std::string hint(const std::string& complaint) {
+  if (complaint.find("alias") != std::string::npos || complaint.find("anchor") != std::string::npos)
+    return "; a pattern that begins with * or & stands in quotes";
+  for (const std::string_view of_indentation :
+       {YAML::ErrorMsg::END_OF_MAP, YAML::ErrorMsg::END_OF_SEQ, YAML::ErrorMsg::BLOCK_ENTRY, YAML::ErrorMsg::MAP_KEY,
+        YAML::ErrorMsg::MAP_VALUE})
+    if (complaint == of_indentation) return "; is this line, or one above it, indented otherwise than its neighbours?";
+  return {};
+}
+
+/// The first of so many lines that is indented with a tab, counted from 1; 0: none is.
+int line_with_tab(std::string_view text, int lines) {
+  for (int line = 1; line <= lines && !text.empty(); ++line) {
+    const auto first = text.find_first_not_of(' ');
+    if (first != std::string_view::npos && text[first] == '\t') return line;
+    const auto end = text.find('\n');
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return 0;
 }
 
 /// Reads one text. Every member returns false after `refuse`, so that the first fault ends it.
@@ -140,10 +177,10 @@ class Parser {
       beginnings = Beginnings::of(whole);
       root = YAML::Load(whole);
     } catch (const YAML::Exception& e) {
-      std::string hint;
-      if (e.msg.find("alias") != std::string::npos || e.msg.find("anchor") != std::string::npos)
-        hint = "; a pattern that begins with * or & stands in quotes";
-      return refuse(std::max(e.mark.line + 1, 1), "not YAML: " + e.msg + hint);
+      const int line = std::max(e.mark.line + 1, 1);
+      if (const int tab = line_with_tab(text, line); tab > 0)
+        return refuse(tab, "not YAML: the line is indented with a tab; YAML takes blanks only");
+      return refuse(line, "not YAML: " + e.msg + hint(e.msg));
     }
     if (beginnings.size() > 1) {
       const bool stuck = beginnings[1].pos <= beginnings[0].pos;
@@ -169,8 +206,7 @@ class Parser {
         known = true;
         good = read_datasets(entry.second, config.datasets);
       }
-      if (!known)
-        return refuse(line_of(entry.first), "unknown key " + key + "; did you mean " + nearest("", key) + "?");
+      if (!known) return refuse(line_of(entry.first), "unknown key " + key + advice("", key));
       if (!good) return false;
     }
     return check_stage(config);
@@ -190,8 +226,7 @@ class Parser {
       const std::string full = name + "." + key;
       if (!seen.insert(key).second) return refuse(line_of(entry.first), full + " stands there twice");
       const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
-      if (field == fields.end())
-        return refuse(line_of(entry.first), "unknown key " + full + "; did you mean " + nearest(name, key) + "?");
+      if (field == fields.end()) return refuse(line_of(entry.first), "unknown key " + full + advice(name, key));
       if (auto fault = field->read(entry.second, section)) return refuse(*fault, full, entry.first, entry.second);
       origins[full] = origin(entry.first);
     }
@@ -225,9 +260,7 @@ class Parser {
       } else {
         const auto& fields = config::dataset_fields();
         const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
-        if (field == fields.end())
-          return refuse(line_of(entry.first),
-                        "unknown key " + full + "; did you mean " + nearest("datasets", key) + "?");
+        if (field == fields.end()) return refuse(line_of(entry.first), "unknown key " + full + advice("datasets", key));
         if (auto fault = field->read(entry.second, rule.values)) return refuse(*fault, full, entry.first, entry.second);
       }
       rule.origins[key] = origin(entry.first);

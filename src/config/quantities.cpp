@@ -1,4 +1,5 @@
 // Sizes and durations: numbers with a unit, read strictly and written exactly.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -60,6 +61,10 @@ Result<std::uint64_t> parse_quantity(std::string_view text, const std::array<Uni
     if (whole_ec == std::errc() && whole_end == rest) return whole * u.factor;
     return static_cast<std::uint64_t>(std::llround(value));
   }
+  const auto slash = unit.find('/');
+  if (slash != std::string_view::npos &&
+      std::any_of(units.begin(), units.end(), [&](const Unit& u) { return u.name == unit.substr(0, slash); }))
+    return refuse("is a rate; write " + std::string(text.substr(0, text.find('/'))));
   return refuse("has the unknown unit '" + std::string(unit) + "'; write e.g. " + std::string(example) +
                 " (units: " + std::string(unit_names) + ")");
 }

@@ -15,7 +15,7 @@ namespace advectio::journal {
 
 inline constexpr std::uint64_t segment_magic = 0x314C4E524A564441;  // "ADVJRNL1"
 inline constexpr std::uint32_t record_magic = 0x52564441;           // "ADVR"
-inline constexpr std::uint32_t format_version = 2;
+inline constexpr std::uint32_t format_version = 3;
 inline constexpr std::uint32_t oldest_version = 1;  ///< still read
 inline constexpr std::uint64_t segment_header_bytes = 4096;
 inline constexpr std::uint64_t alignment = 64;
@@ -94,7 +94,7 @@ std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::ui
 struct Create {
   FileFormat format = FileFormat::netcdf4;
   std::string path;           ///< absolute path as the program named it
-  std::string link;           ///< second name of the same inode, by which the server writes
+  std::string link;           ///< hard link of the same inode, by which the server writes
   std::string page;           ///< name of the dataset's page in the stage
   std::uint32_t writers = 0;  ///< processes that write it together, this one being number 0; 0: this one alone
 };

@@ -13,6 +13,8 @@
 #include <ctime>
 #include <utility>
 
+#include "journal/hard_link.h"
+
 namespace advectio::journal {
 
 namespace {
@@ -55,7 +57,7 @@ std::uint64_t realtime_ns() noexcept {
 namespace {
 
 /// The names of a new stage, up to the root: who has made which of them is not known, nor can all be opened.
-Result<void> make_names_durable(Files& files, const Stage& stage) {
+Result<void> make_stage_names_durable(Files& files, const Stage& stage) {
   for (const auto& path : {stage.journals(), stage.datasets(), stage.pool(), stage.directory()})
     ADVECTIO_TRY(make_durable(files, path));
   for (auto path = directory_of(stage.directory()); path.size() > 1;
@@ -94,7 +96,7 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
   }
   auto opened = open(files, directory);
   if (!opened) return opened;
-  if (opened->survives_power()) ADVECTIO_TRY(make_names_durable(files, *opened));
+  if (opened->survives_power()) ADVECTIO_TRY(make_stage_names_durable(files, *opened));
   // A restarted server keeps the segment size of the segments that exist; the caps may change.
   opened->control().segments_max = segments_max;
   opened->control().segments_limit.store(segments_max);
@@ -112,13 +114,17 @@ Result<void> is_private(const std::string& directory) {
                  directory + " belongs to another user (uid " + std::to_string(st.st_uid) + "), and is left alone",
                  EACCES};
   if ((st.st_mode & 022U) != 0)
-    return Error{Code::permission,
-                 directory + " can be written by others, and is left alone (chmod 700 makes it yours)", EACCES};
+    return Error{Code::permission, directory + " can be written by others, and is left alone", EACCES};
   return {};
 }
 
 Result<Stage> Stage::open(Files& files, const std::string& directory, Access access) {
-  ADVECTIO_TRY(is_private(directory));
+  if (auto ours = is_private(directory); !ours) {
+    // Like /tmp, which many may write: that is not what is wrong.
+    if (!files.exists(directory + "/control"))
+      return Error{Code::invalid, "no stage at " + directory + " (there is no control page)", 0};
+    return std::move(ours).error();
+  }
   Stage stage;
   stage.files_ = &files;
   stage.directory_ = directory;
@@ -160,18 +166,6 @@ std::uint32_t seal_of(const DatasetPage& page) noexcept {
   crc = crc32c(&page.owner, sizeof page.owner, crc);
   crc = crc32c(&page.created_ns, sizeof page.created_ns, crc);
   return crc32c(&page.tiles, sizeof page.tiles, crc);
-}
-
-bool is_second_name(const std::string& link) noexcept {
-  const auto name = link.find_last_of('/') + 1;
-  return link[name] == '.' && link.find(".advectio-", name) != std::string::npos;
-}
-
-std::string give_second_name(DatasetPage& page, const std::string& path) noexcept {
-  if (::link(path.c_str(), page.link) == 0) return page.link;
-  std::memcpy(page.link, path.c_str(), path.size() + 1);
-  page.seal = seal_of(page);
-  return path;
 }
 
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
@@ -239,8 +233,8 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
   made.page->version = format_version;
   made.page->seal = seal_of(*made.page);
   const auto writers = made.page->writers;
-  if (auto there = open_page(name);
-      there && (*there)->journal == made.page->journal && (*there)->number == made.page->number) {
+  auto there = open_page(name);
+  if (there && (*there)->journal == made.page->journal && (*there)->number == made.page->number) {
     ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
     made.page = std::move(there).value();
     if (writers == 0) return made;
@@ -249,6 +243,10 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
     made.slots = std::move(slots).value();
     return made;
   }
+  // The inode has come to another file: that of the earlier dataset is gone. Whoever waits for it has its page mapped.
+  if (there && (*there)->owner == 0 && made.page->owner == 0)
+    (*there)->state.store(static_cast<std::uint32_t>(DatasetState::dropped), std::memory_order_release);
+  ADVECTIO_TRY(files_->remove(datasets() + "/" + name + ".schema"));
   if (writers > 0) {
     const auto at = datasets() + "/" + name + slots_suffix;
     ADVECTIO_TRY(files_->remove(at));
@@ -295,8 +293,7 @@ Result<void> Stage::make_durable() const {
     if (name.find('.') != std::string::npos) continue;
     auto page = open_page(name);
     if (!page) return std::move(page).error();
-    const std::string link = (*page)->link;
-    ADVECTIO_TRY(sync(link.substr(0, link.find_last_of('/') + 1)));
+    ADVECTIO_TRY(make_file_names_durable(*files_, (*page)->path, (*page)->link));
   }
   if (files_->exists(directory_ + "/spill")) ADVECTIO_TRY(sync(directory_ + "/spill"));
   for (const char* name : {"/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));

@@ -98,7 +98,7 @@ struct DatasetPage {
   std::uint32_t number;  ///< of the dataset in that journal
   std::uint32_t writer_pid;
   char path[4096];
-  char link[4096];
+  char link[4096];  ///< the server's own name of the file (hard_link.h)
   // written by the program
   alignas(64) std::atomic<std::uint64_t> synced;  ///< sequence of the last sync or close record
   std::atomic<std::uint32_t> closed;
@@ -147,12 +147,6 @@ struct DatasetPage {
   std::atomic<std::uint64_t> closed_round;
 };
 std::uint32_t seal_of(const DatasetPage& page) noexcept;
-/// Give the file at `path` the second name that its page tells (`link`). The page comes first: what it names is found
-/// and removed by whoever finishes the run, should the process die here. Where that cannot be done the page has the
-/// first name from now on. Returns the name that it has. Blocks for a file-system call.
-std::string give_second_name(DatasetPage& page, const std::string& path) noexcept;
-/// Not where the file system has no hard links, and `link` is the file's own name.
-[[nodiscard]] bool is_second_name(const std::string& link) noexcept;
 void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
 /// Say that name (of fewer than 56 bytes) in a tile's page. Who dies meanwhile leaves none.
@@ -173,7 +167,7 @@ struct WriterSlot {
   std::uint32_t number;                         ///< of the dataset in that journal
   std::uint32_t pid;                            ///< 0: on another node
   alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
-  std::atomic<std::uint64_t> owed;              ///< not 0: it has yet to tell the schema as it was changed in that turn
+  std::atomic<std::uint64_t> owed;  ///< not 0: it has yet to tell the schema as it was changed from that turn on
   /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
   struct Step {
     std::atomic<std::uint64_t> turn;
@@ -280,7 +274,7 @@ class Stage {
   /// may be older, or newer, than the rest.
   [[nodiscard]] bool has_lost_power(const std::string& boot) const;
 
-  /// Everything that a later server needs survives a loss of power on return: journals, pages, and the second names of
+  /// Everything that a later server needs survives a loss of power on return: journals, pages, and the hard links of
   /// the files in flight. Free segments are nobody's.
   [[nodiscard]] Result<void> make_durable() const;
 

@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,9 +41,8 @@ bool ServerImpl::is_over(const DatasetPage& page) const {
   return !elsewhere && (state == DatasetState::finished || state == DatasetState::dropped);
 }
 
-/// The second name of the file whose page that is, whatever the page says; it is beside what it names. Else, where none
-/// could be given, its only one.
-std::string ServerImpl::second_name(const std::string& page_name, const DatasetPage& page) const {
+/// The hard link of the file whose page that is, whatever the page says. Where none could be made: the file's own name.
+std::string ServerImpl::find_hard_link(const std::string& page_name, const DatasetPage& page) const {
   const auto is_it = [&page_name](const std::string& path) {
     struct stat st {};
     return ::lstat(path.c_str(), &st) == 0 && Stage::page_name(st.st_dev, st.st_ino) == page_name;
@@ -50,14 +51,15 @@ std::string ServerImpl::second_name(const std::string& page_name, const DatasetP
   for (const char* named : {page.link, page.path}) {
     const std::string path(named, ::strnlen(named, sizeof page.link));
     if (is_it(path)) only = path;
-    const auto directory = directory_of(path);
-    const auto names =
-        directory.empty() ? Result<std::vector<std::string>>(std::vector<std::string>()) : files_.list(directory);
-    if (!names) continue;
-    for (const auto& name : *names)
-      if (name[0] == '.' && name.find(".advectio-") != std::string::npos && !name.ends_with("-redo") &&
-          is_it(directory + name))
-        return directory + name;
+    auto directories = journal::hard_link_directories(path, run_directory_);
+    directories.push_back(directory_of(path));
+    for (const auto& directory : directories) {
+      const auto names =
+          directory.empty() ? Result<std::vector<std::string>>(std::vector<std::string>()) : files_.list(directory);
+      if (!names) continue;
+      for (const auto& name : *names)
+        if (journal::is_hard_link(name) && !name.ends_with("-redo") && is_it(directory + name)) return directory + name;
+    }
   }
   return only;
 }
@@ -68,11 +70,14 @@ void ServerImpl::leave_at_last_commit(const std::string& page_name, const Error&
   page_damaged_ = true;
   std::string path = stage_.datasets() + "/" + page_name;
   if (auto page = stage_.open_damaged_page(page_name)) {
-    if (const auto link = second_name(page_name, **page); !link.empty()) {
+    if (const auto link = find_hard_link(page_name, **page); !link.empty()) {
       path = link;
-      if (journal::is_second_name(link)) {
+      if (journal::is_hard_link(link)) {
+        // The page may be wrong about the path, but the link keeps the file's name.
         const auto name = link.substr(link.find_last_of('/') + 2);
-        path = directory_of(link) + name.substr(0, name.find(".advectio-"));
+        const auto file = name.substr(0, name.find(".advectio-"));
+        const std::string said((*page)->path, ::strnlen((*page)->path, sizeof(*page)->path));
+        path = said.ends_with('/' + file) ? said : directory_of(link) + file;
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(config_, path), true};
       if (auto bytes = read_whole(files_, stage_.datasets() + "/" + page_name + ".schema"))
@@ -152,10 +157,13 @@ void ServerImpl::take_up_datasets() {
       d->joined = !whole.empty() && whole != journal::alone;
     }
     if (ended && d->spread) {
-      if (journal::is_second_name(d->link) && files_.exists(d->link)) {
+      if (journal::is_hard_link(d->link) && files_.exists(d->link)) {
         left_behind_.push_back({d, uid, d->number});
         d->state = state == DatasetState::finished ? State::finished : State::dropped;
         datasets_.push_back(d);
+      } else if (journal::is_hard_link(d->link)) {
+        // The earlier server may have died before it could remove the link's directory.
+        (void)journal::remove_hard_link(files_, d->link);
       }
       continue;
     }
@@ -428,6 +436,29 @@ Result<void> ServerImpl::is_its_file(const Dataset& d) const {
   return Error{Code::permission, d.link + " is no longer the file that the program has made", EACCES};
 }
 
+/// True when the program has removed the file: no name of it is left but our link, or not even that. Its inode may by
+/// now be another file's, with a dataset and a page of its own.
+bool ServerImpl::was_removed(const Dataset& d) const {
+  // A file without a hard link may have been renamed, what becomes one file with others is the run's own, and a loss of
+  // power loses names.
+  if (!journal::is_hard_link(d.link) || d.whole != nullptr || d.tiles_count > 0 || !d.page || power_lost_) return false;
+  struct stat path {
+  }, link{};
+  const bool there = ::stat(d.path.c_str(), &path) == 0;
+  // Opened, because a network file system then asks its server how many names there are.
+  const int fd = ::open(d.link.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd >= 0) {
+    const bool known = ::fstat(fd, &link) == 0;
+    ::close(fd);
+    return known && link.st_nlink == 1 && !(there && path.st_dev == link.st_dev && path.st_ino == link.st_ino);
+  }
+  if (errno != ENOENT) return false;
+  const auto page = stage_.open_page(d.page_name);
+  if (page && ((*page)->journal != d.page->journal || (*page)->number != d.page->number)) return true;
+  // Another node may know its device by another number.
+  return !there || !d.page_name.ends_with('-' + std::to_string(path.st_ino));
+}
+
 Result<void> ServerImpl::ready_sink(Dataset& d) {
   if (!d.schema) {
     Schema empty;
@@ -501,7 +532,16 @@ Result<void> ServerImpl::commit(const std::shared_ptr<Dataset>& d, std::uint64_t
   }
   journal::set_visible(*d->page, sequence);
   forward(true);
-  if (d->policy.durable || d->promises_durable()) make_durable_soon(d, d->sink->make_durable(), sequence, synced_ns);
+  if (d->policy.durable || d->promises_durable()) {
+    auto make = d->sink->make_durable();
+    // A file is no use after a loss of power without its name.
+    if (!std::exchange(d->names_durable, true))
+      make = [make = std::move(make), &files = files_, path = d->path, link = d->link]() -> Result<void> {
+        ADVECTIO_TRY(make());
+        return journal::make_file_names_durable(files, path, link);
+      };
+    make_durable_soon(d, std::move(make), sequence, synced_ns);
+  }
   return {};
 }
 
@@ -583,6 +623,7 @@ SinkRequest ServerImpl::sink_request(const Dataset& d, bool resume) const {
   SinkRequest request{d.link, d.schema ? d.schema->format : d.policy.format.value_or(d.format), d.policy, resume};
   request.ordered = survives_power_ && (d.policy.durable || d.promises_durable());
   request.power_lost = d.power_lost;
+  request.together = d.shared() || (d.page && d.page->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
   if (d.power_lost && d.durable == 0 && !is_hdf5(request.format)) request.resume = false;
   return request;
@@ -590,9 +631,9 @@ SinkRequest ServerImpl::sink_request(const Dataset& d, bool resume) const {
 
 /// Before anything is in the file: a later server must know of it, which may have to bring it to a commit.
 Result<void> ServerImpl::keep_names(const Dataset& d) const {
-  for (const auto& path : {stage_.datasets() + "/" + d.page_name, stage_.datasets(), directory_of(d.link)})
+  for (const auto& path : {stage_.datasets() + "/" + d.page_name, stage_.datasets()})
     ADVECTIO_TRY(make_durable(files_, path));
-  return {};
+  return journal::make_file_names_durable(files_, d.path, d.link);
 }
 
 /// The stage is about to forget it.
@@ -627,6 +668,7 @@ bool ServerImpl::take_up_after_power_loss(const std::shared_ptr<Dataset>& d) {
 
 /// What a failure or a death has left in the midst of a commit nobody may ever take up again.
 Result<void> ServerImpl::bring_to_last_commit(const Dataset& d) {
+  if (was_removed(d)) return {};
   ADVECTIO_TRY(is_its_file(d));
   auto sink = sinks_(sink_request(d, true));
   if (!sink) return std::move(sink).error();
@@ -641,7 +683,7 @@ Result<void> ServerImpl::take_back(Dataset& d) {
   d.sink.reset();
   d.declared = d.uncommitted = false;
   auto done = bring_to_last_commit(d);
-  // Its process died before it had given the file its second name: nothing has ever been written through that.
+  // Its process died before it had made the hard link: nothing has ever been written through that.
   const bool begun = d.page->visible.load() > 0 || d.page->synced.load() > 0;
   if (!done && (begun || done.error().code != Code::not_found))
     return std::move(done).error().with("leave it at its last commit");
@@ -657,6 +699,7 @@ void ServerImpl::fail(Dataset& d, Error error) {
   } else if (d.resume && error.code == Code::corrupt) {
     (void)bring_to_last_commit(d);
   }
+  if (was_removed(d)) return end_dataset(d, State::dropped);
   const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
       d.path + (last ? "" : ": frame " + std::to_string(d.frames_visible + 1)) + ": " + error.message;
@@ -707,6 +750,11 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   d.settle_stall();
   d.sink.reset();
   d.schema.reset();
+  if (was_removed(d)) {
+    log_.info(d.path + ": the file was removed before it was complete; its output is dropped");
+    state = d.state = State::dropped;
+    d.error = Error{};
+  }
   struct stat file {};
   if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
@@ -721,14 +769,14 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   d.page->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
       std::memory_order_release);
-  // On the disk, too, before its second name goes.
+  // On the disk, too, before its hard link goes.
   if (survives_power_) (void)make_durable(files_, stage_.datasets() + "/" + d.page_name);
-  // The second name last: as long as that is there the next server knows that there is something to remove.
+  // The hard link last: as long as that is there the next server knows that there is something to remove.
   auto removed = d.joined || state == State::dropped ? remove_placeholder(d) : Result<void>{};
-  if (journal::is_second_name(d.link)) {
-    if (removed) removed = files_.remove(d.link);
+  if (journal::is_hard_link(d.link)) {
+    if (removed) removed = journal::remove_hard_link(files_, d.link);
     if (!removed) {
-      const std::string text = d.path + ": its second name stays: " + removed.error().message;
+      const std::string text = d.path + ": its hard link " + d.link + " stays: " + removed.error().message;
       log_.error(text);
       errors_.push_back(text);
       left_behind_.push_back({d.shared_from_this(), d.page->journal, d.page->number});
@@ -736,7 +784,10 @@ void ServerImpl::end_dataset(Dataset& d, State state) {
   } else if (!removed) {
     log_.warning(d.path + ", which is empty, stays: " + removed.error().message);
   }
-  (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
+  // The page of that name may be another dataset's, whose file has the inode now; so is the schema beside it.
+  if (const auto page = stage_.open_page(d.page_name);
+      !page || ((*page)->journal == d.page->journal && (*page)->number == d.page->number))
+    (void)files_.remove(stage_.datasets() + "/" + d.page_name + ".schema");
   const bool left = !left_behind_.empty() && left_behind_.back().dataset.get() == &d;
   // Other nodes may still announce it, and must be told. A server that begins has no relay yet; the page says it then.
   const bool others = options_.neighbours != nullptr && options_.neighbours->nodes() > 1;

@@ -17,6 +17,7 @@ std::vector<std::span<const std::byte>> strings_of(std::span<const std::byte> da
   while (data.size() >= 4) {
     std::uint32_t length = 0;
     std::memcpy(&length, data.data(), sizeof length);
+    if (length == null_string) length = 0;
     const auto size = std::min<std::size_t>(sizeof length + length, data.size());
     all.push_back(data.first(size));
     data = data.subspan(size);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "journal/hard_link.h"
+
 namespace advectio {
 
 using journal::DatasetPage;
@@ -340,8 +342,8 @@ void Relay::forget(const DatasetId& id) {
     journal::ring(stage_.control().progress);
     return;
   }
-  // Where its second name could not be removed the page is what the next server knows it by.
-  if (!page || !journal::is_second_name((*page)->link) || !stage_.files().exists((*page)->link))
+  // Where its hard link could not be removed the page is what the next server knows it by.
+  if (!page || !journal::is_hard_link((*page)->link) || !stage_.files().exists((*page)->link))
     stage_.remove_dataset(id.page, id.journal, id.number);
   journal::ring(stage_.control().progress);
 }

@@ -88,6 +88,9 @@ SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& l
   set_limit(stage.control().segments_max);
   stage_.control().segments_total.store(total_);
   stage_.control().spill_total.store(spilled.segments);
+}
+
+void SegmentPool::begin() {
   warming_ = std::thread([this] { warm_ahead(); });
   answering_ = std::thread([this] { make_what_is_missed(); });
 }
@@ -98,8 +101,8 @@ SegmentPool::~SegmentPool() {
     ending_ = true;
   }
   wake_.notify_all();
-  warming_.join();
-  answering_.join();
+  if (warming_.joinable()) warming_.join();
+  if (answering_.joinable()) answering_.join();
 }
 
 void SegmentPool::warm_ahead() {
@@ -107,16 +110,21 @@ void SegmentPool::warm_ahead() {
   std::unique_lock guard(mutex_);
   while (!ending_) {
     guard.unlock();
+    if (giving_back_.load()) {
+      while (!ending_.load() && remove_free()) {
+      }
+      return;
+    }
     auto free = stage_.free_segments();
     const auto wanted = total_.load() < warm_ ? warm_ : wanted_later();
     if (free < wanted) free += ahead_of_need(stage_);
-    const bool made = free < wanted && make_one();
+    const bool made = free < wanted && make_one(true);
     // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
     // computes now (Linux: nice is per thread).
     if (!made && std::exchange(first, false))
       (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
     guard.lock();
-    if (!made && !ending_) wake_.wait_for(guard, std::chrono::milliseconds(10), [this] { return ending_; });
+    if (!made && !ending_) wake_.wait_for(guard, std::chrono::milliseconds(10), [this] { return ending_.load(); });
   }
 }
 
@@ -132,13 +140,13 @@ std::uint64_t SegmentPool::wanted_later() const noexcept {
 void SegmentPool::make_what_is_missed() {
   auto answered = journal::monotonic_ns();
   std::unique_lock guard(mutex_);
-  while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_; })) {
+  while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_.load(); })) {
     make_spill();
     if (stage_.control().starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
     guard.unlock();
     answered = journal::monotonic_ns();
     // Enough that the writer need not ask for each; it asks again.
-    for (int n = 0; n < 4 && make_one(); ++n) {
+    for (int n = 0; n < 4 && make_one(false); ++n) {
     }
     guard.lock();
   }
@@ -166,7 +174,9 @@ void SegmentPool::set_limit(std::uint64_t segments) noexcept {
   stage_.control().segments_limit.store(segments);
 }
 
-bool SegmentPool::make_one() {
+/// `ahead`: of need, which may be over meanwhile.
+bool SegmentPool::make_one(bool ahead) {
+  const auto in_vain = [this, ahead] { return ending_.load() || (ahead && giving_back_.load()); };
   // Both threads make: each first takes its place in the count.
   if (begun_.fetch_add(1) >= limit_.load()) {
     --begun_;
@@ -184,8 +194,13 @@ bool SegmentPool::make_one() {
   } else if (reserved = (*file)->reserve(bytes); reserved) {
     // Memory that has only been reserved is cleared when it is first touched; that must not be in a put. Written, it is
     // in half the time of touching a mapping of it.
-    for (std::uint64_t at = 0; reserved && at < bytes; at += zeros.size())
+    for (std::uint64_t at = 0; reserved && at < bytes && !in_vain(); at += zeros.size())
       reserved = (*file)->write(at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), bytes - at)));
+  }
+  if (in_vain()) {
+    (void)files.remove(hidden);
+    --begun_;
+    return false;
   }
   if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
   if (!reserved) {
@@ -199,6 +214,24 @@ bool SegmentPool::make_one() {
   stage_.control().segments_total.store(++total_);
   journal::ring(stage_.control().progress);
   return true;
+}
+
+/// One that is still free: a writer may take it meanwhile.
+bool SegmentPool::remove_free() {
+  auto& files = stage_.files();
+  const auto names = files.list(stage_.pool());
+  if (!names) return false;
+  for (const auto& name : *names) {
+    if (name.empty() || name[0] != journal::segment_letter) continue;
+    // Out of the writers' sight first: one that takes it at the same moment has it, or has not.
+    const std::string hidden = stage_.pool() + "/." + name;
+    if (!files.rename(stage_.pool() + "/" + name, hidden)) continue;
+    (void)files.remove(hidden);
+    --begun_;
+    stage_.control().segments_total.store(--total_);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace advectio

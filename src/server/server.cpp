@@ -123,6 +123,7 @@ Result<void> ServerImpl::begin() {
   if (!options_.recover) {
     // What the ranks need of the config: see SessionImpl in capture/session.cpp.
     std::string rules = options_.drain_later ? "later\n" : "";
+    if (!run_directory_.empty()) rules += "directory " + run_directory_ + '\n';
     for (const auto& r : config_.datasets) {
       const auto flag = [&r](const char* key, char set) { return std::string(1, r.sets(key) ? set : '-') + ' '; };
       rules += "rule " + flag("capture", r.values.capture ? '1' : '0') +
@@ -440,6 +441,9 @@ bool ServerImpl::give_way(std::uint32_t work, std::uint64_t now) {
 }
 
 Outcome ServerImpl::run() {
+  // Not before: until the server answers, the program waits to be started, and warming takes a core.
+  if (pool_) pool_->begin();
+  bool moved = true;
   for (;;) {
     const auto seen = stage_.control().work.load(std::memory_order_acquire);
     const auto now = monotonic_ns();
@@ -450,8 +454,9 @@ Outcome ServerImpl::run() {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       continue;
     }
-    bool moved = false;
-    const bool look = now - last_look_ns_ > look_around_ns;
+    // In an idle drain the death of a program may be all that is waited for.
+    const bool look = now - last_look_ns_ > look_around_ns || (draining_ && !moved);
+    moved = false;
     for (auto& [name, j] : journals_) moved = follow(*j) || moved;
     if (look || !moved) look_for_writers();
     if (leaving_ && may_leave()) {
@@ -475,8 +480,14 @@ Outcome ServerImpl::run() {
         if (!j->broken) writer_gone(*j);
         j->alive = false;
       }
-      if (std::none_of(journals_.begin(), journals_.end(), [](const auto& j) { return j.second->alive; }))
+      if (std::none_of(journals_.begin(), journals_.end(), [](const auto& j) { return j.second->alive; })) {
+        if (pool_ && draining_ && !relay_) {
+          allocated_peak_ =
+              std::max(allocated_peak_, stage_.control().segments_total.load() * stage_.control().segment_bytes);
+          pool_->give_back();
+        }
         stage_.control().bursts.store(0);  // what the dead have left
+      }
       look_at_shared();
       forget_journals();
       retry_failed(false);
@@ -580,10 +591,15 @@ bool ServerImpl::finished() {
     if (!durable_jobs_.empty() || durable_busy_ > 0 || !durable_done_.empty()) return false;
   }
   settle_orphans();
-  // Whatever failed gets a last chance; while it is waited for other nodes one from time to time.
-  if (!told_end_ || now - last_chance_ns_ > last_chance_every_ns) {
-    last_chance_ns_ = now;
+  // Whatever failed gets a last chance; while it is waited for other nodes one from time to time. What
+  // fails within that gets no other at once: a retry leaves files to be made durable, and the end waits
+  // for those.
+  const bool news = !told_end_ && std::any_of(datasets_.begin(), datasets_.end(), [this](const auto& d) {
+    return d->state == State::failed && d->failed_at_ns > last_chance_ns_;
+  });
+  if (news || now - last_chance_ns_ > last_chance_every_ns) {
     retry_failed(true);
+    last_chance_ns_ = monotonic_ns();
   }
   settle_left_behind();
   if (settle_wholes()) return false;
@@ -650,7 +666,7 @@ void ServerImpl::settle_left_behind() {
     if (files_.exists(d.link))  // what its sink could not remove
       if (const auto done = bring_to_last_commit(d); !done && done.error().sys != 0) return false;
     if ((d.joined || d.state == State::dropped) && !remove_placeholder(d)) return false;
-    if (!files_.remove(d.link)) return false;
+    if (!journal::remove_hard_link(files_, d.link)) return false;
     stage_.remove_dataset(d.page_name, left.journal, left.number);
     return true;
   });

@@ -29,6 +29,7 @@ struct SinkRequest {
   DatasetPolicy policy;
   bool resume = false;
   bool ordered = false;     ///< what is durable stays so, whatever part of what comes after it reaches the disk
+  bool together = false;    ///< several ranks write it together, and may open it together later
   bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
 };
 using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;
@@ -60,7 +61,8 @@ enum class Outcome : std::uint8_t {
 
 class Server {
  public:
-  /// Takes the run directory (Code::exists when another server has it) and begins to listen on its socket.
+  /// Takes the run directory (Code::exists when another server has it) and answers on its socket. A program may start
+  /// from here on: it waits for the segments that `run` makes.
   static Result<std::unique_ptr<Server>> open(Files& files, const ServerOptions& options, const Config& config,
                                               SinkFactory sinks, Log& log);
   virtual ~Server() = default;

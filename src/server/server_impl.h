@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "journal/hard_link.h"
 #include "journal/reader.h"
 #include "server/control_socket.h"
 #include "server/drain_rate.h"
@@ -102,6 +104,7 @@ struct Dataset : std::enable_shared_from_this<Dataset> {
   std::uint64_t visible = 0;         ///< everything up to here is committed
   std::uint64_t durable = 0;         ///< everything up to here is durable in the file, or has nothing to do with it
   std::atomic<bool> refused{false};  ///< the disk has refused what was written through the present sink
+  bool names_durable = false;        ///< asked for: its directory entries survive a loss of power
   bool power_lost = false;           ///< nobody has opened the file since the power was lost
   bool uncommitted = false;          ///< blocks or a schema have gone to the sink since
   bool partial = false;              ///< committed in the midst of a frame, to make room
@@ -225,7 +228,10 @@ class ServerImpl final : public Server {
         lock_(std::move(lock)),
         stage_(std::move(stage)),
         rate_(config_.server.drain_max),
-        started_ns_(monotonic_ns()) {}
+        started_ns_(monotonic_ns()) {
+    std::error_code ignored;
+    run_directory_ = std::filesystem::current_path(ignored).string();
+  }
   ~ServerImpl() override;
 
   Result<void> begin();
@@ -236,7 +242,7 @@ class ServerImpl final : public Server {
 
  private:
   void take_up_datasets();
-  [[nodiscard]] std::string second_name(const std::string& page_name, const DatasetPage& page) const;
+  [[nodiscard]] std::string find_hard_link(const std::string& page_name, const DatasetPage& page) const;
   void leave_at_last_commit(const std::string& page_name, const Error& why);
   void leave_all_at_last_commit();
   void look_for_writers();
@@ -296,6 +302,7 @@ class ServerImpl final : public Server {
   Result<void> finish(const std::shared_ptr<Dataset>& d);
   Result<void> end_if_all_over(const std::shared_ptr<Dataset>& d);
   Result<void> on_abort(Dataset& d);
+  [[nodiscard]] bool was_removed(const Dataset& d) const;
   Result<void> ready_sink(Dataset& d);
   [[nodiscard]] Result<void> is_its_file(const Dataset& d) const;
   Result<void> commit(const std::shared_ptr<Dataset>& d, std::uint64_t sequence, std::uint64_t synced_ns);
@@ -373,6 +380,7 @@ class ServerImpl final : public Server {
   Stage stage_;
   DrainRate rate_;
   std::uint64_t started_ns_;
+  std::string run_directory_;  ///< where the run was started
 
   std::unique_ptr<Relay> relay_;                     ///< null: this node is the only one
   std::vector<std::shared_ptr<Dataset>> elsewhere_;  ///< in flight, and written by other nodes
@@ -417,7 +425,7 @@ class ServerImpl final : public Server {
   bool not_durable_ = false;
   bool stage_gone_ = false;
   bool page_damaged_ = false;
-  /// Of datasets that are over: a second name that could not be removed. Their pages stay, so that the next server,
+  /// Of datasets that are over: a hard link that could not be removed. Their pages stay, so that the next server,
   /// too, knows of it.
   struct LeftBehind {
     std::shared_ptr<Dataset> dataset;

@@ -146,9 +146,9 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
   ::close(fd);
   if (failed != 0) return system_error("create " + path, failed);
   whole.page_name = Stage::page_name(st.st_dev, st.st_ino);
-  char suffix[48];
-  std::snprintf(suffix, sizeof suffix, ".advectio-%08x-whole", static_cast<unsigned>(whole.tiles[0]->page->journal));
-  whole.link = directory_of(path) + "." + path.substr(path.find_last_of('/') + 1) + suffix;
+  const auto link_name = journal::hard_link_name(path, whole.tiles[0]->page->journal, "whole");
+  const auto link_directories = journal::hard_link_directories(path, run_directory_);
+  whole.link = link_directories.front() + link_name;
   if (whole.link.size() >= sizeof(DatasetPage::link)) {
     (void)::unlink(path.c_str());
     return system_error("create " + path, ENAMETOOLONG);
@@ -165,8 +165,7 @@ Result<void> ServerImpl::make_whole_file(Dataset& whole) {
     (void)::unlink(path.c_str());
     return std::move(made).error();
   }
-  (void)::unlink(whole.link.c_str());
-  whole.link = journal::give_second_name(*made->page, path);
+  whole.link = journal::give_hard_link(*made->page, path, link_name, link_directories);
   whole.page = std::move(made->page);
   return {};
 }

@@ -128,18 +128,24 @@ TEST_P(Refuses, WithOneLineThatSaysWhereAndWhat) {
 
 INSTANTIATE_TEST_SUITE_P(
     UnknownKeys, Refuses,
-    testing::Values(Wrong{"stage:\n  directory: /x\n  byte_max: 4GiB\n",
-                          "advectio.yaml:3: unknown key stage.byte_max; did you mean stage.bytes_max?"},
-                    Wrong{"stages:\n  directory: /x\n", "advectio.yaml:1: unknown key stages; did you mean stage?"},
-                    Wrong{"bytes_max: 4GiB\n", "advectio.yaml:1: unknown key bytes_max; did you mean stage.bytes_max?"},
-                    Wrong{"stage:\n  threads: 4\n",
-                          "advectio.yaml:2: unknown key stage.threads; did you mean server.threads?"},
-                    Wrong{"log:\n  levle: info\n", "advectio.yaml:2: unknown key log.levle; did you mean log.level?"},
-                    Wrong{"datasets:\n  - match: a\n    codek: zstd\n",
-                          "advectio.yaml:3: unknown key datasets[0].codek; did you mean datasets.codec?"},
-                    Wrong{"datasets:\n  - match: a\n  - match: b\n    compress: zstd\n",
-                          "advectio.yaml:4: unknown key datasets[1].compress; did you mean datasets.codec?"},
-                    Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
+    testing::Values(
+        Wrong{"stage:\n  directory: /x\n  byte_max: 4GiB\n",
+              "advectio.yaml:3: unknown key stage.byte_max; did you mean stage.bytes_max?"},
+        Wrong{"stages:\n  directory: /x\n", "advectio.yaml:1: unknown key stages; did you mean stage?"},
+        Wrong{"bytes_max: 4GiB\n", "advectio.yaml:1: unknown key bytes_max; did you mean stage.bytes_max?"},
+        Wrong{"stage:\n  threads: 4\n", "advectio.yaml:2: unknown key stage.threads; did you mean server.threads?"},
+        Wrong{"log:\n  levle: info\n", "advectio.yaml:2: unknown key log.levle; did you mean log.level?"},
+        Wrong{"datasets:\n  - match: a\n    codek: zstd\n",
+              "advectio.yaml:3: unknown key datasets[0].codek; did you mean datasets.codec?"},
+        Wrong{"datasets:\n  - match: a\n  - match: b\n    compress: zstd\n",
+              "advectio.yaml:4: unknown key datasets[1].compress; did you mean datasets.codec?"},
+        Wrong{"compression: zstd\n",
+              "advectio.yaml:1: unknown key compression; did you mean datasets.codec? (a key of a rule, "
+              "beside match)"},
+        Wrong{"netcdf_version: 4\n",
+              "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, log, datasets"},
+        Wrong{"log:\n  rotate_daily: yes\n", "advectio.yaml:2: unknown key log.rotate_daily; known here: level, file"},
+        Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
 
 INSTANTIATE_TEST_SUITE_P(TwiceTheSame, Refuses,
                          testing::Values(Wrong{"stage:\n  wait_max: 1s\n  wait_max: 2s\n",
@@ -156,6 +162,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Wrong{"stage:\n  bytes_max: 4Gb\n",
               "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write e.g. 4GiB "
+              "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},
+        Wrong{"server:\n  drain_max: 200MB/s\n", "advectio.yaml:2: server.drain_max: '200MB/s' is a rate; write 200MB"},
+        Wrong{"server:\n  drain_max: 200Mbit/s\n",
+              "advectio.yaml:2: server.drain_max: '200Mbit/s' has the unknown unit 'Mbit/s'; write e.g. 4GiB "
               "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},
         Wrong{"stage:\n  bytes_max: 4096\n", "advectio.yaml:2: stage.bytes_max: '4096' has no unit; write e.g. 4GiB"},
         Wrong{"stage:\n  bytes_max: lots\n", "advectio.yaml:2: stage.bytes_max: 'lots' is not a size; write e.g. 4GiB"},
@@ -281,6 +291,17 @@ TEST(Config, SaysTheLineWhereTheTextIsNotYaml) {
   EXPECT_THAT(refusal("stage:\n\tdirectory: /x\n"), HasSubstr("advectio.yaml:2: not YAML: "));
   EXPECT_THAT(refusal("datasets:\n  - match: *out\n"), HasSubstr("advectio.yaml:2: not YAML: "));
   EXPECT_THAT(refusal("datasets:\n  - match: *out\n"), HasSubstr("a pattern that begins with * or & stands in quotes"));
+}
+
+TEST(Config, SaysThatIndentationMayBeWhyTheTextIsNotYaml) {
+  const std::string question = "; is this line, or one above it, indented otherwise than its neighbours?";
+  EXPECT_EQ(refusal("stage:\n  wait_max: 1s\n   warm_bytes: 0\n"),
+            "advectio.yaml:3: not YAML: illegal map value" + question);
+  EXPECT_EQ(refusal("stage:\n    wait_max: 1s\n  warm_bytes: 0\n"),
+            "advectio.yaml:3: not YAML: end of map not found" + question);
+  const std::string tab = "not YAML: the line is indented with a tab; YAML takes blanks only";
+  EXPECT_EQ(refusal("datasets:\n\t- match: a\n"), "advectio.yaml:2: " + tab);
+  EXPECT_EQ(refusal("stage:\n  wait_max: 1s\n \twarm_bytes: 0\n"), "advectio.yaml:3: " + tab);
 }
 
 TEST(Config, FitsTheDefaultWarmBytesToASmallCap) {

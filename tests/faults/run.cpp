@@ -98,6 +98,7 @@ void Run::start_writers() {
     }
     writers_.push_back(start([&, w] {
       expose(ledger_.weather, output_, at_call);
+      if (::chdir(output_.c_str()) != 0) return 1;  // as a run is started where it writes
       if (case_.has(Kind::power_lost)) watch_disk(run_dir_);
       ::setenv("ADVECTIO_RUN", servers_.run_dir(case_.node_of(w)).c_str(), 1);
       ::setenv("OMPI_COMM_WORLD_RANK", std::to_string(w).c_str(), 1);

@@ -114,6 +114,7 @@ void Servers::start(Task task, std::uint32_t victim, std::uint64_t dies_at) {
   Wires wires(case_.nodes);
   for (std::uint32_t n = 0; n < case_.nodes; ++n)
     pids_[n] = faults::start([&, n] {
+      if (::chdir(output_.c_str()) != 0) return 1;  // as a run is started where it writes
       if (task == Task::serve || dies_at != 0) expose(ledger_.weather, output_, n == victim ? dies_at : 0);
       if (case_.has(Kind::power_lost)) watch_disk(run_dirs_[n]);
       const auto neighbours = case_.nodes > 1 ? wires.neighbours_of(n, case_.io_nodes) : nullptr;

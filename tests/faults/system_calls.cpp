@@ -213,13 +213,24 @@ int rename(const char* from, const char* to) noexcept {
 }
 int link(const char* from, const char* to) noexcept {
   maybe_die();
-  if (refused(to)) return fail(EROFS);
+  if (refused(from) || refused(to)) return fail(EROFS);  // both are on one file system
   return ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 int unlink(const char* path) noexcept {
   maybe_die();
   if (refused(path)) return fail(EROFS);
   return ::unlinkat(AT_FDCWD, path, 0);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  maybe_die();
+  if (refused(path)) return fail(EROFS);
+  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+int rmdir(const char* path) noexcept {
+  maybe_die();
+  if (refused(path)) return fail(EROFS);
+  return static_cast<int>(::syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR));
 }
 
 int clock_gettime(clockid_t id, timespec* t) noexcept {

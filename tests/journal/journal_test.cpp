@@ -557,6 +557,7 @@ TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
   auto next = stage_.make_dataset("1-2", page(8));
   ASSERT_TRUE(next.ok());
   EXPECT_EQ(next->slots[1].turn.load(), 0U);
+  EXPECT_EQ(first->page->state.load(), static_cast<std::uint32_t>(DatasetState::dropped)) << "nobody waits for it";
   stage_.remove_dataset("1-2", 7, 1);
   ASSERT_TRUE(stage_.open_page("1-2").ok());
   EXPECT_EQ((*stage_.open_page("1-2"))->journal, 8U);

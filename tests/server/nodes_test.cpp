@@ -73,6 +73,8 @@ class NodesTest : public ::testing::Test {
 
   [[nodiscard]] std::string run_dir(unsigned node) const { return scratch_ / ("n" + std::to_string(node)); }
   [[nodiscard]] std::string out(const std::string& name) const { return output_ / name; }
+  /// Runs are started there, so that hard links lie in it, too.
+  void SetUp() override { ASSERT_EQ(::chdir(output_.path().c_str()), 0); }
 
   /// `of_output`: the cap of the last node's stage, where it is another. `late`: the server that has no thread yet.
   void start(std::uint64_t segments_max = 16, std::uint64_t of_output = 0, unsigned late = nodes) {
@@ -325,7 +327,7 @@ TEST_F(NodesTest, AFileThatCouldNotBeClosedIsClosedByServersThatBeginAgain) {
 
 /// Servers that begin again after the owner has died between the end of a file and the news of it to the others.
 class EndedNodesTest : public NodesTest, public ::testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(WithItsSecondNameStillThere, EndedNodesTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(WithItsHardLinkStillThere, EndedNodesTest, ::testing::Bool());
 
 TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
   write_what_cannot_be_closed();

@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 class SegmentPoolTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    pool_.begin();
     ASSERT_TRUE(becomes_free(32));
     ASSERT_TRUE(stage_.files().make_directory(journal_, 0700));
   }
@@ -68,6 +69,23 @@ TEST_F(SegmentPoolTest, AWriterThatWaitsIsAnsweredWithoutTheServersLoop) {
   EXPECT_TRUE(becomes_free(36));
 }
 
+// Warming went on while the server drained, and all of it had to be removed again at the end.
+TEST_F(SegmentPoolTest, GivesBackWhatIsFreeWhenNobodyWritesAnyMore) {
+  take(3);
+  pool_.give_back();
+  ASSERT_TRUE(becomes_free(0));
+  EXPECT_EQ(pool_.total(), 3U);
+  EXPECT_EQ(stage_.control().segments_total.load(), 3U);
+}
+
+// A program in the background may write after all.
+TEST_F(SegmentPoolTest, AWriterThatComesAfterwardsIsAnswered) {
+  pool_.give_back();
+  ASSERT_TRUE(becomes_free(0));
+  stage_.control().starved_ns.store(journal::monotonic_ns());
+  EXPECT_TRUE(becomes_free(4));
+}
+
 // A server that took up such a stage asked for one more than the cap, of which there were more, and got none.
 TEST(GrownStageTest, GrowsByOneMoreThanThereAre) {
   const Scratch scratch("/dev/shm");
@@ -75,6 +93,7 @@ TEST(GrownStageTest, GrowsByOneMoreThanThereAre) {
   Log log(LogLevel::error);
   for (std::uint64_t segments = 3; segments < 7; ++segments) {
     SegmentPool pool(stage, 2, log);
+    pool.begin();
     for (int i = 0; i < 1000 && pool.total() + 1 < segments; ++i) std::this_thread::sleep_for(5ms);
     EXPECT_TRUE(pool.exhausted());
     pool.grow_beyond_cap();

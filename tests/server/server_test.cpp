@@ -14,7 +14,7 @@
 #include "journal/reader.h"
 #include "server/programs.h"
 
-/// A server or program of these tests dies when it has given a file its second name, or is about to.
+/// A server or program of these tests dies when it has made a file's hard link, or is about to.
 static bool dies_at_link = false, dies_before_link = false;
 extern "C" int link(const char* from, const char* to) noexcept {
   if (dies_before_link) (void)::kill(::getpid(), SIGKILL);
@@ -23,7 +23,7 @@ extern "C" int link(const char* from, const char* to) noexcept {
   return done;
 }
 
-/// The second names of files cannot be removed.
+/// The hard links of files cannot be removed.
 static std::atomic<bool> names_stay{false};
 extern "C" int unlink(const char* path) noexcept {
   if (names_stay && std::strstr(path, ".advectio-") != nullptr) {
@@ -47,6 +47,16 @@ class ServerTest : public ::testing::Test {
   }
   std::string run_dir() const { return scratch_ / "run"; }
   std::string out(const std::string& name) const { return output_ / name; }
+  /// Runs are started there, so that hard links lie in it, too.
+  void SetUp() override { ASSERT_EQ(::chdir(output_.path().c_str()), 0); }
+  /// Hard links, and what sinks keep beside those: paths.
+  [[nodiscard]] std::vector<std::string> hard_links() const {
+    const auto directory = out(".advectio-" + std::to_string(::geteuid()) + "/");
+    if (!system_files().exists(directory)) return {};
+    auto names = system_files().list(directory).value();
+    for (auto& name : names) name = directory + name;
+    return names;
+  }
 
   void start(std::uint64_t segments_max = 16, bool recover = false, std::uint64_t wait_max_ns = 20'000'000'000,
              bool drain_later = false) {
@@ -79,6 +89,15 @@ class ServerTest : public ::testing::Test {
     start(segments_max, true);
     thread_.join();
     server_.reset();
+  }
+  /// A program has closed "a.nc" with three frames and ended; the disk is full, so that the file is not complete.
+  void leave_in_flight() {
+    store_.fail_commit_of = "a.nc";
+    Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3, true, false); });
+    start();
+    a.go();
+    (void)a.wait();  // its code says whether it has heard of the full disk already
+    ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
   }
   /// End the server as its death would: nothing more is written.
   void stop() {
@@ -459,6 +478,33 @@ TEST_F(ServerTest, OfAFrameThatWasNotSyncedNothingIsSaidToBeThereWhereNoPartOfIt
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{});
 }
 
+TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
+  for (const bool with_link : {false, true}) {
+    SCOPED_TRACE(with_link);
+    ASSERT_NO_FATAL_FAILURE(leave_in_flight());
+    ASSERT_EQ(hard_links().empty(), false);
+    if (with_link)
+      for (const auto& link : hard_links()) std::filesystem::remove(link);
+    std::filesystem::remove(out("a.nc"));
+    const auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(status["datasets"][0]["state"], "dropped");
+    EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{});
+  }
+}
+
+TEST_F(ServerTest, AFileThatItsProgramRenamesInFlightIsWhereTheProgramHasPutIt) {
+  ASSERT_NO_FATAL_FAILURE(leave_in_flight());
+  std::filesystem::create_directory(out("kept"));
+  std::filesystem::rename(out("a.nc"), out("kept/b.nc"));
+  store_.allow();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"kept"});
+}
+
 TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   // One program goes on whatever sync answers, the other leaves at the first error as models do, its file not closed.
   for (const bool leaves : {false, true}) {
@@ -739,12 +785,12 @@ TEST_F(PromiseTest, AStageThatHasLostPowerIsRecoveredAndNotServed) {
 }
 
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
-  for (const bool has_second_name : {false, true})
+  for (const bool has_hard_link : {false, true})
     for (const bool server_dies_too : {false, true}) {
-      SCOPED_TRACE(std::string(has_second_name ? "with" : "without") + " a second name, and the server " +
+      SCOPED_TRACE(std::string(has_hard_link ? "with" : "without") + " a hard link, and the server " +
                    (server_dies_too ? "dies too" : "lives"));
-      Program a(run_dir(), [this, has_second_name](Session& s) {
-        (has_second_name ? dies_at_link : dies_before_link) = true;
+      Program a(run_dir(), [this, has_hard_link](Session& s) {
+        (has_hard_link ? dies_at_link : dies_before_link) = true;
         return write_frames(s, out("a.nc"), 1);
       });
       start();
@@ -880,7 +926,7 @@ TEST_F(ServerTest, AServerThatTakesOverLooksAtEveryByte) {
   EXPECT_EQ(image("a.nc").committed.size(), 1U);
 }
 
-TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
+TEST_F(ServerTest, AHardLinkThatStaysIsReportedAndGoesLater) {
   Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
   start();
   names_stay = true;
@@ -889,15 +935,15 @@ TEST_F(ServerTest, ASecondNameThatStaysIsSaidAndGoesLater) {
   const auto status = drain();
   names_stay = false;
   EXPECT_EQ(outcome_, Outcome::incomplete);
-  EXPECT_NE(status["errors"].dump().find("a.nc: its second name stays"), std::string::npos);
+  EXPECT_NE(status["errors"].dump().find("a.nc: its hard link"), std::string::npos);
   EXPECT_EQ(status["datasets"].size(), 1U) << status["datasets"].dump(1);
-  EXPECT_EQ(system_files().list(output_.path())->size(), 3U) << "the file, its second name and what its sink had";
+  EXPECT_EQ(hard_links().size(), 2U) << "the link, and what its sink had";
   recover(2);
   EXPECT_EQ(outcome_, Outcome::clean);
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
 }
 
-TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsSecondNameHasStayed) {
+TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsHardLinkHasStayed) {
   Program a(run_dir(), [this](Session& s) {
     const int code = write_frames(s, out("a.nc"), 3);
     ::pause();  // its journal stays
@@ -906,7 +952,7 @@ TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsSecondNameHasStayed) {
   start();
   names_stay = true;
   a.go();
-  ASSERT_TRUE(eventually([&] { return server_->status().find("second name stays") != std::string::npos; }));
+  ASSERT_TRUE(eventually([&] { return server_->status().find("its hard link") != std::string::npos; }));
   const auto done = image("a.nc");
   for (int life = 0; life < 2; ++life) {
     stop();
@@ -1099,7 +1145,7 @@ class BegunFrameTest : public ServerTest {
   }
   /// What sinks have left beside the files.
   [[nodiscard]] std::vector<std::string> beside() const {
-    auto names = system_files().list(output_.path()).value();
+    auto names = hard_links();
     std::erase_if(names, [](const auto& name) { return !name.ends_with("-redo"); });
     return names;
   }
@@ -1362,7 +1408,7 @@ TEST_F(SharedDatasetTest, WhoComesWhenItIsOverIsTold) {
     Invitation i;
     auto d = s.create_shared({out("a.nc"), FileFormat::netcdf4, false}, 2, i);
     if (!d) return 1;
-    // Its page stays where its second name cannot be removed.
+    // Its page stays where its hard link cannot be removed.
     auto stage = journal::Stage::open(system_files(), run_dir());
     (*stage->open_page(i.page))->state.store(static_cast<std::uint32_t>(journal::DatasetState::dropped));
     const auto late = s.join(i, 1);
@@ -1868,22 +1914,21 @@ TEST_F(TilesTest, LeaveNothingOfAFileThatIsBegunAnew) {
   go();
   std::string beside;
   EXPECT_TRUE(eventually([&] {
-    const auto names = system_files().list(output_.path());
-    for (const auto& name : *names)
-      if (name.ends_with("-redo")) beside = out(name);
+    for (const auto& path : hard_links())
+      if (path.ends_with("-redo")) beside = path;
     return !beside.empty();
   }));
   ::kill(server, SIGKILL);
   ASSERT_EQ(::waitpid(server, nullptr, 0), server);
-  // Whoever comes next may have another tile first, and then the file has another second name.
+  // Whoever comes next may have another tile first, and then the file has another hard link.
   auto other = beside;
   other.replace(other.rfind("-whole") - 1, 1, other[other.rfind("-whole") - 1] == '0' ? "1" : "0");
   std::filesystem::rename(beside, other);
-  const auto second = [](const std::string& name) { return name.substr(0, name.size() - 5); };
-  std::filesystem::rename(second(beside), second(other));
+  const auto link = [](const std::string& redo) { return redo.substr(0, redo.size() - 5); };
+  std::filesystem::rename(link(beside), link(other));
   for_each_page([&](journal::DatasetPage& page) {
     if (page.tiles == 0) return;
-    std::strcpy(page.link, second(other).c_str());
+    std::strcpy(page.link, link(other).c_str());
     page.seal = journal::seal_of(page);
   });
   start();
@@ -2168,7 +2213,7 @@ TEST_F(TilesTest, LeaveNothingOfTheOneFileThatCouldNotBeRemovedAtFirst) {
   });
   names_stay = true;
   start();
-  ASSERT_TRUE(eventually([&] { return server_->status().find("second name stays") != std::string::npos; }));
+  ASSERT_TRUE(eventually([&] { return server_->status().find("its hard link") != std::string::npos; }));
   names_stay = false;
   (void)drain();
   EXPECT_EQ(outcome_, Outcome::clean);

@@ -33,6 +33,16 @@ def test_every_call_gives_the_same_answers_and_the_same_file(calls: Path, pair: 
     assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("how", ["append", "append-classic-model"])
+def test_a_finished_file_is_opened_again_and_made_longer(calls: Path, pair: Pair, how: str, ranks: int):
+    pair.run([*ranks_of(ranks), calls, how, "out.nc"], datasets=1)
+    plain, carried = (answers(directory, ranks) for directory in (pair.plain, pair.carried))
+    assert sum("nc_open_par(path, NC_WRITE" in line for line in plain[0]) == 2
+    assert plain == carried
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+
+
 def test_parts_of_the_ranks_write_files_of_their_own_at_the_same_time(calls: Path, pair: Pair):
     pair.run([*ranks_of(4), calls, "communicators", "out.nc"], datasets=12)
     assert answers(pair.plain, 4) == answers(pair.carried, 4)

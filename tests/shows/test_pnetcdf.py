@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Pair, built
+from conftest import Pair, built, is_netcdf
 from running import output_files, run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, records, synced_frames
@@ -38,6 +38,78 @@ def test_every_family_gives_the_same_answers_and_the_same_file(families: Path, p
     assert_same_answers(pair, ranks, 1000)
     for name in ("out.nc", "modes.nc"):
         assert_same(pair.plain / name, pair.carried / name)
+
+
+CHOSEN = {  # and how many datasets are written
+    "reads_between_puts": 1,
+    "too_large_from_the_start": 3,
+    "too_large_after_data": 1,
+    "gives_up_definitions": 1,
+    "gives_up_all_definitions": 1,
+    "fills_what_is_added": 1,
+    "fill_modes": 1,
+    "wrong_posted_calls": 1,
+    "reads_while_a_request_is_pending": 1,
+    "odd_room": 1,
+    "last_rank_puts_first": 1,
+    "boxes_with_gaps": 1,
+    "modes_by_rank": 1,
+    "closes_with_pending_calls": 1,
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("which", CHOSEN)
+def test_chosen_calls_give_the_same_answers_and_the_same_file(replay: Path, pair: Pair, which: str, ranks: int):
+    command = [*ranks_of(ranks), built(replay, "pnetcdf_chosen_calls"), which]
+    assert run_plainly(command, pair.plain).code == 0
+    result = pair.advectio.start(command, pair.carried).finish()
+    assert result.code == 0, result.said
+    assert len(result.summary["datasets"]) == CHOSEN[which] and not any(d["error"] for d in result.summary["datasets"])
+    assert not pair.advectio.run_dirs[-1].exists(), "something is left in the stage"
+    for rank in range(ranks):
+        plain, carried = ((d / f"{which}.nc.{rank}").read_text().splitlines() for d in (pair.plain, pair.carried))
+        assert len(plain) >= 5 and plain == carried
+    assert output_files(pair.plain) == output_files(pair.carried)
+    for name in output_files(pair.plain):
+        if is_netcdf(pair.plain / name):
+            assert_same(pair.plain / name, pair.carried / name)
+
+
+def conversations(answers: Path) -> dict[str, list[str]]:
+    """What was answered, by seed."""
+    parts = ("\n" + answers.read_text(errors="replace")).split("\nseed ")[1:]
+    return {part.split("\n", 1)[0]: part.splitlines()[1:] for part in parts}
+
+
+def first_difference(plain: list[str], carried: list[str]) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(plain, carried, strict=False)) if a != b), min(len(plain), len(carried)))
+    return f"line {at}: {plain[at : at + 1]} / {carried[at : at + 1]}, after {plain[max(0, at - 2) : at]}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_random_conversations_give_the_same_answers_and_leave_the_same_files(replay: Path, pair: Pair, ranks: int):
+    # ADVECTIO_SEEDS: how many; ADVECTIO_FIRST_SEED: beginning with that one.
+    first = int(os.environ.get("ADVECTIO_FIRST_SEED", str(100 * ranks)))
+    end = first + int(os.environ.get("ADVECTIO_SEEDS", "12"))
+    at_once = 50
+    wrong = []
+    for seed in range(first, end, at_once):
+        seeds = str(seed), str(min(seed + at_once, end) - 1)
+        command = [*ranks_of(ranks), built(replay, "pnetcdf_random_calls"), *seeds]
+        plain = run_plainly(command, pair.plain)
+        carried = pair.advectio.start(command, pair.carried).finish()
+        assert plain.code == carried.code == 0, f"{plain.said}\n{carried.said}"
+        assert sorted(plain.stdout.splitlines()) == sorted(carried.stdout.splitlines())
+        for rank in range(ranks):
+            ours = conversations(pair.carried / f"answers.{rank}")
+            for name, answers in conversations(pair.plain / f"answers.{rank}").items():
+                if answers != ours[name]:
+                    wrong.append(f"seed {name}, rank {rank}, {first_difference(answers, ours[name])}")
+        assert not pair.advectio.run_dirs[-1].exists(), "something is left in the stage"
+    assert not wrong, "\n".join(wrong)
+    # Every file has been read above, by the same program: of what is left the names are enough.
+    assert output_files(pair.plain) == output_files(pair.carried)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -54,5 +54,11 @@ def test_a_run_directory_that_others_may_write_is_refused_in_one_line(
     for command in (("recover", theirs), ("status", theirs)):
         done = advectio.call(*command)
         assert done.code != 0
-        assert "can be written by others, and is left alone" in done.stderr
+        assert "is not the run directory of a run" in done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.said
+    (theirs / "control").touch()
+    for command in (("recover", theirs), ("status", theirs), ("inspect", theirs)):
+        done = advectio.call(*command)
+        assert done.code != 0
+        assert "can be written by others, and is left alone\n" in done.stderr
         assert len(done.stderr.splitlines()) == 1, done.said

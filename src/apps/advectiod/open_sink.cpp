@@ -16,6 +16,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::s
   options.memory = memory;
   options.helpers = helpers;
   options.ordered = request.ordered;
+  options.for_parallel_hdf5 = request.together;
   options.level = request.policy.level;
   options.deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;
   return open_netcdf4(system_files(), request.path, options, executor, request.resume);

@@ -129,7 +129,7 @@ Result<Bytes> TileFile::read_strings(std::uint32_t variable, const Box& box) con
   if (strings.empty()) return out;
   ADVECTIO_TRY(read(variable, box, reinterpret_cast<std::byte*>(strings.data())));
   Encoder e(out);
-  for (const char* s : strings) e.text(s != nullptr ? s : "");
+  for (const char* s : strings) e.string(s);
   const std::lock_guard lock(library_mutex());
   nc_free_string(strings.size(), strings.data());
   return out;

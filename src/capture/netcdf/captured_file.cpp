@@ -1,8 +1,11 @@
 #include "capture/netcdf/captured_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 
 #include "capture/netcdf/open_files.h"
@@ -61,19 +64,82 @@ CapturedFile::~CapturedFile() {
 
 // --- modes ---------------------------------------------------------------------------------------------------------
 
-void CapturedFile::owe_enddef() {
-  lib.nc_inq(ncid, nullptr, &owed_variables_, nullptr, nullptr);
-  owed_ = true;
+/// Define mode has ended for the program.
+void CapturedFile::ended() {
+  lib.nc_inq(ncid, &ended_dimensions_, &ended_variables_, nullptr, nullptr);
   defining_ = fresh_ = false;
+  for (auto& q : quantized_)
+    if (q.attributes_before < 0) lib.nc_inq_varnatts(ncid, q.variable, &q.attributes_before);
+}
+
+void CapturedFile::owe_enddef() {
+  ended();
+  owed_ = true;
+}
+
+void CapturedFile::all_written() {
+  int variables = 0;
+  lib.nc_inq(ncid, nullptr, &variables, nullptr, nullptr);
+  written_.assign(static_cast<std::size_t>(variables), true);
+}
+
+namespace {
+/// A put or a get of nothing, or of a whole scalar, which the shadow knows no use for.
+template <typename Access>
+int touch_data(const RealLibrary& lib, int ncid, int variable, Access&& access) {
+  static constexpr std::size_t none[NC_MAX_VAR_DIMS] = {};
+  alignas(8) char element[8] = {};
+  nc_type type = NC_NAT;
+  int rank = 0;
+  if (const int code = lib.nc_inq_var(ncid, variable, nullptr, &type, &rank, nullptr, nullptr); code != NC_NOERR)
+    return code;
+  const int code = access(none, none, static_cast<void*>(element));
+  if (char* text = nullptr; type == NC_STRING && rank == 0 && code == NC_NOERR) {
+    std::memcpy(&text, element, sizeof text);
+    if (text != nullptr) lib.nc_free_string(1, &text);
+  }
+  return code;
+}
+}  // namespace
+
+/// The shadow leaves define mode as by a put or a get: no variable counts as written.
+int CapturedFile::end_shadow() {
+  int variables = 0;
+  lib.nc_inq(ncid, nullptr, &variables, nullptr, nullptr);
+  if (variables == 0) return lib.nc_enddef(ncid);
+  return touch_data(lib, ncid, 0, [&](const std::size_t* start, const std::size_t* count, void* to) {
+    return lib.nc_get_vara(ncid, 0, start, count, to);
+  });
+}
+
+/// For the library the variable has data from here on.
+void CapturedFile::note_written(int variable) {
+  const auto at = static_cast<std::size_t>(variable);
+  if (explicit_modes() || written(variable)) return;
+  if (written_.size() <= at) written_.resize(at + 1);
+  written_[at] = true;
+  if (owed_) return;
+  touch_data(lib, ncid, variable, [&](const std::size_t* start, const std::size_t* count, void* from) {
+    return lib.nc_put_vara(ncid, variable, start, count, from);
+  });
 }
 
 int CapturedFile::pay_enddef() {
   paid_ = true;
   if (!owed_) return NC_NOERR;
   owed_ = false;
-  int code = lib.nc_enddef(ncid);
+  int code = end_shadow();
+  const auto written = std::exchange(written_, {});
+  for (std::size_t v = 0; v < written.size(); ++v)
+    if (written[v]) note_written(static_cast<int>(v));
   if (code == NC_NOERR && defining_) code = lib.nc_redef(ncid);
   return code;
+}
+
+/// Define mode is about to begin again: what has been ended can be told until it ends.
+void CapturedFile::remember_ended() {
+  read_schema();
+  dirty_before_redef_ = dirty_;
 }
 
 int CapturedFile::redef() {
@@ -85,7 +151,7 @@ int CapturedFile::redef() {
   } else if (const int code = lib.nc_redef(ncid); code != NC_NOERR) {
     return code;
   }
-  dirty_before_redef_ = dirty_;
+  if (!defining_) remember_ended();
   defining_ = true;
   return NC_NOERR;
 }
@@ -95,28 +161,54 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
   const Collective turn(turns());
   if (classic_format()) {
     if (!defining_) return NC_ENOTINDEFINE;
-    if (const int code = check_layout(); code != NC_NOERR) return code;
-    if (header_pad != nullptr) {
-      schema_.header_pad = *header_pad;
-      schema_.data_align = data_align;
-      schema_.data_pad = data_pad;
-      schema_.record_align = record_align;
-    }
-  } else if (may_owe()) {
+    ClassicPadding padding;
+    if (header_pad != nullptr) padding = {*header_pad, data_align, data_pad, record_align};
+    return end_classic(padding, header_pad != nullptr);
+  }
+  if (may_owe()) {
+    all_written();
     if (!defining_) return NC_ENOTINDEFINE;
     owe_enddef();
     return tell_structure();
-  } else {
-    const int code = header_pad != nullptr ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
-                                           : lib.nc_enddef(ncid);
-    if (code != NC_NOERR) return code;
   }
-  defining_ = fresh_ = false;
+  const int code = header_pad != nullptr ? lib.nc__enddef(ncid, *header_pad, data_align, data_pad, record_align)
+                                         : lib.nc_enddef(ncid);
+  all_written();
+  if (code != NC_NOERR) return code;
+  ended();
   return tell_structure();
+}
+
+/// The library checks the limits of the format here, and the shadow never gets there.
+int CapturedFile::end_classic(const ClassicPadding& asked, bool padded) {
+  ClassicPadding padding = asked;
+  for (auto* align : {&padding.data_align, &padding.record_align}) {
+    struct stat file {};
+    if (*align == static_cast<std::size_t>(NC_ALIGN_CHUNK))
+      *align = stat(out_->file_path().c_str(), &file) == 0 ? static_cast<std::uint64_t>(file.st_blksize) : 4096;
+  }
+  // Where that can fail, what was ended before must not be lost.
+  int variables = 0;
+  lib.nc_inq(ncid, nullptr, &variables, nullptr, nullptr);
+  const bool changes =
+      padded || layout_.begin_records > INT_MAX / 2 || static_cast<std::size_t>(variables) != schema_.variables.size();
+  std::optional<Schema> before;
+  if (dirty_before_redef_ && changes) before = schema_;
+  const auto layout_before = layout_;
+  const int code = layout_.end_define_mode(read_schema(), padding);
+  if (code == NC_NOERR) {
+    dirty_ |= layout_ != layout_before;
+    ended();
+    return tell_structure();
+  }
+  if (before && tell(*before) == NC_NOERR) dirty_before_redef_ = false;
+  return code;
 }
 
 int CapturedFile::set_fill(int fill_mode, int* old_mode) {
   const Collective turn(turns());
+  if (fill_mode != fill_mode_)
+    if (const int code = keep_filled(); code != NC_NOERR) return code;
   const int code = lib.nc_set_fill(ncid, fill_mode, old_mode);
   if (code != NC_NOERR) return code;
   fill_mode_ = fill_mode;
@@ -133,64 +225,10 @@ int CapturedFile::leave_define_mode() {
     owe_enddef();
     return NC_NOERR;
   }
-  const int code = lib.nc_enddef(ncid);
+  const int code = explicit_modes() ? lib.nc_enddef(ncid) : end_shadow();
   // We take it to be in define mode after any change of metadata; the library may know better.
   if (code != NC_NOERR && code != NC_ENOTINDEFINE) return code;
-  defining_ = fresh_ = false;
-  return NC_NOERR;
-}
-
-namespace {
-/// What the classic formats can say of the size of a variable (without its record dimension), or 0 when it is more.
-bool fits(const Schema& schema, const Variable& v, std::uint64_t bytes_max) {
-  std::uint64_t bytes = size_of(v.type);
-  for (const auto d : v.dimensions) {
-    const auto& dimension = schema.dimensions[d];
-    if (dimension.unlimited) continue;
-    if (dimension.length > bytes_max / bytes) return false;
-    bytes *= dimension.length == 0 ? 1 : dimension.length;
-  }
-  return true;
-}
-
-bool is_record(const Schema& schema, const Variable& v) {
-  return !v.dimensions.empty() && schema.dimensions[v.dimensions[0]].unlimited;
-}
-}  // namespace
-
-/// The limits of the classic formats, which their library checks when define mode ends: the shadow never gets there.
-int CapturedFile::check_layout() {
-  const Schema& schema = read_schema();
-  const std::uint64_t bytes_max = format == FileFormat::cdf5       ? static_cast<std::uint64_t>(INT64_MAX) - 3
-                                  : format == FileFormat::offset64 ? static_cast<std::uint64_t>(UINT_MAX) - 3
-                                                                   : static_cast<std::uint64_t>(INT_MAX) - 3;
-  // One too large is allowed where nothing comes after it, for only beginnings are stored.
-  for (const bool records : {false, true}) {
-    unsigned large = 0;
-    bool last_is_large = false;
-    bool any_records = false;
-    for (const auto& v : schema.variables) {
-      any_records |= is_record(schema, v);
-      if (is_record(schema, v) != records) continue;
-      last_is_large = !fits(schema, v, bytes_max);
-      large += last_is_large ? 1U : 0U;
-    }
-    if (large == 0) continue;
-    if (format == FileFormat::cdf5 || large > 1 || !last_is_large || (!records && any_records)) return NC_EVARSIZE;
-  }
-  if (format != FileFormat::classic) return NC_NOERR;
-  // CDF-1 keeps beginnings in 31 bits.
-  std::uint64_t begin = 0;
-  for (const bool records : {false, true}) {
-    for (const auto& v : schema.variables) {
-      if (is_record(schema, v) != records) continue;
-      if (begin > INT_MAX) return NC_EVARSIZE;
-      std::uint64_t bytes = size_of(v.type);
-      for (const auto d : v.dimensions)
-        if (!schema.dimensions[d].unlimited) bytes *= schema.dimensions[d].length;
-      begin += (bytes + 3) / 4 * 4;
-    }
-  }
+  ended();
   return NC_NOERR;
 }
 
@@ -266,6 +304,18 @@ int CapturedFile::read_globals() {
   return code;
 }
 
+void CapturedFile::mark_rounding(Variable& v, int variable) const {
+  const auto q = std::find_if(quantized_.begin(), quantized_.end(),
+                              [variable](const Quantized& of) { return of.variable == variable; });
+  if (q == quantized_.end() || q->attributes_before < 0) return;
+  Attribute mark{"_QuantizeBitRoundNumberOfSignificantBits", DataType::int32, 1, {}, {}};
+  if (std::any_of(v.attributes.begin(), v.attributes.end(), [&](const Attribute& a) { return a.name == mark.name; }))
+    return;
+  Encoder(mark.values).number(static_cast<std::int32_t>(v.round_bits));
+  const auto before = std::min<std::size_t>(static_cast<std::size_t>(q->attributes_before), v.attributes.size());
+  v.attributes.insert(v.attributes.begin() + static_cast<std::ptrdiff_t>(before), std::move(mark));
+}
+
 const Schema& CapturedFile::read_schema() {
   if (!dirty_) return schema_;
   // A shadow that cannot be read is one whose library is ending; what was read before stands.
@@ -284,6 +334,7 @@ const Schema& CapturedFile::read_schema() {
         NC_NOERR)
       continue;
     if (classic_format()) v.no_fill = v.no_fill || fill_mode_ == NC_NOFILL;
+    if (v.round_bits > 0) mark_rounding(v, static_cast<int>(i));
     dirty_variables_[i] = false;
   }
   return schema_;
@@ -292,10 +343,49 @@ const Schema& CapturedFile::read_schema() {
 int CapturedFile::flush_schema() {
   if (!dirty_ || (together_ != nullptr && together_->ranks->rank() != 0)) return NC_NOERR;
   read_schema();
-  const auto told = timed([&] { return out_->schema(schema_); });
-  if (told.ok()) dirty_ = dirty_before_redef_ = false;
-  if (told.ok() && together_ != nullptr) together_->owes_structure = false;
+  if (const int code = tell(schema_); code != NC_NOERR) return code;
+  dirty_ = dirty_before_redef_ = false;
+  if (together_ != nullptr) together_->owes_structure = false;
+  return NC_NOERR;
+}
+
+int CapturedFile::tell(Schema& schema) {
+  if (classic_format()) layout_.pad(schema);
+  const auto told = timed([&] { return out_->schema(schema); });
+  if (told.ok()) told_variables_ = schema.variables.size();
   return code_of(told);
+}
+
+int CapturedFile::keep_filled() {
+  if (!classic_format() || fresh_) return NC_NOERR;
+  if (!defining_) read_schema();
+  if (!(defining_ ? dirty_before_redef_ : dirty_)) return NC_NOERR;
+  load_dimensions();
+  for (auto i = told_variables_; i < schema_.variables.size(); ++i) {
+    const auto& v = schema_.variables[i];
+    const auto* first = v.dimensions.empty() ? nullptr : &extents_[v.dimensions[0]];
+    if (v.no_fill || (first != nullptr && first->unlimited && first->length == 0)) continue;
+    if (const int code = tell(schema_); code != NC_NOERR) return code;
+    dirty_before_redef_ = false;
+    if (!defining_) dirty_ = false;
+    // The file is made for a block: one element, as it is filled.
+    const Box one{std::vector<std::uint64_t>(v.dimensions.size(), 0),
+                  std::vector<std::uint64_t>(v.dimensions.size(), 1)};
+    return put_fill(static_cast<int>(i), one);
+  }
+  return NC_NOERR;
+}
+
+/// Of the schema that was told last.
+int CapturedFile::put_fill(int variable, const Box& box) {
+  const auto& v = schema_.variables[static_cast<std::size_t>(variable)];
+  const Bytes fill = v.fill.empty() ? default_fill(v.type) : v.fill;
+  close_reader();
+  const auto put = timed([&] {
+    return out_->put(static_cast<std::uint32_t>(variable), box, {}, Memory{fill.data(), {}}, size_of(v.type));
+  });
+  if (put.ok()) put_anything_ = true;
+  return code_of(put);
 }
 
 void CapturedFile::load_dimensions() {
@@ -444,10 +534,12 @@ int CapturedFile::sync() {
   const Collective turn(turns());
   if (explicit_modes() && defining_) return NC_EINDEFINE;
   if (may_owe()) {
+    if (defining_) all_written();
     owe_enddef();
   } else if (!classic_format()) {
     if (const int code = lib.nc_sync(ncid); code != NC_NOERR) return code;
-    defining_ = fresh_ = false;
+    if (defining_) all_written();
+    ended();
   }
   close_reader();
   const int flushed = flush_schema();
@@ -475,6 +567,13 @@ int CapturedFile::settle() {
 
 int CapturedFile::close() {
   Stall stall(*this);
+  if (classic_format() && defining_) {
+    // What cannot be laid out is given up, as by nc_abort.
+    if (const int code = enddef(nullptr, 0, 0, 0); code != NC_NOERR) {
+      abort();
+      return code;
+    }
+  }
   const int settled = settle();
   stall.report();
   const auto closed = out_->close();
@@ -486,78 +585,10 @@ int CapturedFile::abort() {
   close_reader();
   close_shadow();
   if (fresh_) return code_of(out_->abort());
-  // What was defined since the last redef is forgotten, as the library does; what was put before stays.
-  if (dirty_before_redef_) flush_schema();
-  return code_of(out_->close());
-}
-
-/// Until our number, which is free, is the lowest that is: netCDF-C gives that one. What holds the others is in memory.
-int CapturedFile::hold_lower_numbers(std::vector<int>& held) const {
-  for (;;) {
-    const std::string name = "advectio-placeholder-" + std::to_string(held.size());
-    int id = -1;
-    if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
-    if (id == ncid) return lib.nc_close(id);
-    held.push_back(id);
-    if (id > ncid) return NC_ENFILE;
-  }
-}
-
-int CapturedFile::open_real(bool create_anew, int& id) const {
-  const int flags = mode & ~NC_NOCLOBBER;
-  if (const auto* all = ranks(); all != nullptr)
-    return create_anew ? lib.nc_create_par(where.c_str(), flags, all->communicator(), all->hints(), &id)
-                       : lib.nc_open_par(where.c_str(), NC_WRITE, all->communicator(), all->hints(), &id);
-  return create_anew ? lib.nc_create(where.c_str(), flags, &id) : lib.nc_open(where.c_str(), NC_WRITE, &id);
-}
-
-/// The real file gets our number.
-int CapturedFile::reopen(bool create_anew, bool define_mode) {
-  std::vector<int> held;
-  int id = -1, code = hold_lower_numbers(held);
-  if (agreed(code)) code = open_real(create_anew, id);
-  if (code == NC_NOERR && id != ncid) {
-    lib.nc_close(id);
-    code = NC_ENFILE;
-  }
-  for (const int other : held) lib.nc_close(other);
-  if (code != NC_NOERR) return code;
-
-  lib.nc_set_fill(ncid, fill_mode_, nullptr);
-  if (create_anew) {
-    code = define(lib, ncid, schema_);
-    if (code == NC_NOERR && !define_mode) code = lib.nc_enddef(ncid);
-  } else if (define_mode) {
-    code = lib.nc_redef(ncid);
-  }
-  for (std::size_t v = 0; together_ != nullptr && v < together_->variables.size(); ++v)
-    if (together_->variables[v].collective) lib.nc_var_par_access(ncid, static_cast<int>(v), NC_COLLECTIVE);
-  return code;
-}
-
-/// Nothing has been said but definitions: they can all still be changed, and only in a file made anew can they stay so.
-bool CapturedFile::all_fresh() const {
-  return together_ != nullptr ? together_->ranks->all(!put_anything_) : fresh_ && !put_anything_;
-}
-
-int CapturedFile::hand_over() {
-  Stall stall(*this);
-  const bool define_mode = defining_;
-  const bool create_anew = all_fresh();
-  int code = NC_NOERR;
-  if (create_anew) {
-    close_reader();
-    read_schema();
-    close_shadow();
-  } else {
-    code = settle();
-  }
-  stall.report();
-  const auto handed = out_->hand_over();
-  if (code == NC_NOERR) code = code_of(handed);
-  out_.reset();
-  if (together_ != nullptr) together_->out = nullptr;
-  return agreed(code) ? reopen(create_anew, define_mode) : code;
+  // What was defined since define mode began again is forgotten, as the library does; what was put before stays.
+  const int told = dirty_before_redef_ ? tell(schema_) : NC_NOERR;
+  const auto closed = out_->close();
+  return told != NC_NOERR ? told : code_of(closed);
 }
 
 }  // namespace advectio

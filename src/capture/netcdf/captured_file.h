@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "capture/dataset.h"
+#include "capture/netcdf/classic_layout.h"
 #include "capture/netcdf/convert.h"
 #include "capture/netcdf/real_library.h"
 #include "capture/ranks.h"
@@ -93,7 +94,11 @@ class CapturedFile {
   [[nodiscard]] bool fresh() const noexcept { return fresh_; }
 
   /// netCDF-4 proper enters define mode by itself when metadata are to be changed, also for a change that then fails.
-  void may_define() noexcept {
+  /// Around the change: what was before it can still be told.
+  void before_change() {
+    if (!explicit_modes() && !defining_) remember_ended();
+  }
+  void after_change() noexcept {
     if (!explicit_modes()) defining_ = true;
   }
   /// The shadow of a netCDF-4 dataset would make an HDF5 object of every variable when define mode ends (20 ms for a
@@ -101,12 +106,21 @@ class CapturedFile {
   /// first define mode until somebody asks what depends on it. True while the program's mode is not the shadow's.
   [[nodiscard]] bool owes_enddef() const noexcept { return owed_; }
   /// True for a variable that the program has taken out of define mode while the shadow has not.
-  [[nodiscard]] bool owed(int variable) const noexcept { return owed_ && variable < owed_variables_; }
+  [[nodiscard]] bool owed(int variable) const noexcept { return owed_ && variable < ended_variables_; }
+  /// netCDF-4 takes no fill value for it any more: it has been put, or there when define mode ended by nc_enddef or
+  /// nc_sync. A put or a get of another variable ends define mode without that.
+  [[nodiscard]] bool written(int variable) const noexcept {
+    return variable >= 0 && static_cast<std::size_t>(variable) < written_.size() &&
+           written_[static_cast<std::size_t>(variable)];
+  }
   /// Pay: the shadow is in the program's mode from here on, and changes it by itself.
   int pay_enddef();
   int redef();
   int enddef(const std::size_t* header_pad, std::size_t data_align, std::size_t data_pad, std::size_t record_align);
   int set_fill(int fill_mode, int* old_mode);
+  /// Before the program changes what fills. A classic file is filled when define mode ends, where the server makes it
+  /// only with the first block.
+  int keep_filled();
 
   // --- metadata --------------------------------------------------------------------------------------------------
   enum class Touched : std::uint8_t { dimensions, globals, variable, all_but_attributes, everything };
@@ -120,6 +134,8 @@ class CapturedFile {
   void note_attribute(int variable, const char* name, nc_type type, std::size_t count, const void* values);
   /// They are to be read back.
   void forget_attributes(int variable);
+  /// The library writes how it is quantized as an attribute, behind those that are there when it makes the variable.
+  void note_quantized(int variable) { quantized_.push_back({variable, -1}); }
 
   /// After nc_def_var: the library's choice of chunks depends on how long the unlimited dimensions were when last asked
   /// for, which the shadow does not know.
@@ -194,10 +210,19 @@ class CapturedFile {
   int leave_define_mode();
   bool may_owe() const noexcept { return format == FileFormat::netcdf4 && !paid_; }
   void owe_enddef();
+  void ended();
+  void remember_ended();
+  void all_written();
+  void note_written(int variable);
+  void note_put(int variable);
+  int end_shadow();
   int settle();
-  int check_layout();
+  int end_classic(const ClassicPadding& padding, bool padded);
+  int tell(Schema& schema);
   [[nodiscard]] std::optional<std::vector<Attribute>>* noted(int variable);
   int read_globals();
+  void mark_rounding(Variable& v, int variable) const;
+  int put_fill(int variable, const Box& box);
   [[nodiscard]] bool collective(int variable) const noexcept;
   Together::Access& access(int variable);
   void learn_lengths();
@@ -207,11 +232,14 @@ class CapturedFile {
   int put_together(int variable, const Known& v);
   void close_reader();
   void close_shadow();
-  [[nodiscard]] bool all_fresh() const;
+  [[nodiscard]] bool nothing_put() const;
   bool agreed(int& code) const;
   int hold_lower_numbers(std::vector<int>& held) const;
-  int open_real(bool create_anew, int& id) const;
-  int reopen(bool create_anew, bool define);
+  int create_real(const std::string& name, int& id) const;
+  int take_number(const std::string& name);
+  int make_anew(const std::string& values);
+  [[nodiscard]] bool is_defining() const;
+  int copy_values(const std::string& from) const;
 
   int refusal(const PutCall& call, const Known& variable, nc_type memory, bool& ask_shadow);
   int vara_refusal_hdf5(const Known& variable) const;
@@ -231,11 +259,19 @@ class CapturedFile {
   bool fresh_ = true;
   int fill_mode_ = NC_FILL;
   bool owed_ = false, paid_ = false;
-  int owed_variables_ = 0;
+  int ended_dimensions_ = 0, ended_variables_ = 0;  ///< how many there were when define mode last ended
+  std::vector<bool> written_;
+  ClassicLayout layout_;
+  std::size_t told_variables_ = 0;  ///< how many the dataset has been told of
 
   Schema schema_;
   bool dirty_ = true, dirty_dimensions_ = true, dirty_globals_ = true;
+  /// Within define mode: what was ended before has not been told; `schema_` is as it was then.
   bool dirty_before_redef_ = false;
+  struct Quantized {
+    int variable, attributes_before;  ///< -1: not yet made
+  };
+  std::vector<Quantized> quantized_;
   /// The attributes of each variable, the global ones first, where all that was done with them was to put each once:
   /// reading them back by their names takes as long as putting them (1.4 ms for a WRF history file). Shorter than the
   /// list of variables: nothing is known of the rest.
@@ -247,6 +283,8 @@ class CapturedFile {
   bool asked_ = false;  ///< the program has asked for the length of a dimension that had grown
   std::vector<Known> known_;
   bool put_anything_ = false;
+  /// How far each variable was put in each dimension. Shorter than their list: the rest was not.
+  std::vector<std::optional<std::vector<std::size_t>>> put_;
 
   // The place of the put under way; members to spare allocations.
   Box box_;

@@ -34,8 +34,10 @@ int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id)
     if (code != NC_NOERR) return code;
     from.shape.push_back(length);
   }
+  if (to.owes_enddef()) to.pay_enddef();
+  to.before_change();
   code = lib.nc_def_var(to.ncid, from.name, from.type, rank, dimensions.data(), &id);
-  to.may_define();
+  to.after_change();
   to.touch(CapturedFile::Touched::dimensions);
   for (int i = 0; i < attributes && code == NC_NOERR; ++i) {
     char name[NC_MAX_NAME + 1] = {};

@@ -67,6 +67,14 @@ int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   return code;
 }
 
+/// Where HDF5 begins objects of that size: multiples of the second number. The last nc_set_alignment asked for some.
+std::atomic<bool> aligned{false};
+
+void say_not_aligned(Session& session, FileFormat format) {
+  if (aligned.load(std::memory_order_relaxed) && is_hdf5(format))
+    session.say_once("nc_set_alignment has no effect on the files that Advectio writes");
+}
+
 void drop(const RealLibrary& lib, const Shadow& shadow) {
   lib.nc_abort(shadow.ncid);
 }
@@ -96,6 +104,7 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
     return in_use;
   }
   (*created)->add_stall(shadow_ns);  // the session counts its own part
+  say_not_aligned(*session, shadow.format);
   add_file(
       std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(created).value()));
   *ncid = shadow.ncid;
@@ -131,6 +140,7 @@ bool capture_together(const RealLibrary& lib, const ProgramCommunicator& program
     return false;
   }
   out->add_stall(shadow_ns);
+  if (ranks->rank() == 0) say_not_aligned(*session, shadow.format);
   auto& shared = *out;
   auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out));
   file->write_together(std::move(ranks), shared);
@@ -332,6 +342,13 @@ ADVECTIO_EXPORT int nc_set_fill(int ncid, int fill_mode, int* old_mode) {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->set_fill(fill_mode, old_mode);
   return ADVECTIO_REAL(nc_set_fill, ncid, fill_mode, old_mode);
+}
+
+ADVECTIO_EXPORT int nc_set_alignment(int threshold, int alignment) {
+  ADVECTIO_ENTER;
+  const int code = ADVECTIO_REAL(nc_set_alignment, threshold, alignment);
+  if (code == NC_NOERR) advectio::aligned.store(alignment > 1, std::memory_order_relaxed);
+  return code;
 }
 
 ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) {

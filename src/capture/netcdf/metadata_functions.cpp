@@ -22,13 +22,14 @@ int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   const Stall stall(file);
   const Collective turn(file.turns());
   const bool was_defining = file.defining();
+  file.before_change();
   int code = call();
   if (code != NC_NOERR && code != NC_ERANGE && file.owes_enddef() && !was_defining) {
     // Whether a call that fails has ended data mode, only the shadow knows.
     file.pay_enddef();
     code = call();
   }
-  file.may_define();
+  file.after_change();
   // An attribute with values out of range has been put all the same.
   if (code == NC_NOERR || code == NC_ERANGE) file.touch(what, variable);
   return code;
@@ -39,9 +40,16 @@ void settle_storage(CapturedFile& file, int variable) {
   if (file.owed(variable)) file.pay_enddef();
 }
 
-/// The same for attributes: only the fill value is such a one, and only by being put, not by being renamed to.
-void settle_fill_value(CapturedFile& file, int variable, const char* name) {
-  if (name != nullptr && std::strcmp(name, "_FillValue") == 0) settle_storage(file, variable);
+bool is_fill_value(const char* name) {
+  return name != nullptr && std::strcmp(name, "_FillValue") == 0;
+}
+
+/// The same for attributes. In netCDF-4 the fill value is such a one where it is put, not where it is renamed to, and
+/// only once the variable counts as written. In the classic formats it says what is filled from here on.
+int settle_fill_value(CapturedFile& file, int variable, const char* name) {
+  if (!is_fill_value(name)) return NC_NOERR;
+  if (file.written(variable)) settle_storage(file, variable);
+  return file.keep_filled();
 }
 
 /// How a variable is stored.
@@ -69,7 +77,7 @@ std::size_t header_bytes(nc_type type, std::size_t count) {
 template <typename Call>
 int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count,
                   const void* values, Call&& call) {
-  settle_fill_value(file, variable, name);
+  if (const int code = settle_fill_value(file, variable, name); code != NC_NOERR) return code;
   if (!in_classic_data_mode(file) || name == nullptr) {
     const int code = change(file, Touched::all_but_attributes, variable, call);
     if (code == NC_NOERR) {
@@ -184,6 +192,8 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
   ADVECTIO_FILE;
   int defined = -1;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
+  // The shadow knows one end of define mode for all of its variables.
+  if (file != nullptr && file->owes_enddef()) file->pay_enddef();
   int code = file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
   if (code != NC_NOERR) return code;
   if (id != nullptr) *id = defined;
@@ -208,6 +218,7 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
   if (varid == NC_GLOBAL) return call();  // refused as such in every mode
   if (file == nullptr) return call();
   advectio::settle_storage(*file, varid);
+  if (const int code = file->keep_filled(); code != NC_NOERR) return code;
   return advectio::define(*file, Touched::variable, varid, call);
 }
 
@@ -272,7 +283,9 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
     if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }
-  return advectio::store(*file, varid, call, Touched::variable);
+  const int code = advectio::store(*file, varid, call, Touched::variable);
+  if (code == NC_NOERR && mode != NC_NOQUANTIZE) file->note_quantized(varid);
+  return code;
 }
 
 // --- groups and user types -----------------------------------------------------------------------------------------
@@ -342,6 +355,8 @@ ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const c
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_att, ncid, varid, name, new_name); };
   if (file == nullptr || name == nullptr) return call();
+  if (advectio::is_fill_value(name) || advectio::is_fill_value(new_name))
+    if (const int code = file->keep_filled(); code != NC_NOERR) return code;
   return advectio::rename(*file, Touched::variable, varid, name, new_name, call,
                           [&] { file->lib.nc_rename_att(ncid, varid, new_name, name); });
 }
@@ -350,7 +365,7 @@ ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
   if (file == nullptr) return call();
-  advectio::settle_fill_value(*file, varid, name);
+  if (const int code = advectio::settle_fill_value(*file, varid, name); code != NC_NOERR) return code;
   return advectio::define(*file, Touched::variable, varid, call);
 }
 

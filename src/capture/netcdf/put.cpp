@@ -261,9 +261,11 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (mapped && box_.empty()) return answer;
   answer.code = leave_define_mode();
   if (answer.code != NC_NOERR) return answer;
+  const bool first = !classic_format() && !written(call.variable);
   if (together_ != nullptr) answer.code = put_together(call.variable, *v);
   if (answer.code == NC_NOERR && box_.empty()) {
     if (classic_format()) answer.code = grow(call, *v);
+    if (first) note_written(call.variable);
     return answer;
   }
   if (answer.code == NC_NOERR) answer.code = flush_schema();
@@ -274,7 +276,8 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (clipped_) inside.map = map_.data();
   answer.code = send(inside, *v, memory);
   if (answer.code == NC_NOERR || answer.code == NC_ERANGE) {
-    put_anything_ = true;
+    note_put(call.variable);
+    if (first) note_written(call.variable);
     for (std::size_t i = 0; i < box_.rank(); ++i) {
       auto& extent = extents_[static_cast<std::size_t>(v->dimensions[i])];
       if (extent.unlimited)
@@ -285,6 +288,17 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   return answer;
 }
 
+void CapturedFile::note_put(int variable) {
+  put_anything_ = true;
+  const auto at = static_cast<std::size_t>(variable);
+  if (classic_format()) return;
+  if (put_.size() <= at) put_.resize(at + 1);
+  if (!put_[at]) put_[at].emplace(box_.rank(), 0);
+  auto& end = *put_[at];
+  for (std::size_t i = 0; i < end.size(); ++i)
+    end[i] = std::max<std::size_t>(end[i], box_.start[i] + (box_.count[i] - 1) * stride_[i] + 1);
+}
+
 /// In the classic formats even a put of nothing makes the records up to its end, filled. We put one of the fill values.
 int CapturedFile::grow(const PutCall& call, const Known& v) {
   if (box_.rank() == 0) return NC_NOERR;
@@ -293,17 +307,10 @@ int CapturedFile::grow(const PutCall& call, const Known& v) {
   const auto length = box_.start[0] + box_.count[0];
   if (!extent.unlimited || length <= extent.length || !ones || call.map != nullptr) return NC_NOERR;
   if (const int code = flush_schema(); code != NC_NOERR) return code;
-  const auto& variable = schema_.variables[static_cast<std::size_t>(call.variable)];
-  const Bytes fill = variable.fill.empty() ? default_fill(variable.type) : variable.fill;
   Box one{std::vector<std::uint64_t>(box_.rank(), 0), std::vector<std::uint64_t>(box_.rank(), 1)};
   one.start[0] = length - 1;
-  close_reader();
-  const auto put = timed([&] {
-    return out_->put(static_cast<std::uint32_t>(call.variable), one, {}, Memory{fill.data(), {}}, v.element);
-  });
-  if (!put.ok()) return code_of(put.error());
+  if (const int code = put_fill(call.variable, one); code != NC_NOERR) return code;
   extent.length = length;
-  put_anything_ = true;
   return NC_NOERR;
 }
 

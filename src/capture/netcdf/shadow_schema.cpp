@@ -6,6 +6,8 @@
 namespace advectio {
 namespace {
 
+constexpr const char* rounding_mark = "_QuantizeBitRoundNumberOfSignificantBits";
+
 int read_attribute(const RealLibrary& lib, int ncid, int variable, Attribute& to) {
   nc_type type = NC_NAT;
   std::size_t count = 0;
@@ -22,7 +24,7 @@ int read_attribute(const RealLibrary& lib, int ncid, int variable, Attribute& to
     if (const int code = lib.nc_get_att_string(ncid, variable, to.name.c_str(), strings.data()); code != NC_NOERR)
       return code;
   }
-  for (const char* s : strings) to.strings.emplace_back(s != nullptr ? s : "");
+  for (const char* s : strings) to.strings.push_back(s != nullptr ? String(s) : std::nullopt);
   if (count != 0) lib.nc_free_string(count, strings.data());
   return NC_NOERR;
 }
@@ -88,12 +90,14 @@ void read_fill(const RealLibrary& lib, int ncid, int variable, Variable& to) {
   if (fill != default_fill(to.type)) to.fill = std::move(fill);
 }
 
-int define_attributes(const RealLibrary& lib, int ncid, int variable, const std::vector<Attribute>& attributes) {
+int define_attributes(const RealLibrary& lib, int ncid, int variable, const std::vector<Attribute>& attributes,
+                      const char* but = "") {
   for (const auto& a : attributes) {
+    if (a.name == but) continue;
     int code = NC_NOERR;
     if (a.type == DataType::string) {
       std::vector<const char*> strings;
-      for (const auto& s : a.strings) strings.push_back(s.c_str());
+      for (const auto& s : a.strings) strings.push_back(s ? s->c_str() : nullptr);
       code = lib.nc_put_att_string(ncid, variable, a.name.c_str(), a.count, strings.data());
     } else {
       code = lib.nc_put_att(ncid, variable, a.name.c_str(), static_cast<nc_type>(a.type), a.count, a.values.data());
@@ -125,7 +129,12 @@ int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hd
   if (code == NC_NOERR && hdf5 && (v.compact || !dimensions.empty())) {
     const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
     const int storage = v.compact ? NC_COMPACT : v.contiguous ? NC_CONTIGUOUS : NC_CHUNKED;
-    code = lib.nc_def_var_chunking(ncid, id, storage, chunks.empty() ? nullptr : chunks.data());
+    // What the library chooses by itself may still change with filters that are set later.
+    Variable chosen;
+    code = read_layout(lib, ncid, id, dimensions.size(), chosen);
+    const bool same = chosen.compact == v.compact && chosen.contiguous == v.contiguous && chosen.chunks == v.chunks;
+    if (code == NC_NOERR && !same)
+      code = lib.nc_def_var_chunking(ncid, id, storage, chunks.empty() ? nullptr : chunks.data());
   }
   if (hdf5) {
     for (const auto& filter : v.filters)
@@ -137,7 +146,8 @@ int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hd
                  ? lib.nc_def_var_quantize(ncid, id, NC_QUANTIZE_BITROUND, static_cast<int>(v.round_bits))
                  : NC_ENOTBUILT;
   }
-  if (code == NC_NOERR) code = define_attributes(lib, ncid, id, v.attributes);
+  // The library marks what it rounds by itself.
+  if (code == NC_NOERR) code = define_attributes(lib, ncid, id, v.attributes, v.round_bits != 0 ? rounding_mark : "");
   if (code == NC_NOERR && v.no_fill) code = lib.nc_def_var_fill(ncid, id, 1, nullptr);
   return code;
 }
@@ -228,13 +238,21 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, con
 }
 
 int define(const RealLibrary& lib, int ncid, const Schema& schema) {
-  for (const auto& d : schema.dimensions) {
+  return define(lib, ncid, schema, {}, {schema.dimensions.size(), schema.variables.size()});
+}
+
+int define(const RealLibrary& lib, int ncid, const Schema& schema, const DefinitionCount& from,
+           const DefinitionCount& to) {
+  for (auto i = from.dimensions; i < to.dimensions; ++i) {
+    const auto& d = schema.dimensions[i];
     const int code = lib.nc_def_dim(ncid, d.name.c_str(), d.unlimited ? NC_UNLIMITED : d.length, nullptr);
     if (code != NC_NOERR) return code;
   }
-  if (const int code = define_attributes(lib, ncid, NC_GLOBAL, schema.attributes); code != NC_NOERR) return code;
-  for (const auto& v : schema.variables)
-    if (const int code = define_variable(lib, ncid, v, is_hdf5(schema.format)); code != NC_NOERR) return code;
+  if (from.dimensions == 0 && from.variables == 0)
+    if (const int code = define_attributes(lib, ncid, NC_GLOBAL, schema.attributes); code != NC_NOERR) return code;
+  for (auto i = from.variables; i < to.variables; ++i)
+    if (const int code = define_variable(lib, ncid, schema.variables[i], is_hdf5(schema.format)); code != NC_NOERR)
+      return code;
   return NC_NOERR;
 }
 

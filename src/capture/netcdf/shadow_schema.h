@@ -13,7 +13,16 @@ int read_attributes(const RealLibrary& lib, int ncid, int variable, std::vector<
 int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, const std::vector<Attribute>* attributes,
                   Variable& to);
 
-/// Define in the new, empty dataset `ncid` everything that `schema` holds, in its order.
+/// The first of a schema's dimensions and variables, by how many.
+struct DefinitionCount {
+  std::size_t dimensions = 0, variables = 0;
+};
+
+/// Define in the dataset `ncid`, which has those `from` the beginning, what `schema` holds up to those `to` the second,
+/// in its order. Global attributes: in an empty one.
+int define(const RealLibrary& lib, int ncid, const Schema& schema, const DefinitionCount& from,
+           const DefinitionCount& to);
+/// In a new, empty dataset: all of it.
 int define(const RealLibrary& lib, int ncid, const Schema& schema);
 
 }  // namespace advectio

@@ -102,7 +102,7 @@ int CapturedFile::put_together(int variable, const Known& v) {
 }
 
 bool CapturedFile::can_hand_over() {
-  return together_ == nullptr || all_fresh();
+  return together_ == nullptr || nothing_put();
 }
 
 /// Whether all ranks have come so far without an error.

@@ -30,3 +30,28 @@
 #define ADVECTIO_STRIDE const MPI_Offset* stride
 #define ADVECTIO_MAP const MPI_Offset* map
 #define ADVECTIO_LIST(NAME) MPI_Offset* const* NAME
+
+/// The blocks of an mput or mget call. What the form does not have is null.
+struct Many {
+  advectio::Form form;
+  int count;
+  const int* variables;
+  MPI_Offset* const* starts;
+  MPI_Offset* const* counts;
+  MPI_Offset* const* strides;
+  MPI_Offset* const* maps;
+  const void* const* data;
+};
+
+inline std::vector<advectio::Request> requests_of(const Many& m, nc_type type, const MPI_Offset* counts,
+                                                  const MPI_Datatype* types) {
+  std::vector<advectio::Request> all;
+  for (int i = 0; i < m.count; ++i) {
+    const auto of = [i](MPI_Offset* const* list) { return list != nullptr ? list[i] : nullptr; };
+    advectio::MemoryType memory{type};
+    if (type == NC_NAT) memory = {NC_NAT, counts[i], types[i]};
+    all.push_back(
+        {m.form, m.variables[i], of(m.starts), of(m.counts), of(m.strides), of(m.maps), m.data[i], memory, true});
+  }
+  return all;
+}

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <span>
 
 #include "capture/pnetcdf/parallel_file.h"
 
@@ -106,14 +107,17 @@ std::string shadow_path(const Session& session) {
 }
 
 /// Collective. Not true: the real library shall create the file. It will then also find the reason why we could not,
-/// and say it its own way.
-bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
+/// and say it its own way. `code`: what a rank gets whose mode is not rank 0's; that one's counts.
+bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid, int& code) {
   if (beyond_this_node()) {
     say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
     return false;
   }
   const MpiRanks ranks(lib.mpi, comm, info);
   if (!ranks.usable()) return false;
+  const int asked = mode;
+  ranks.tell(std::as_writable_bytes(std::span(&mode, 1)));
+  code = mode == asked ? NC_NOERR : NC_EMULTIDEFINE_CMODE;
   Session* session = nullptr;
   bool can = ncid != nullptr && can_capture(lib, path, mode);
   if (can) {
@@ -171,7 +175,8 @@ using advectio::wait_together;
 ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
   if (!entry.nested() && entry.lib.ncmpi_create != nullptr) {
-    if (advectio::capture(entry.lib, comm, path, mode, info, ncid)) return NC_NOERR;
+    int captured = NC_NOERR;
+    if (advectio::capture(entry.lib, comm, path, mode, info, ncid, captured)) return captured;
     if ((mode & NC_NOCLOBBER) == 0) {
       if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
     }
@@ -243,13 +248,7 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
   const Collective turn(file->turns());
   const Stall stall(*file);
-  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
-  if (file->defining()) file->keep_shadow_empty();
-  const int code = ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
-  if (code != NC_NOERR) return code;
-  file->align(header_pad, data_align, data_pad, record_align);
-  file->defines(false);
-  return code;
+  return file->enddef(header_pad, data_align, data_pad, record_align);
 }
 
 // Collective calls that change nothing but the mode of the library, and the turn.

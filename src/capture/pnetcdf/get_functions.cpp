@@ -10,87 +10,95 @@ using advectio::Request;
 
 namespace {
 constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent;
-
-std::vector<int> in_reader(ParallelFile& file, const int* variables, int count) {
-  std::vector<int> ids;
-  ids.reserve(count > 0 ? static_cast<std::size_t>(count) : 0);
-  for (int i = 0; i < count; ++i) ids.push_back(file.variable_in_reader(variables[i]));
-  return ids;
-}
 }  // namespace
 
-#define ADVECTIO_GET(F, MODE, VARIABLE, FROM, ...)                           \
+// A read that may not be right is made on the shadow, for the library's code; else on the file itself.
+#define ADVECTIO_GET(F, READING, VARIABLE, ...)                              \
   ADVECTIO_ENTER;                                                            \
   auto* file = entry.find(ncid);                                             \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__); \
-  const auto from = file->read(MODE, FROM);                                  \
+  auto from = file->READING;                                                 \
   if (from.ask_shadow) {                                                     \
     (void)file->settle();                                                    \
     return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__);                    \
   }                                                                          \
-  if (from.code != NC_NOERR) return from.code
+  if (from.done || from.code != NC_NOERR) return from.code
 
-#define ADVECTIO_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                                       \
-  ADVECTIO_BLOCKING(ncmpi_get_##FORM##T, mode_, KIND, TYPE, PARAMETERS, ARGUMENTS)                                    \
-  ADVECTIO_BLOCKING(ncmpi_get_##FORM##T##_all, mode_all, KIND, TYPE, PARAMETERS, ARGUMENTS)                           \
-  ADVECTIO_EXPORT int ncmpi_iget_##FORM##T(int ncid, int varid ADVECTIO_BARE PARAMETERS,                              \
-                                           TYPE* data ADVECTIO_##KIND##_PARAMETERS, int* request) {                   \
-    ADVECTIO_ENTER;                                                                                                   \
-    if (auto* file = entry.find(ncid); file != nullptr)                                                               \
-      return file->post_get({Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}, 1,      \
-                            nullptr, nullptr, request);                                                               \
-    return ADVECTIO_REAL(ncmpi_iget_##FORM##T, ncid, varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS, \
-                         request);                                                                                    \
+#define ADVECTIO_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                                     \
+  ADVECTIO_BLOCKING(ncmpi_get_##FORM##T, mode_, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)             \
+  ADVECTIO_BLOCKING(ncmpi_get_##FORM##T##_all, mode_all, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)    \
+  ADVECTIO_EXPORT int ncmpi_iget_##FORM##T(int ncid, int varid ADVECTIO_BARE PARAMETERS,                            \
+                                           TYPE* data ADVECTIO_##KIND##_PARAMETERS, int* request) {                 \
+    ADVECTIO_POSTED(                                                                                                \
+        ncmpi_iget_##FORM##T,                                                                                       \
+        post_get(Request{Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}, request), \
+        ncid, varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS, request);                            \
   }
-#define ADVECTIO_BLOCKING(F, MODE, KIND, TYPE, PARAMETERS, ARGUMENTS)                                            \
-  ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS, TYPE* data ADVECTIO_##KIND##_PARAMETERS) { \
-    ADVECTIO_GET(F, MODE, varid ADVECTIO_BARE ARGUMENTS, varid, data ADVECTIO_##KIND##_ARGUMENTS);               \
-    return ADVECTIO_REAL(F, from.ncid, from.variable ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS); \
+#define ADVECTIO_BLOCKING(F, MODE, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                           \
+  ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS, TYPE* data ADVECTIO_##KIND##_PARAMETERS) {     \
+    ADVECTIO_GET(                                                                                                    \
+        F, read(MODE, {Request{Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}}),    \
+        varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS);                                            \
+    return ADVECTIO_REAL(F, from.ncid, from.variables[0] ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS); \
+  }
+#define ADVECTIO_BOXES(F, MODE, KIND, TYPE, NUMBER)                                                               \
+  ADVECTIO_EXPORT int F(int ncid, int varid, int num, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts),               \
+                        TYPE* data ADVECTIO_##KIND##_PARAMETERS) {                                                \
+    ADVECTIO_GET(F, read_boxes(MODE, varid, num, starts, counts, ADVECTIO_##KIND##_MEMORY(NUMBER)), varid, num,   \
+                 starts, counts, data ADVECTIO_##KIND##_ARGUMENTS);                                               \
+    return ADVECTIO_REAL(F, from.ncid, from.variables[0], num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS); \
+  }
+#define ADVECTIO_POSTED(F, DONE, ...)                        \
+  ADVECTIO_ENTER;                                            \
+  auto* file = entry.find(ncid);                             \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
+  const advectio::Answer answer = file->DONE;                \
+  if (!answer.ask_shadow) return answer.code;                \
+  (void)file->settle();                                      \
+  return file->answered(answer, ADVECTIO_REAL(F, __VA_ARGS__), request)
+
+#define ADVECTIO_MANY_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                          \
+  ADVECTIO_MANY_BLOCKING(ncmpi_mget_##FORM##T, mode_, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS) \
+  ADVECTIO_MANY_BLOCKING(ncmpi_mget_##FORM##T##_all, mode_all, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)
+#define ADVECTIO_MANY_BLOCKING(F, MODE, FORM, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS) \
+  ADVECTIO_EXPORT int F(int ncid, int nvars, int* varids ADVECTIO_BARE PARAMETERS,              \
+                        TYPE** data ADVECTIO_##KIND##_LISTS) {                                  \
+    ADVECTIO_GET(F,                                                                             \
+                 read(MODE, requests_of({Form::FORM, nvars, varids, ADVECTIO_BARE PLACE,        \
+                                         reinterpret_cast<const void* const*>(data)},           \
+                                        ADVECTIO_##KIND##_LIST_MEMORY(NUMBER))),                \
+                 nvars, varids ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_LIST_ARGUMENTS); \
+    return ADVECTIO_REAL(F, from.ncid, nvars, from.variables.data() ADVECTIO_BARE ARGUMENTS,    \
+                         data ADVECTIO_##KIND##_LIST_ARGUMENTS);                                \
   }
 
-#define ADVECTIO_MANY_ONE(FORM, T, KIND, TYPE, PARAMETERS, ARGUMENTS)                    \
-  ADVECTIO_MANY_BLOCKING(ncmpi_mget_##FORM##T, mode_, KIND, TYPE, PARAMETERS, ARGUMENTS) \
-  ADVECTIO_MANY_BLOCKING(ncmpi_mget_##FORM##T##_all, mode_all, KIND, TYPE, PARAMETERS, ARGUMENTS)
-#define ADVECTIO_MANY_BLOCKING(F, MODE, KIND, TYPE, PARAMETERS, ARGUMENTS)           \
-  ADVECTIO_EXPORT int F(int ncid, int nvars, int* varids ADVECTIO_BARE PARAMETERS,   \
-                        TYPE** data ADVECTIO_##KIND##_LISTS) {                       \
-    ADVECTIO_GET(F, MODE, nvars ADVECTIO_BARE(, varids) ADVECTIO_BARE ARGUMENTS, -1, \
-                 data ADVECTIO_##KIND##_LIST_ARGUMENTS);                             \
-    auto ids = in_reader(*file, varids, nvars);                                      \
-    return ADVECTIO_REAL(F, from.ncid, nvars, ids.data() ADVECTIO_BARE ARGUMENTS,    \
-                         data ADVECTIO_##KIND##_LIST_ARGUMENTS);                     \
-  }
-
-#define ADVECTIO_GETS(T, KIND, TYPE, NUMBER)                                                                         \
-  ADVECTIO_ONE(var, T, KIND, TYPE, NUMBER, (nullptr, nullptr, nullptr, nullptr), (), ())                             \
-  ADVECTIO_ONE(var1, T, KIND, TYPE, NUMBER, (start, nullptr, nullptr, nullptr), (, ADVECTIO_START), (, start))       \
-  ADVECTIO_ONE(vara, T, KIND, TYPE, NUMBER, (start, count, nullptr, nullptr), (, ADVECTIO_START, ADVECTIO_COUNT),    \
-               (, start, count))                                                                                     \
-  ADVECTIO_ONE(vars, T, KIND, TYPE, NUMBER, (start, count, stride, nullptr),                                         \
-               (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE), (, start, count, stride))                        \
-  ADVECTIO_ONE(varm, T, KIND, TYPE, NUMBER, (start, count, stride, map),                                             \
-               (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE, ADVECTIO_MAP), (, start, count, stride, map))     \
-  ADVECTIO_BLOCKING(ncmpi_get_varn##T, mode_, KIND, TYPE, (, int num, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts)), \
-                    (, num, starts, counts))                                                                         \
-  ADVECTIO_BLOCKING(ncmpi_get_varn##T##_all, mode_all, KIND, TYPE,                                                   \
-                    (, int num, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts)), (, num, starts, counts))              \
-  ADVECTIO_EXPORT int ncmpi_iget_varn##T(int ncid, int varid, int num, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), \
-                                         TYPE* data ADVECTIO_##KIND##_PARAMETERS, int* request) {                    \
-    ADVECTIO_ENTER;                                                                                                  \
-    if (auto* file = entry.find(ncid); file != nullptr)                                                              \
-      return file->post_get(                                                                                         \
-          {Form::vara, varid, nullptr, nullptr, nullptr, nullptr, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}, num,      \
-          starts, counts, request);                                                                                  \
-    return ADVECTIO_REAL(ncmpi_iget_varn##T, ncid, varid, num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS,     \
-                         request);                                                                                   \
-  }                                                                                                                  \
-  ADVECTIO_MANY_ONE(var, T, KIND, TYPE, (), ())                                                                      \
-  ADVECTIO_MANY_ONE(var1, T, KIND, TYPE, (, ADVECTIO_LIST(starts)), (, starts))                                      \
-  ADVECTIO_MANY_ONE(vara, T, KIND, TYPE, (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts)), (, starts, counts))       \
-  ADVECTIO_MANY_ONE(vars, T, KIND, TYPE, (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides)),   \
-                    (, starts, counts, strides))                                                                     \
-  ADVECTIO_MANY_ONE(varm, T, KIND, TYPE,                                                                             \
-                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides), ADVECTIO_LIST(maps)),   \
+#define ADVECTIO_GETS(T, KIND, TYPE, NUMBER)                                                                           \
+  ADVECTIO_ONE(var, T, KIND, TYPE, NUMBER, (nullptr, nullptr, nullptr, nullptr), (), ())                               \
+  ADVECTIO_ONE(var1, T, KIND, TYPE, NUMBER, (start, nullptr, nullptr, nullptr), (, ADVECTIO_START), (, start))         \
+  ADVECTIO_ONE(vara, T, KIND, TYPE, NUMBER, (start, count, nullptr, nullptr), (, ADVECTIO_START, ADVECTIO_COUNT),      \
+               (, start, count))                                                                                       \
+  ADVECTIO_ONE(vars, T, KIND, TYPE, NUMBER, (start, count, stride, nullptr),                                           \
+               (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE), (, start, count, stride))                          \
+  ADVECTIO_ONE(varm, T, KIND, TYPE, NUMBER, (start, count, stride, map),                                               \
+               (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE, ADVECTIO_MAP), (, start, count, stride, map))       \
+  ADVECTIO_BOXES(ncmpi_get_varn##T, mode_, KIND, TYPE, NUMBER)                                                         \
+  ADVECTIO_BOXES(ncmpi_get_varn##T##_all, mode_all, KIND, TYPE, NUMBER)                                                \
+  ADVECTIO_EXPORT int ncmpi_iget_varn##T(int ncid, int varid, int num, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts),   \
+                                         TYPE* data ADVECTIO_##KIND##_PARAMETERS, int* request) {                      \
+    ADVECTIO_POSTED(ncmpi_iget_varn##T,                                                                                \
+                    post_get_boxes(varid, num, starts, counts, data, ADVECTIO_##KIND##_MEMORY(NUMBER), request), ncid, \
+                    varid, num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS, request);                            \
+  }                                                                                                                    \
+  ADVECTIO_MANY_ONE(var, T, KIND, TYPE, NUMBER, (nullptr, nullptr, nullptr, nullptr), (), ())                          \
+  ADVECTIO_MANY_ONE(var1, T, KIND, TYPE, NUMBER, (starts, nullptr, nullptr, nullptr), (, ADVECTIO_LIST(starts)),       \
+                    (, starts))                                                                                        \
+  ADVECTIO_MANY_ONE(vara, T, KIND, TYPE, NUMBER, (starts, counts, nullptr, nullptr),                                   \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts)), (, starts, counts))                              \
+  ADVECTIO_MANY_ONE(vars, T, KIND, TYPE, NUMBER, (starts, counts, strides, nullptr),                                   \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides)),                          \
+                    (, starts, counts, strides))                                                                       \
+  ADVECTIO_MANY_ONE(varm, T, KIND, TYPE, NUMBER, (starts, counts, strides, maps),                                      \
+                    (, ADVECTIO_LIST(starts), ADVECTIO_LIST(counts), ADVECTIO_LIST(strides), ADVECTIO_LIST(maps)),     \
                     (, starts, counts, strides, maps))
 
 #define ADVECTIO_TYPED_GETS(T, TYPE, NUMBER) ADVECTIO_GETS(_##T, TYPED, TYPE, NUMBER)

@@ -5,6 +5,7 @@
 #include "capture/pnetcdf/parallel_file.h"
 
 using advectio::Collective;
+using advectio::ParallelFile;
 
 // What is answered otherwise in define mode than in data mode (ParallelFile::settle).
 #define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                              \
@@ -18,7 +19,6 @@ using advectio::Collective;
 ADVECTIO_BY_MODE(ncmpi_def_dim, (int ncid, const char* name, MPI_Offset length, int* id), ncid, name, length, id)
 ADVECTIO_BY_MODE(ncmpi_def_var, (int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id),
                  ncid, name, type, rank, dimensions, id)
-ADVECTIO_BY_MODE(ncmpi_set_fill, (int ncid, int mode, int* before), ncid, mode, before)
 ADVECTIO_BY_MODE(ncmpi_inq_header_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 ADVECTIO_BY_MODE(ncmpi_inq_header_extent, (int ncid, MPI_Offset* bytes), ncid, bytes)
 ADVECTIO_BY_MODE(ncmpi_inq_varoffset, (int ncid, int varid, MPI_Offset* bytes), ncid, varid, bytes)
@@ -29,28 +29,38 @@ ADVECTIO_BY_MODE(ncmpi_inq_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_get_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_inq_get_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 
-// A change may be made in data mode too, where it counts from then on.
-#define ADVECTIO_CHANGE(F, PARAMETERS, ...)                                        \
-  ADVECTIO_EXPORT int F PARAMETERS {                                               \
-    ADVECTIO_ENTER;                                                                \
-    auto* file = entry.find(ncid);                                                 \
-    if (file != nullptr) {                                                         \
-      if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
-    }                                                                              \
-    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                \
-    if (file != nullptr && code == NC_NOERR && !file->defining()) {                \
-      const Collective turn(file->turns());                                        \
-      file->touch();                                                               \
-    }                                                                              \
-    return code;                                                                   \
+// A change may be made in data mode too, where it counts from then on. DONE: what it may have changed.
+#define ADVECTIO_CHANGE(F, DONE, PARAMETERS, ...)                                \
+  ADVECTIO_EXPORT int F PARAMETERS {                                             \
+    ADVECTIO_ENTER;                                                              \
+    auto* file = entry.find(ncid);                                               \
+    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                   \
+    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
+    const Collective turn(file->turns(!file->defining()));                       \
+    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                              \
+    /* A value that is out of range is kept all the same. */                     \
+    if (code == NC_NOERR || code == NC_ERANGE) file->DONE;                       \
+    return code;                                                                 \
   }
 
-#define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                              \
-  ADVECTIO_CHANGE(ncmpi_put_att_##T,                                                                                 \
-                  (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const TYPE* values), ncid, \
-                  varid, name, type, count, values)
-ADVECTIO_CHANGE(ncmpi_put_att_text, (int ncid, int varid, const char* name, MPI_Offset count, const char* values), ncid,
-                varid, name, count, values)
+#define ADVECTIO_PUT_ATT(F, PARAMETERS, ...)                                     \
+  ADVECTIO_EXPORT int F PARAMETERS {                                             \
+    ADVECTIO_ENTER;                                                              \
+    auto* file = entry.find(ncid);                                               \
+    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                   \
+    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
+    const Collective turn(file->turns(!file->defining()));                       \
+    ParallelFile::LateFill late(*file, varid, name);                             \
+    const int code = late.undo(ADVECTIO_REAL(F, __VA_ARGS__));                   \
+    if (code == NC_NOERR || code == NC_ERANGE) file->touch(varid);               \
+    return code;                                                                 \
+  }
+#define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                               \
+  ADVECTIO_PUT_ATT(ncmpi_put_att_##T,                                                                                 \
+                   (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const TYPE* values), ncid, \
+                   varid, name, type, count, values)
+ADVECTIO_PUT_ATT(ncmpi_put_att_text, (int ncid, int varid, const char* name, MPI_Offset count, const char* values),
+                 ncid, varid, name, count, values)
 ADVECTIO_PUT_ATTRIBUTE(schar, signed char)
 ADVECTIO_PUT_ATTRIBUTE(uchar, unsigned char)
 ADVECTIO_PUT_ATTRIBUTE(ubyte, unsigned char)
@@ -63,16 +73,16 @@ ADVECTIO_PUT_ATTRIBUTE(float, float)
 ADVECTIO_PUT_ATTRIBUTE(double, double)
 ADVECTIO_PUT_ATTRIBUTE(longlong, long long)
 ADVECTIO_PUT_ATTRIBUTE(ulonglong, unsigned long long)
-ADVECTIO_CHANGE(ncmpi_put_att,
-                (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const void* values), ncid,
-                varid, name, type, count, values)
-ADVECTIO_CHANGE(ncmpi_rename_dim, (int ncid, int dimid, const char* name), ncid, dimid, name)
-ADVECTIO_CHANGE(ncmpi_rename_var, (int ncid, int varid, const char* name), ncid, varid, name)
-ADVECTIO_CHANGE(ncmpi_rename_att, (int ncid, int varid, const char* name, const char* next), ncid, varid, name, next)
-ADVECTIO_CHANGE(ncmpi_del_att, (int ncid, int varid, const char* name), ncid, varid, name)
-
-ADVECTIO_CHANGE(ncmpi_copy_att, (int from, int from_variable, const char* name, int ncid, int varid), from,
-                from_variable, name, ncid, varid)
+ADVECTIO_PUT_ATT(ncmpi_put_att,
+                 (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const void* values), ncid,
+                 varid, name, type, count, values)
+ADVECTIO_CHANGE(ncmpi_rename_dim, touch_dimensions(), (int ncid, int dimid, const char* name), ncid, dimid, name)
+ADVECTIO_CHANGE(ncmpi_rename_var, touch(varid), (int ncid, int varid, const char* name), ncid, varid, name)
+ADVECTIO_CHANGE(ncmpi_rename_att, touch(varid), (int ncid, int varid, const char* name, const char* next), ncid, varid,
+                name, next)
+ADVECTIO_CHANGE(ncmpi_del_att, touch(varid), (int ncid, int varid, const char* name), ncid, varid, name)
+ADVECTIO_CHANGE(ncmpi_copy_att, touch(varid), (int from, int from_variable, const char* name, int ncid, int varid),
+                from, from_variable, name, ncid, varid)
 
 ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* length) {
   ADVECTIO_ENTER;
@@ -92,23 +102,37 @@ ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
   return code;
 }
 
+ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) {
+  ADVECTIO_ENTER;
+  auto* file = entry.find(ncid);
+  if (file == nullptr) return ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
+  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  const int code = ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
+  // It holds for all that have been defined so far.
+  if (code == NC_NOERR) file->set_all_filled(mode == NC_FILL);
+  return code;
+}
+
 ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
-  if (file != nullptr) {
-    if (const int settled = file->settle(); settled != NC_NOERR) return settled;
-  }
-  const int code = ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
-  // Of a variable that has been defined before it can no longer be told from what the shadow was told.
-  if (file != nullptr && code == NC_NOERR) file->set_filled(varid, no_fill == 0);
+  if (file == nullptr) return ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
+  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  const bool puts_value = value != nullptr && no_fill == 0;
+  ParallelFile::LateFill late(*file, puts_value ? varid : -1, "_FillValue");
+  const int code = late.undo(ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value));
+  // Too late for the value is not too late for the mode.
+  if (code == NC_NOERR || code == NC_ELATEFILL) file->set_filled(varid, no_fill == 0);
+  if (code == NC_NOERR && puts_value) file->touch(varid);
   return code;
 }
 
 ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* value) {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_var_fill, ncid, varid, no_fill, value);
-  if (auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && no_fill != nullptr && file->filled(varid))
-    *no_fill = 0;
+  if (auto* file = entry.find(ncid);
+      file != nullptr && code == NC_NOERR && no_fill != nullptr && file->fill_mode_kept(varid))
+    *no_fill = file->filled(varid) ? 0 : 1;
   return code;
 }
 
@@ -182,10 +206,4 @@ ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) {
   ADVECTIO_ENTER;
   if (const auto* file = entry.find(ncid); file != nullptr) return file->usage(bytes);
   return ADVECTIO_REAL(ncmpi_inq_buffer_usage, ncid, bytes);
-}
-
-ADVECTIO_EXPORT int ncmpi_inq_buffer_size(int ncid, MPI_Offset* bytes) {
-  ADVECTIO_ENTER;
-  if (const auto* file = entry.find(ncid); file != nullptr) return file->attached(bytes);
-  return ADVECTIO_REAL(ncmpi_inq_buffer_size, ncid, bytes);
 }

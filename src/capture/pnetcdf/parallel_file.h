@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,12 +42,18 @@ struct Request {
   const MPI_Offset* map = nullptr;  ///< in elements
   const void* data = nullptr;
   MemoryType memory;
+  bool one_of_many = false;  ///< of an mput or mget call, which the library makes of posted ones
 };
+
+/// Its place has no elements, wherever it is.
+bool names_nothing(const Request& request, std::size_t rank) noexcept;
 
 struct Answer {
   int code = NC_NOERR;
-  /// The call cannot be right. The shadow, asked the same, knows the library's own code for it.
+  /// The call may not be right. The shadow, asked the same, knows the library's own code for it.
   bool ask_shadow = false;
+  /// It names no elements: where the shadow finds nothing wrong, nothing is to be done.
+  bool nothing = false;
 };
 
 class ParallelFile {
@@ -70,26 +75,42 @@ class ParallelFile {
   // --- modes and metadata ----------------------------------------------------------------------------------------
   int redef();
   int enddef();
+  int enddef(MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad, MPI_Offset record_align);
   /// Some programs define one thing at a time, and PnetCDF copies its whole header at each redef. So the shadow stays
   /// in define mode until a call comes whose answer depends on the mode, which must be preceded by this.
   int settle();
-  /// Define mode has begun or ended.
-  void defines(bool now);
   void independent(bool now);
   [[nodiscard]] bool defining() const noexcept { return defining_; }
-  [[nodiscard]] bool independent() const noexcept { return independent_; }
-  /// Before the shadow leaves define mode: it is not to fill its variables, for it would then hold them.
-  void keep_shadow_empty();
-  void align(MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad, MPI_Offset record_align);
-  [[nodiscard]] bool filled(int variable) const noexcept;
-  void set_filled(int variable, bool filled);
-  int fill_record(int variable, MPI_Offset record);
-  /// The schema has changed, in data mode or with its end.
-  void touch() noexcept {
-    dirty_ = true;
-    if (rank_ == 0) out_->owe_schema();
-  }
   [[nodiscard]] int record_dimension();
+
+  /// The fill mode that the program has given a variable, where the shadow does not know it (any more).
+  [[nodiscard]] bool fill_mode_kept(int variable) const noexcept {
+    return variable >= 0 && static_cast<std::size_t>(variable) < filled_.size();
+  }
+  [[nodiscard]] bool filled(int variable) const noexcept {
+    return fill_mode_kept(variable) && filled_[static_cast<std::size_t>(variable)];
+  }
+  /// The program has set it, for one variable or for all; the shadow has been told.
+  void set_filled(int variable, bool filled);
+  void set_all_filled(bool filled);
+  int fill_record(int variable, MPI_Offset record);
+
+  /// An attribute of that variable, or of the dataset (NC_GLOBAL), or its name may have changed.
+  void touch(int variable);
+  void touch_dimensions();
+  /// `_FillValue` as it is, where it may no longer be set although the shadow would let it: for the shadow all is of
+  /// one define mode. `undo` puts it back after such a call and gives the library's code.
+  class LateFill {
+   public:
+    LateFill(ParallelFile& file, int variable, const char* name);
+    int undo(int code);
+
+   private:
+    ParallelFile& file_;
+    int variable_;
+    bool late_ = false, there_ = false;
+    Attribute before_;
+  };
 
   // --- data ------------------------------------------------------------------------------------------------------
   /// All blocks or, where one cannot be right, none. `request`: where a posted call gets its number.
@@ -102,19 +123,27 @@ class ParallelFile {
   struct Reading {
     int code = NC_NOERR;
     bool ask_shadow = false;
-    int ncid = -1, variable = -1;
+    bool done = false;  ///< nothing is left to be called; `code` is the answer
+    int ncid = -1;
+    std::vector<int> variables;  ///< of the requests, as the reader knows them
   };
-  Reading read(Mode mode, int variable);
-  int variable_in_reader(int variable);
+  Reading read(Mode mode, const std::vector<Request>& requests);
+  Reading read_boxes(Mode mode, int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
+                     const MemoryType& memory);
+  /// Before the shadow is asked about a read: it checks places by its own number of records.
+  void show_records();
+  /// The shadow has been asked about a posted call: it shall not hold a request, nor the program that one's number.
+  int answered(const Answer& answer, int code, int* request);
 
   // --- requests --------------------------------------------------------------------------------------------------
-  int post_get(const Request& request, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts, int* id);
+  Answer post_get(const Request& request, int* id);
+  Answer post_get_boxes(int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts, void* data,
+                        const MemoryType& memory, int* id);
   int wait(bool collective, int count, int* ids, int* statuses);
   int cancel(int count, int* ids, int* statuses);
   int attach(MPI_Offset bytes);
   int detach();
   int usage(MPI_Offset* bytes) const;
-  int attached(MPI_Offset* bytes) const;
   [[nodiscard]] int pending() const noexcept { return static_cast<int>(puts_.size() + gets_.size()); }
 
   // --- frames and the end ----------------------------------------------------------------------------------------
@@ -133,23 +162,34 @@ class ParallelFile {
     std::vector<std::uint64_t> lengths;
     bool record = false;
   };
-  /// A posted call whose blocks are in the journal, pending.
   struct Posted {
+    int id = 0;
+    /// It is waited for. As in the library, it stays so where the wait fails, and is then found by its number no more.
+    bool chosen = false;
+    int* status = nullptr;
+  };
+  /// A posted call whose blocks are in the journal, pending.
+  struct PostedPut : Posted {
     std::vector<std::uint64_t> sequences;
     std::uint64_t records = 0;
-    MPI_Offset buffered = 0;
+    int buffered = -1;  ///< its place in `buffered_`
   };
   /// A posted read. It is made when it is waited for.
-  struct PostedGet {
+  struct PostedGet : Posted {
     int variable = -1;
-    struct Piece {
-      std::vector<MPI_Offset> start, count, stride, map;
-      void* data = nullptr;
-    };
-    std::vector<Piece> pieces;
-    MPI_Offset count = -1;
+    bool boxes = false;  ///< of a varn call: `start` and `count` of each, one behind the other in memory
+    std::vector<std::vector<MPI_Offset>> start, count;
+    std::vector<MPI_Offset> stride, map;
+    void* data = nullptr;
+    MPI_Offset elements = -1;  ///< of `datatype`; -1: as many as the place has
     MPI_Datatype datatype{};
     bool own_type = false;
+  };
+  /// What has been taken of the attached buffer, in the order it was taken; as in the library, what is free again is
+  /// given back from the end only.
+  struct Buffered {
+    MPI_Offset bytes = 0;
+    bool used = false;
   };
   /// A block in the making.
   struct Place {
@@ -160,21 +200,40 @@ class ParallelFile {
   };
 
   const Known* known(int variable);
-  const Schema& read_schema();
+  const Schema& described();
+  void changed();
+  void describe_variable(int variable, int record_dimension);
   int flush_schema();
+  int end_definitions(const MPI_Offset* pads);
+  void take_over_fill_modes();
+  bool fill_value(int variable, Bytes& value);
+  int fill_added_records(std::size_t first);
+  int fill_share(int variable, std::uint64_t record);
   bool right_mode(Mode mode) const noexcept;
-  bool surely_fits();
-  bool place(const Request& request, const Known& variable, Place& to);
+  bool surely_fits() const noexcept;
+  /// `read`: within the records that there are.
+  bool place(const Request& request, const Known& variable, Place& to, bool read = false);
   bool element_type(MPI_Datatype datatype, nc_type& type) const;
   bool memory_fits(const MemoryType& memory, const Known& variable, std::uint64_t elements, nc_type& type) const;
   int send(const Request& request, const Known& variable, const Place& place, nc_type type);
   int send_converted(int variable, const Known& known, const Place& place, const std::byte* data, nc_type type);
   Answer put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                     const std::vector<nc_type>& types, int* request);
-  int run(const PostedGet& get, bool collective);
-  void forget(PostedGet& get);
-  void drop_pending();
+  int open_reader(bool independent);
   void close_reader();
+  int variable_in_reader(int variable);
+  int get_records(const Request& request, bool collective);
+  Answer post(PostedGet get, const MemoryType& memory, int* id);
+  int run(const PostedGet& get);
+  void forget(PostedGet& get);
+  /// As the library numbers them: puts even, gets odd; from the start where none is pending.
+  int number_of_put() noexcept { return last_put_ = puts_.empty() ? 0 : last_put_ + 2; }
+  int number_of_get() noexcept { return last_get_ = gets_.empty() ? 1 : last_get_ + 2; }
+  int choose(int count, int* ids, int* statuses);
+  void give_back_buffer();
+  void drop_pending(bool say);
+  int finish();
+  int remove();
   void close_shadow();
 
   std::unique_ptr<SharedDataset> out_;
@@ -182,24 +241,33 @@ class ParallelFile {
   const int rank_, ranks_;
   FileFormat format_ = FileFormat::classic;
   bool shadow_open_ = true;
-  bool defining_ = true, independent_ = false, fresh_ = true;
+  bool defining_ = true, independent_ = false;
+  bool fresh_ = true;  ///< define mode has never ended
   bool owed_ = false;  ///< the program has left define mode, the shadow has not
 
+  /// What there was when define mode last ended, and the changes in data mode since then.
   Schema schema_;
-  bool dirty_ = true;
+  bool untold_ = false;  ///< rank 0 has not told it so
+  bool stale_dimensions_ = false, stale_globals_ = true;
+  std::vector<int> stale_;  ///< variables of it of which something may have changed
   std::vector<Known> known_;
-  std::vector<bool> filled_;
-  int settled_variables_ = 0;                      ///< those of them that the program has taken out of define mode
-  std::uint64_t bytes_defined_ = 0, largest_ = 0;  ///< of these, with one record
+  std::vector<bool> filled_;        ///< of the variables whose fill mode the shadow does not have (any more)
+  bool shadow_would_fill_ = false;  ///< it has been told to, of some of these
+  std::uint64_t bytes_defined_ = 0, largest_ = 0;  ///< of these, with one record; bytes before and between them, too
+  MPI_Offset shown_records_ = 0;                   ///< as many as the shadow has
 
-  std::map<int, Posted> puts_;
-  std::map<int, PostedGet> gets_;
+  std::vector<PostedPut> puts_;
+  std::vector<PostedGet> gets_;
+  int last_put_ = 0, last_get_ = 1;  ///< the numbers that were given last
   bool attached_ = false;
-  MPI_Offset buffer_bytes_ = 0;
+  MPI_Offset buffer_bytes_ = 0, buffer_used_ = 0;
+  std::vector<Buffered> buffered_;
 
   Converter converter_;
   int reader_ = -1;
   bool reader_independent_ = false;
+  std::uint64_t reader_generation_ = 0;  ///< SharedDataset::generation when it was opened
+  std::uint64_t reader_records_ = 0;
 };
 
 /// Reports the time spent in our code as stall of the frame.

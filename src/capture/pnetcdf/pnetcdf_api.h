@@ -39,7 +39,7 @@
   X(ncmpi_wait) X(ncmpi_wait_all) X(ncmpi_cancel)                                                                    \
   X(ncmpi_inq_header_size) X(ncmpi_inq_header_extent) X(ncmpi_inq_varoffset) X(ncmpi_inq_recsize)                    \
   X(ncmpi_inq_num_rec_vars) X(ncmpi_inq_num_fix_vars) X(ncmpi_inq_file_info) X(ncmpi_get_file_info)                  \
-  X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage) X(ncmpi_inq_buffer_size)                   \
+  X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage)                   \
   X(ncmpi_put_vard) X(ncmpi_put_vard_all) X(ncmpi_get_vard) X(ncmpi_get_vard_all)
 
 /// X(function): the families for one type; T is empty for the flexible ones, else an underscore and the type's name.

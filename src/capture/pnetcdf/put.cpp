@@ -40,8 +40,8 @@ bool ParallelFile::right_mode(Mode mode) const noexcept {
   return !defining_ && independent_ == (mode == Mode::independent);
 }
 
-/// Where a block goes. False: the call cannot be right.
-bool ParallelFile::place(const Request& r, const Known& v, Place& to) {
+/// Where a block is. False: the call may not be right.
+bool ParallelFile::place(const Request& r, const Known& v, Place& to, bool read) {
   const std::size_t rank = v.lengths.size();
   to.box.start.assign(rank, 0);
   to.box.count.assign(rank, 1);
@@ -60,9 +60,10 @@ bool ParallelFile::place(const Request& r, const Known& v, Place& to) {
       if (start < 0 || count < 0 || stride <= 0) return false;
       if (i == 0 && v.record) {
         if (format_ != FileFormat::cdf5 && start > static_cast<MPI_Offset>(UINT_MAX)) return false;
-      } else {
-        const auto length = static_cast<MPI_Offset>(v.lengths[i]);
-        if (start > length || (start == length && count > 0) || count > length - start) return false;
+      }
+      if (i > 0 || !v.record || read) {
+        const auto length = static_cast<MPI_Offset>(i == 0 && v.record ? out_->records() : v.lengths[i]);
+        if (start >= length || count > length - start) return false;
         if (count > 0 && (length - 1 - start) / stride < count - 1) return false;
       }
       to.box.start[i] = static_cast<std::uint64_t>(start);
@@ -128,9 +129,8 @@ bool ParallelFile::memory_fits(const MemoryType& memory, const Known& v, std::ui
 
 int ParallelFile::send_converted(int variable, const Known& v, const Place& place, const std::byte* data,
                                  nc_type type) {
-  const auto& schema = read_schema();
-  const auto id = static_cast<std::size_t>(variable);
-  const Bytes fill = id < schema.variables.size() ? schema.variables[id].fill : Bytes{};
+  Bytes fill;
+  if (fill_value(variable, fill); fill == default_fill(static_cast<DataType>(v.type))) fill.clear();
   const auto total = place.box.volume();
   std::vector<std::byte> converted(total * v.element);
   int worst = NC_NOERR;
@@ -175,50 +175,78 @@ int ParallelFile::send(const Request& r, const Known& v, const Place& place, nc_
   return put.ok() ? NC_NOERR : code_of(put.error());
 }
 
+namespace {
+/// A flexible call that says it has no memory. Calls that are not collective then go no further.
+bool says_nothing(const RealLibrary& lib, const MemoryType& memory) {
+  return memory.type == NC_NAT && memory.datatype != lib.mpi.null_type && memory.count == 0;
+}
+
+}  // namespace
+
+/// None along some dimension.
+bool names_nothing(const Request& r, std::size_t rank) noexcept {
+  if (r.form == Form::var || r.form == Form::var1 || r.count == nullptr) return false;
+  return std::any_of(r.count, r.count + rank, [](MPI_Offset n) { return n == 0; });
+}
+
 Answer ParallelFile::put(Mode mode, const std::vector<Request>& requests, int* request) {
   if (request != nullptr) *request = NC_REQ_NULL;
-  if (!right_mode(mode)) return {NC_EINDEFINE, true};
+  const auto wrong = [](int code, bool nothing = false) { return Answer{code, true, nothing}; };
+  if (!right_mode(mode)) return wrong(NC_EINDEFINE);
   std::vector<Place> places(requests.size());
   std::vector<nc_type> types(requests.size(), NC_NAT);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto& r = requests[i];
     const auto* v = known(r.variable);
-    if (v == nullptr) return {r.variable == NC_GLOBAL ? NC_EGLOBAL : NC_ENOTVAR, true};
-    if (r.memory.type != NC_NAT && (r.memory.type == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
-    if (!place(r, *v, places[i])) return {NC_EINVALCOORDS, true};
+    if (v == nullptr) return wrong(NC_ENOTVAR);
+    if (mode == Mode::buffered && !attached_) return wrong(NC_ENULLABUF);
+    const bool nothing = requests.size() == 1 && names_nothing(r, v->lengths.size());
+    if (r.memory.type != NC_NAT && (r.memory.type == NC_CHAR) != (v->type == NC_CHAR)) return wrong(NC_ECHAR);
+    if (!place(r, *v, places[i])) return wrong(NC_EINVALCOORDS, nothing);
+    if (mode != Mode::collective && requests.size() == 1 && says_nothing(lib, r.memory)) return {};
     // Nothing at all is right in any memory.
-    if (places[i].box.empty() && (r.memory.type != NC_NAT || r.memory.count <= 0)) continue;
-    if (!memory_fits(r.memory, *v, places[i].box.volume(), types[i])) return {NC_EIOMISMATCH, true};
+    if (places[i].box.empty() && (r.memory.type != NC_NAT || r.memory.datatype == lib.mpi.null_type)) continue;
+    if (!memory_fits(r.memory, *v, places[i].box.volume(), types[i])) return wrong(NC_EIOMISMATCH, nothing);
   }
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].one_of_many && !places[i].box.empty()) (void)number_of_put();
   return put_placed(mode, requests, places, types, request);
 }
 
 Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
                                const void* data, const MemoryType& memory, int* request) {
   if (request != nullptr) *request = NC_REQ_NULL;
-  if (!right_mode(mode)) return {NC_EINDEFINE, true};
+  const auto wrong = [](int code, bool nothing = false) { return Answer{code, true, nothing}; };
+  if (!right_mode(mode)) return wrong(NC_EINDEFINE);
   const auto* v = known(variable);
-  if (v == nullptr) return {variable == NC_GLOBAL ? NC_EGLOBAL : NC_ENOTVAR, true};
-  if (memory.type != NC_NAT && (memory.type == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
+  if (v == nullptr) return wrong(NC_ENOTVAR);
+  if (memory.type != NC_NAT && (memory.type == NC_CHAR) != (v->type == NC_CHAR)) return wrong(NC_ECHAR);
   if (boxes == 0) return {};
-  if (boxes < 0 || (v->lengths.empty() && boxes != 1) || (!v->lengths.empty() && starts == nullptr))
-    return {NC_ENULLSTART, true};
+  if (mode == Mode::buffered && !attached_) return wrong(NC_ENULLABUF);
+  if ((mode == Mode::posted || mode == Mode::buffered) && says_nothing(lib, memory)) return {};
+  if (boxes < 0) return wrong(NC_EINVAL, true);
+  if ((v->lengths.empty() && boxes != 1) || (!v->lengths.empty() && starts == nullptr)) return wrong(NC_ENULLSTART);
 
   std::vector<Request> requests(static_cast<std::size_t>(boxes));
   std::vector<Place> places(requests.size());
   std::uint64_t elements = 0;
+  bool nothing = true;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     auto& r = requests[i];
     r.variable = variable;
     r.start = starts != nullptr ? starts[i] : nullptr;
     r.count = counts != nullptr ? counts[i] : nullptr;
     r.form = r.count != nullptr ? Form::vara : Form::var1;
-    if (!place(r, *v, places[i])) return {NC_EINVALCOORDS, true};
+    nothing = nothing && names_nothing(r, v->lengths.size());
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!place(requests[i], *v, places[i])) return wrong(NC_EINVALCOORDS, nothing);
     elements += places[i].box.volume();
   }
   nc_type type = NC_NAT;
+  if (elements == 0 && (memory.type != NC_NAT || memory.datatype == lib.mpi.null_type)) return {};
+  if (!memory_fits(memory, *v, elements, type)) return wrong(NC_EIOMISMATCH, nothing);
   if (elements == 0) return {};
-  if (!memory_fits(memory, *v, elements, type)) return {NC_EIOMISMATCH, true};
 
   // One run of memory: packed as a whole, then taken piece by piece.
   const auto* at = static_cast<const std::byte*>(data);
@@ -229,7 +257,7 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
     if (packed.size() > INT_MAX ||
         lib.mpi.MPI_Pack(data, static_cast<int>(memory.count), memory.datatype, packed.data(),
                          static_cast<int>(packed.size()), &position, lib.mpi.self) != MPI_SUCCESS)
-      return {NC_EINTOVERFLOW, false};
+      return {NC_EINTOVERFLOW};
     at = packed.data();
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -237,6 +265,8 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
     requests[i].memory.type = type;
     at += places[i].box.volume() * memory_size(type);
   }
+  // The library posts it, and waits.
+  if (!v->lengths.empty() && (mode == Mode::independent || mode == Mode::collective)) (void)number_of_put();
   return put_placed(mode, requests, places, std::vector<nc_type>(requests.size(), type), request);
 }
 
@@ -244,21 +274,14 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
 Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                                 const std::vector<nc_type>& types, int* request) {
   const Stall stall(*this);
-  Posted posted;
+  PostedPut posted;
   const bool waits = mode == Mode::posted || mode == Mode::buffered;
   MPI_Offset bytes = 0;
   for (std::size_t i = 0; i < requests.size(); ++i)
     bytes += static_cast<MPI_Offset>(places[i].box.volume() * known(requests[i].variable)->element);
-  if (mode == Mode::buffered) {
-    MPI_Offset used = 0;
-    if (!attached_) return {NC_ENULLABUF, false};
-    usage(&used);
-    if (bytes > buffer_bytes_ - used) return {NC_EINSUFFBUF, false};
-    posted.buffered = bytes;
-  }
-  if (!defining_) {
-    if (const int code = flush_schema(); code != NC_NOERR) return {code, false};
-  }
+  if (waits && bytes == 0) return {};
+  if (mode == Mode::buffered && bytes > buffer_bytes_ - buffer_used_) return {NC_EINSUFFBUF};
+  if (const int code = flush_schema(); code != NC_NOERR) return {code};
   if (waits) out_->put_pending(&posted.sequences);
   Answer answer;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -272,15 +295,19 @@ Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests,
   }
   out_->put_pending(nullptr);
   bytes_put += static_cast<std::uint64_t>(bytes);
-  if (!waits || bytes == 0) return answer;
+  if (!waits) return answer;
   if (answer.code != NC_NOERR && answer.code != NC_ERANGE) {
     (void)out_->settle({}, posted.sequences);
     return answer;
   }
-  int id = 0;
-  while (puts_.count(id) > 0) id += 2;  // as the library numbers them: puts even, gets odd
-  puts_.emplace(id, std::move(posted));
-  if (request != nullptr) *request = id;
+  if (mode == Mode::buffered) {
+    posted.buffered = static_cast<int>(buffered_.size());
+    buffered_.push_back({bytes, true});
+    buffer_used_ += bytes;
+  }
+  posted.id = number_of_put();
+  if (request != nullptr) *request = posted.id;
+  puts_.push_back(std::move(posted));
   return answer;
 }
 

@@ -13,34 +13,11 @@ namespace {
 constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput = Mode::posted,
                mode_bput = Mode::buffered;
 
-/// The blocks of an mput call. What the form does not have is null.
-struct Many {
-  Form form;
-  int count;
-  const int* variables;
-  MPI_Offset* const* starts;
-  MPI_Offset* const* counts;
-  MPI_Offset* const* strides;
-  MPI_Offset* const* maps;
-  const void* const* data;
-};
-
-std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* counts, const MPI_Datatype* types) {
-  std::vector<Request> all;
-  for (int i = 0; i < m.count; ++i) {
-    const auto of = [i](MPI_Offset* const* list) { return list != nullptr ? list[i] : nullptr; };
-    MemoryType memory{type};
-    if (type == NC_NAT) memory = {NC_NAT, counts[i], types[i]};
-    all.push_back({m.form, m.variables[i], of(m.starts), of(m.counts), of(m.strides), of(m.maps), m.data[i], memory});
-  }
-  return all;
-}
-
 }  // namespace
 
 // One exported function: a call on a dataset of ours is described and put; where it cannot be right the shadow is asked
 // for the code, with the same call, and its answer counts unless it finds nothing wrong.
-#define ADVECTIO_PUT(F, MODE, DONE, ...)                        \
+#define ADVECTIO_PUT(F, MODE, REQUEST, DONE, ...)               \
   ADVECTIO_ENTER;                                               \
   auto* file = entry.find(ncid);                                \
   if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);    \
@@ -48,14 +25,13 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
   const Answer answer = file->DONE;                             \
   if (!answer.ask_shadow) return answer.code;                   \
   (void)file->settle();                                         \
-  const int code = ADVECTIO_REAL(F, __VA_ARGS__);               \
-  return code != NC_NOERR ? code : answer.code
+  return file->answered(answer, ADVECTIO_REAL(F, __VA_ARGS__), REQUEST)
 
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \
   ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS,                                                  \
                         const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {                          \
     ADVECTIO_PUT(                                                                                                      \
-        F, MODE,                                                                                                       \
+        F, MODE, REQUEST,                                                                                              \
         put(MODE, {Request{Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}}, REQUEST), \
         ncid, varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
   }
@@ -74,7 +50,7 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
   ADVECTIO_EXPORT int PREFIX##varn##T##ALL(int ncid, int varid, int num, MPI_Offset* const* starts,                    \
                                            MPI_Offset* const* counts,                                                  \
                                            const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {       \
-    ADVECTIO_PUT(PREFIX##varn##T##ALL, MODE,                                                                           \
+    ADVECTIO_PUT(PREFIX##varn##T##ALL, MODE, REQUEST,                                                                  \
                  put_boxes(MODE, varid, num, starts, counts, data, ADVECTIO_##KIND##_MEMORY(NUMBER), REQUEST), ncid,   \
                  varid, num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
   }
@@ -83,7 +59,7 @@ std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* 
   ADVECTIO_EXPORT int F(int ncid, int nvars, int* varids ADVECTIO_BARE PARAMETERS,                                    \
                         TYPE* const* data ADVECTIO_##KIND##_LISTS) {                                                  \
     ADVECTIO_PUT(                                                                                                     \
-        F, MODE,                                                                                                      \
+        F, MODE, nullptr,                                                                                             \
         put(MODE,                                                                                                     \
             requests_of({Form::FORM, nvars, varids, ADVECTIO_BARE PLACE, reinterpret_cast<const void* const*>(data)}, \
                         ADVECTIO_##KIND##_LIST_MEMORY(NUMBER)),                                                       \

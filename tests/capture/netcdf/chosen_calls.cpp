@@ -427,6 +427,19 @@ void strings() {
   const std::size_t second = 1;
   const char* late = "Sodankylä";
   DO(nc_put_var1_string(ncid, v, &second, &late));
+  // A null pointer is not the empty string.
+  const int absent = variable(ncid, "absent", NC_STRING, {n}), never = variable(ncid, "never", NC_STRING, {n}),
+            filled = variable(ncid, "filled", NC_STRING, {n});
+  std::array<const char*, 3> some{"a", nullptr, ""};
+  DO(nc_put_att_string(ncid, NC_GLOBAL, "some", 3, some.data()));
+  DO(nc_put_att_string(ncid, filled, "_FillValue", 1, &some[1]));
+  DO(nc_put_var_string(ncid, absent, some.data()));
+  for (const int id : {absent, never, filled}) {
+    std::array<char*, 3> there{};
+    if (DO(nc_get_var_string(ncid, id, there.data())) != NC_NOERR) continue;
+    for (const char* s : there) std::printf("  %s\n", s != nullptr ? s : "(null)");
+    DO(nc_free_string(3, there.data()));
+  }
   std::array<char*, 3> read{};
   if (DO(nc_get_var_string(ncid, v, read.data())) == NC_NOERR) {
     for (const char* s : read) std::printf("  %s\n", s);
@@ -484,6 +497,193 @@ void conversion_out_of_range() {
   DO(nc_close(ncid));
 }
 
+/// The library checks what it can lay out when define mode ends, the room for the header included.
+void too_much_room() {
+  const int ncid = create("room.nc");
+  DO(nc_set_fill(ncid, NC_NOFILL, nullptr));
+  const int x = dimension(ncid, "x", 5), yy = dimension(ncid, "yy", 320), xx = dimension(ncid, "xx", 320);
+  const int first = variable(ncid, "var", NC_INT, {x}), big = variable(ncid, "var_big", NC_FLOAT, {yy, xx});
+  // The other formats would have the room.
+  if (mode == 0) DO(nc__enddef(ncid, std::size_t{1} << 31U, 1, 1, 1));
+  DO(nc__enddef(ncid, 3000, 512, 777, 256));
+  DO(nc_put_var_float(ncid, first, numbers(5, 1).data()));
+  DO(nc_put_var_float(ncid, big, numbers(320 * 320, 1).data()));
+  DO(nc_redef(ncid));
+  const int time = dimension(ncid, "time", NC_UNLIMITED);
+  const int late = variable(ncid, "late", NC_DOUBLE, {time, x});
+  text(ncid, NC_GLOBAL, "history", std::string(5000, 'h'));
+  DO(nc_enddef(ncid));
+  DO(nc_put_vara_float(ncid, late, Index{0, 0}.data(), Index{1, 5}.data(), numbers(5, 7).data()));
+  DO(nc_close(ncid));
+}
+
+/// What cannot be laid out when it is closed is given up. (The library keeps its number then.)
+void define_too_much(int ncid) {
+  DO(nc_set_fill(ncid, NC_NOFILL, nullptr));
+  const int x = dimension(ncid, "x", std::size_t{1} << 30U), y = dimension(ncid, "y", 7);
+  variable(ncid, "large", NC_FLOAT, {y, x});
+  variable(ncid, "next", NC_FLOAT, {y, x});
+  if (mode == 0 || mode == NC_64BIT_OFFSET) {
+    DO(nc_enddef(ncid));
+    DO(nc_close(ncid));
+  } else {
+    DO(nc_abort(ncid));
+  }
+}
+void new_file_too_large_to_close() {
+  define_too_much(create("out.nc"));
+  DO(access("out.nc", F_OK));
+}
+void redefined_file_too_large_to_close() {
+  const Small s = small("out.nc");
+  DO(nc_sync(s.ncid));
+  DO(nc_redef(s.ncid));
+  define_too_much(s.ncid);
+}
+
+/// What was ended before stays when a later redefinition is given up.
+void given_up_after_changes() {
+  const Small s = small("out.nc");
+  DO(nc_redef(s.ncid));
+  text(s.ncid, NC_GLOBAL, "title", "of ten bytes");
+  variable(s.ncid, "kept", NC_INT, {s.n});
+  DO(nc_enddef(s.ncid));
+  text(s.ncid, NC_GLOBAL, "title", "of nine");
+  DO(nc_sync(s.ncid));
+  DO(nc_redef(s.ncid));
+  text(s.ncid, NC_GLOBAL, "comment", "never to be seen");
+  variable(s.ncid, "never", NC_INT, {s.n});
+  DO(nc_abort(s.ncid));
+}
+
+/// A fill value that changes between the end of define mode and the first data.
+void another_fill_later() {
+  const int ncid = create("fixed.nc");
+  const int x = dimension(ncid, "x", 3), time = dimension(ncid, "time", NC_UNLIMITED);
+  const float first = 42, second = 43;
+  const int fixed = variable(ncid, "fixed", NC_FLOAT, {x}), records = variable(ncid, "records", NC_FLOAT, {time, x}),
+            other = variable(ncid, "other", NC_FLOAT, {time});
+  DO(nc_enddef(ncid));
+  DO(nc_redef(ncid));
+  DO(nc_put_att_float(ncid, fixed, "_FillValue", NC_FLOAT, 1, &first));
+  DO(nc_put_att_float(ncid, records, "_FillValue", NC_FLOAT, 1, &first));
+  DO(nc_enddef(ncid));
+  DO(nc_put_var1_float(ncid, other, Index{1}.data(), &first));
+  values(ncid, fixed, 3);
+  DO(nc_put_att_float(ncid, records, "_FillValue", NC_FLOAT, 1, &second));
+  DO(nc_put_var1_float(ncid, other, Index{2}.data(), &first));
+  DO(nc_redef(ncid));
+  const int late = variable(ncid, "late", NC_FLOAT, {time});
+  DO(nc_enddef(ncid));
+  int old = -1;
+  DO(nc_redef(ncid));
+  DO(nc_put_att_float(ncid, late, "_FillValue", NC_FLOAT, 1, &second));
+  DO(nc_set_fill(ncid, NC_FILL, &old));
+  DO(nc_enddef(ncid));
+  DO(nc_put_var1_float(ncid, other, Index{3}.data(), &first));
+  for (const int v : {records, late}) values(ncid, v, v == records ? 12 : 4);
+  DO(nc_close(ncid));
+}
+
+/// netCDF-4 refuses a fill value for what counts as written: that depends on how define mode has ended.
+void fill_before_the_first_data() {
+  for (int how = 0; how < 6; ++how) {
+    const int ncid = create(("fill" + std::to_string(how) + ".nc").c_str());
+    const int time = dimension(ncid, "time", NC_UNLIMITED), x = dimension(ncid, "x", 3);
+    const int clock = variable(ncid, "time", NC_DOUBLE, {time}), field = variable(ncid, "field", NC_FLOAT, {time, x}),
+              small = variable(ncid, "small", NC_FLOAT, {x});
+    DO(nc_def_var_chunking(ncid, small, NC_COMPACT, nullptr));
+    const double now = 1;
+    const float missing = -99;
+    std::array<float, 3> read{};
+    if (how == 1) DO(nc_enddef(ncid));
+    if (how == 2) DO(nc_sync(ncid));
+    if (how == 3) DO(nc_get_var_float(ncid, small, read.data()));
+    DO(nc_put_var1_double(ncid, clock, Index{0}.data(), &now));
+    if (how == 4) DO(nc_put_vara_float(ncid, field, Index{0, 0}.data(), Index{0, 0}.data(), &missing));
+    if (how == 5) {
+      // A variable that is not yet ended can still be changed after one that is has been asked about.
+      const int late = variable(ncid, "late", NC_FLOAT, {x});
+      DO(nc_def_var_deflate(ncid, field, 1, 1, 2));
+      DO(nc_def_var_deflate(ncid, late, 1, 1, 2));
+      // The classic model keeps the ruins of a refused one.
+      if ((mode & NC_CLASSIC_MODEL) == 0) DO(nc_put_att_float(ncid, clock, "_FillValue", NC_FLOAT, 1, &missing));
+    }
+    DO(nc_put_att_float(ncid, field, "_FillValue", NC_FLOAT, 1, &missing));
+    DO(nc_put_att_float(ncid, small, "_FillValue", NC_FLOAT, 1, &missing));
+    values(ncid, small, 3);
+    DO(nc_close(ncid));
+  }
+}
+
+/// The dataset goes over to the library after data. What was defined since can still be changed, as before.
+void handed_over_late() {
+  const auto kinds = std::array<const char*, 5>{"filter", "quantize", "opaque", "group", "fresh"};
+  for (const char* kind : kinds) {
+    const bool data = std::strcmp(kind, "fresh") != 0;
+    const int ncid = create((std::string(kind) + ".nc").c_str());
+    const int x = dimension(ncid, "x", 100);
+    const int a = variable(ncid, "a", NC_FLOAT, {x});
+    DO(nc_enddef(ncid));
+    if (data) DO(nc_put_var_float(ncid, a, numbers(100, 1).data()));
+    DO(nc_redef(ncid));
+    const int y = dimension(ncid, "y", 20);
+    const int b = variable(ncid, "b", NC_FLOAT, {x}), c = variable(ncid, "y", NC_FLOAT, {y});
+    const std::array<float, 2> missing{-1, -2};
+    DO(nc_def_var_fill(ncid, b, 0, missing.data()));
+    DO(nc_def_var_endian(ncid, b, NC_ENDIAN_BIG));
+    const unsigned level = 4;
+    int id = -1;
+    switch (kind[0]) {
+      case 'f':
+        if (data)
+          DO(nc_def_var_filter(ncid, b, 307, 1, &level));
+        else
+          DO(nc_def_grp(ncid, "g", &id));
+        break;
+      case 'q': DO(nc_def_var_quantize(ncid, c, NC_QUANTIZE_GRANULARBR, 3)); break;
+      case 'o': DO(nc_def_opaque(ncid, 7, "o", &id)); break;
+      default: DO(nc_def_grp(ncid, "g", &id)); break;
+    }
+    const std::size_t chunk = 10;
+    DO(nc_def_var_chunking(ncid, b, NC_CHUNKED, &chunk));
+    DO(nc_def_var_deflate(ncid, c, 1, 1, 3));
+    DO(nc_put_att_float(ncid, b, "_FillValue", NC_FLOAT, 1, &missing[1]));
+    if ((mode & NC_CLASSIC_MODEL) == 0) DO(nc_put_att_float(ncid, a, "_FillValue", NC_FLOAT, 1, &missing[1]));
+    DO(nc_def_var_deflate(ncid, a, 1, 1, 3));
+    text(ncid, a, "units", "K");
+    DO(nc_enddef(ncid));
+    DO(nc_put_vara_float(ncid, b, Index{3}.data(), Index{50}.data(), numbers(50, 1).data()));
+    DO(nc_put_var_float(ncid, c, numbers(20, 1).data()));
+    values(ncid, b, 100);
+    DO(nc_close(ncid));
+  }
+}
+
+/// The library swaps the bytes of what is put into such a variable of a file that it has opened.
+void byte_orders_in_the_library() {
+  for (const bool renamed : {false, true}) {
+    const char* path = renamed ? "renamed.nc" : "out.nc";
+    const int ncid = create(path);
+    const int x = dimension(ncid, "x", 4), time = dimension(ncid, "time", NC_UNLIMITED);
+    const int big = variable(ncid, "big", NC_FLOAT, {x}), plain = variable(ncid, "plain", NC_DOUBLE, {time, x}),
+              never = variable(ncid, "never", NC_INT, {x});
+    DO(nc_def_var_endian(ncid, big, NC_ENDIAN_BIG));
+    DO(nc_def_var_deflate(ncid, plain, 1, 1, 2));
+    DO(nc_put_var1_float(ncid, big, Index{0}.data(), numbers(1, 9).data()));
+    DO(nc_put_vara_float(ncid, plain, Index{1, 0}.data(), Index{1, 4}.data(), numbers(4, 5).data()));
+    if (renamed) DO(rename(path, "other.nc"));
+    int group = -1;
+    DO(nc_def_grp(ncid, "group", &group));
+    const int seven = 7;
+    DO(nc_put_att_int(ncid, never, "_FillValue", NC_INT, 1, &seven));
+    DO(nc_put_vara_float(ncid, big, Index{1}.data(), Index{2}.data(), numbers(2, 1).data()));
+    values(ncid, big, 4);
+    values(ncid, plain, 8);
+    DO(nc_close(ncid));
+  }
+}
+
 struct Conversation {
   const char* name;
   void (*hold)();
@@ -509,7 +709,15 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(strings),
                                           NAMED(handed_over),
                                           NAMED(whole_read_in_define_mode),
-                                          NAMED(conversion_out_of_range)};
+                                          NAMED(conversion_out_of_range),
+                                          NAMED(too_much_room),
+                                          NAMED(new_file_too_large_to_close),
+                                          NAMED(redefined_file_too_large_to_close),
+                                          NAMED(given_up_after_changes),
+                                          NAMED(another_fill_later),
+                                          NAMED(fill_before_the_first_data),
+                                          NAMED(handed_over_late),
+                                          NAMED(byte_orders_in_the_library)};
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 #include <netcdf.h>
 #include <netcdf_filter.h>
 
+#include "capture/netcdf/classic_begins.h"
+
 #include <algorithm>
 #include <cstring>
 #include <sstream>
@@ -25,7 +27,7 @@ std::string value(int ncid, nc_type type, std::size_t count, const std::vector<u
   if (type != NC_STRING) return hex(raw);
   std::string s;
   auto** strings = reinterpret_cast<char**>(const_cast<unsigned char*>(raw.data()));
-  for (std::size_t i = 0; i < count; ++i) s += std::string("'") + (strings[i] != nullptr ? strings[i] : "") + "' ";
+  for (std::size_t i = 0; i < count; ++i) s += strings[i] != nullptr ? std::string("'") + strings[i] + "' " : "NULL ";
   return s;
 }
 
@@ -59,11 +61,21 @@ void attributes(std::ostream& all, int ncid, int variable, int count) {
   for (const auto& line : lines) all << line;
 }
 
+void describe(std::ostream& out, int ncid);
+
 std::string described(const std::string& path) {
   std::ostringstream out;
   int ncid = -1;
   if (const int code = nc_open(path.c_str(), NC_NOWRITE, &ncid); code != NC_NOERR)
     return "cannot open: " + std::to_string(code) + "\n";
+  describe(out, ncid);
+  nc_close(ncid);
+  for (const auto begin : classic_begins(path)) out << "begin " << begin << "\n";
+  return out.str();
+}
+
+/// A group, or the file.
+void describe(std::ostream& out, int ncid) {
   int format = 0, dimensions = 0, variables = 0, globals = 0, unlimited_count = 0;
   nc_inq_format(ncid, &format);
   nc_inq(ncid, &dimensions, &variables, &globals, nullptr);
@@ -120,8 +132,26 @@ std::string described(const std::string& path) {
     out << "  data " << code << " " << value(ncid, type, elements, raw) << "\n";
     free_strings(type, elements, raw);
   }
-  nc_close(ncid);
-  return out.str();
+  int types = 0, groups = 0;
+  nc_inq_typeids(ncid, &types, nullptr);
+  std::vector<int> ids(static_cast<std::size_t>(types));
+  nc_inq_typeids(ncid, &types, ids.data());
+  for (const int id : ids) {
+    char name[NC_MAX_NAME + 1] = {};
+    std::size_t bytes = 0;
+    nc_inq_type(ncid, id, name, &bytes);
+    out << "type " << name << " " << bytes << "\n";
+  }
+  nc_inq_grps(ncid, &groups, nullptr);
+  ids.resize(static_cast<std::size_t>(groups));
+  nc_inq_grps(ncid, &groups, ids.data());
+  for (const int id : ids) {
+    char name[NC_MAX_NAME + 1] = {};
+    nc_inq_grpname(id, name);
+    out << "group " << name << "\n";
+    describe(out, id);
+    out << "end of " << name << "\n";
+  }
 }
 
 }  // namespace

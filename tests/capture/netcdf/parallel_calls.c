@@ -5,7 +5,8 @@
  *
  * HOW: netcdf4, classic-model, fortran (its numbers for communicators), unlimited (a second unlimited dimension),
  * group, group-after-enddef, late-group (after data), communicators (several files, by parts of the ranks), idle-root
- * (only others put), pause (two frames, and between them it waits for a file FILE.nc.go). */
+ * (only others put), pause (two frames, and between them it waits for a file FILE.nc.go), append and
+ * append-classic-model (a file of all kinds of storage is opened again twice and made longer). */
 #include <mpi.h>
 #include <netcdf.h>
 #include <netcdf_par.h>
@@ -306,6 +307,81 @@ static void write_several(void) {
   write_small("twice.nc", MPI_COMM_WORLD, MPI_INFO_NULL, "second");
 }
 
+/* All kinds of storage. `late` ones get their first data after the file was opened again. */
+enum { STORED = 15 };
+static const struct {
+  const char* name;
+  int records, rows_in_chunk, records_in_chunk, shuffle, deflate, checksum, fill, late;
+} stored[STORED] = {{"plain", 1, 0, 1, 0, 0, 0, 1, 0},          {"chunked", 1, 3, 1, 0, 0, 0, 1, 0},
+                    {"filled", 1, 3, 3, 0, 0, 0, 2, 0},         {"unfilled", 1, 3, 1, 0, 0, 0, 0, 0},
+                    {"deflated", 1, 3, 3, 1, 1, 0, 2, 0},       {"deflated_unfilled", 1, 4, 1, 0, 1, 0, 0, 0},
+                    {"shuffled", 1, 3, 1, 1, 0, 0, 1, 0},       {"checked", 1, 3, 1, 0, 0, 1, 1, 0},
+                    {"late", 1, 3, 1, 0, 0, 0, 1, 1},           {"late_deflated", 1, 3, 1, 0, 1, 0, 1, 1},
+                    {"fixed", 0, 3, 1, 0, 0, 0, 2, 0},          {"fixed_unfilled", 0, 3, 1, 0, 0, 0, 0, 0},
+                    {"fixed_deflated", 0, 3, 1, 1, 1, 0, 1, 0}, {"fixed_late", 0, 3, 1, 0, 0, 0, 1, 1},
+                    {"contiguous_late", 0, 0, 1, 0, 0, 0, 1, 1}};
+
+static void define_stored(void) {
+  SAY(nc_def_dim(nc, "time", NC_UNLIMITED, &time_dim));
+  SAY(nc_def_dim(nc, "row", HEIGHT, &row));
+  SAY(nc_def_dim(nc, "column", (size_t)(WIDTH * ranks), &column));
+  const int dims[3] = {time_dim, row, column};
+  const float fill = -7;
+  SAY(nc_def_var(nc, "time", NC_DOUBLE, 1, &time_dim, &number));
+  for (int i = 0; i < STORED; ++i) {
+    const int first = stored[i].records ? 0 : 1;
+    int v = -1;
+    SAY(nc_def_var(nc, stored[i].name, NC_FLOAT, 3 - first, dims + first, &v));
+    const size_t chunk[3] = {(size_t)stored[i].records_in_chunk, (size_t)stored[i].rows_in_chunk, 4};
+    if (chunk[1] > 0) SAY(nc_def_var_chunking(nc, v, NC_CHUNKED, chunk + first));
+    if (stored[i].shuffle || stored[i].deflate)
+      SAY(nc_def_var_deflate(nc, v, stored[i].shuffle, stored[i].deflate, stored[i].deflate));
+    if (stored[i].checksum) SAY(nc_def_var_fletcher32(nc, v, NC_FLETCHER32));
+    if (stored[i].fill == 0) SAY(nc_def_var_fill(nc, v, NC_NOFILL, NULL));
+    if (stored[i].fill == 2) SAY(nc_put_att_float(nc, v, "_FillValue", NC_FLOAT, 1, &fill));
+  }
+  SAY(nc_enddef(nc));
+}
+
+/* Of what is filled the first ranks put only some rows. */
+static void put_stored(size_t step, int again) {
+  float data[HEIGHT * WIDTH];
+  for (int i = 0; i < HEIGHT * WIDTH; ++i) data[i] = (float)(step * 1000 + (size_t)(rank * 100 + i));
+  int v = -1;
+  SAY(nc_inq_varid(nc, "time", &v));
+  SAY(nc_var_par_access(nc, v, NC_COLLECTIVE));
+  const double now = 10.0 * (double)step;
+  SAY(nc_put_vara_double(nc, v, &step, (const size_t[]){1}, &now));
+  for (int i = 0; i < STORED; ++i) {
+    if (stored[i].late && !again) continue;
+    SAY(nc_inq_varid(nc, stored[i].name, &v));
+    SAY(nc_var_par_access(nc, v, NC_COLLECTIVE));
+    const size_t at = (size_t)(rank * WIDTH);
+    if (stored[i].records) {
+      const size_t rows = stored[i].fill == 2 && rank == 0 ? 2 : HEIGHT;
+      SAY(nc_put_vara_float(nc, v, (const size_t[]){step, 0, at}, (const size_t[]){1, rows, WIDTH}, data));
+    } else {
+      /* The last row, a chunk of its own, comes when the file was opened again. */
+      const size_t from = again ? HEIGHT - 1 : 0, rows = again ? 1 : HEIGHT - 1;
+      SAY(nc_put_vara_float(nc, v, (const size_t[]){from, at}, (const size_t[]){rows, WIDTH}, data));
+    }
+  }
+}
+
+static void write_and_append(const char* path) {
+  const int mode = NC_CLOBBER | NC_NETCDF4 | (strcmp(how, "append-classic-model") == 0 ? NC_CLASSIC_MODEL : 0);
+  SAY(create(path, mode));
+  define_stored();
+  for (size_t step = 0; step < 2; ++step) put_stored(step, 0);
+  SAY(nc_close(nc));
+  for (size_t again = 0; again < 2; ++again) {
+    SAY(nc_open_par(path, NC_WRITE, MPI_COMM_WORLD, MPI_INFO_NULL, &nc));
+    for (size_t step = 0; step < 2; ++step) put_stored(2 + 2 * again + step, 1);
+    read_back();
+    SAY(nc_close(nc));
+  }
+}
+
 /* Rank 0 defines and has nothing to put, while the others put much. */
 static void write_without_root(const char* path) {
   enum { PIECE = 1 << 18, PIECES = 32 };
@@ -347,7 +423,10 @@ int main(int argc, char** argv) {
   /* Creates that fail do so on all ranks. */
   SAY(create("no/such/directory.nc", NC_NETCDF4));
   SAY(create(".", NC_NETCDF4));
-  write_file(argv[2]);
+  if (strncmp(how, "append", 6) == 0)
+    write_and_append(argv[2]);
+  else
+    write_file(argv[2]);
   read_file(argv[2]);
   SAY(create(argv[2], NC_NETCDF4 | NC_NOCLOBBER));
   fclose(answers);

@@ -1,8 +1,14 @@
-// random_calls SEED FORMAT FILE: a random but repeatable conversation with the netCDF library. Every return code and
-// everything inquired is printed, so that two runs can be compared. Knows nothing of Advectio.
+// random_calls SEED FORMAT FILE [STEPS [wide]]: a random but repeatable conversation with the netCDF library. Every
+// return code and everything inquired is printed, so that two runs can be compared. Knows nothing of Advectio.
+//
+// `wide`: several lives of files by one name. They are given up, opened again, removed and renamed; with groups, user
+// types and filters that few libraries have, late fill values, files that are not filled, and rooms in headers.
 #include <netcdf.h>
+#include <netcdf_filter.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -26,6 +33,13 @@ bool chance(int percent) {
 
 int ncid = -1;
 bool classic_format = false;
+bool wide = false;
+bool classic_model = false;
+/// Some values are nobody's: they are not said, and before the end all are put.
+bool undefined_values = false;
+std::set<int> filled_late;
+/// By nc_open: the file is the library's own from here on.
+bool opened = false;
 int named = 0;
 /// An attribute that is in an HDF5 file, then overwritten and at once deleted or renamed, stays there with its old
 /// value: the library no longer knows that it was written.
@@ -240,15 +254,17 @@ void put(const Family<const T>& f, const char* type) {
 template <typename T>
 void get(const Family<T>& f, const char* type) {
   const int variable = any_variable(), form = below(5);
+  if (filled_late.count(variable) != 0) return;
   const Place p = any_place(variable, form >= 3, false);
   // Beyond the last record a classic dataset open for reading only gives another error than one open for writing.
   // A mapped read of nothing does not end define mode of the library; of ours it does.
   if ((classic_format || form == 4) && std::find(p.count.begin(), p.count.end(), 0U) != p.count.end()) return;
+  if (wide && form == 4 && !classic_format) return;  // the same, also where it is refused
   std::vector<T> data(room, T(7));
   std::string text = std::string("get ") + type + " " + std::to_string(variable) + shown(p);
   const int code = call<T>(f, form, variable, p, data.data(), text);
   said(text.c_str(), code);
-  if (code != NC_NOERR) return;
+  if (code != NC_NOERR || undefined_values) return;
   double sum = 0;
   for (std::size_t i = 0; i < 200; ++i) sum += static_cast<double>(data[i]) * static_cast<double>(i % 17 + 1);
   std::printf("  %.17g:", sum);
@@ -263,7 +279,7 @@ void put_strings() {
   std::vector<std::string> text(room / 100);
   std::vector<const char*> data;
   for (auto& t : text) t = std::string(static_cast<std::size_t>(below(9)), static_cast<char>('a' + below(26)));
-  for (std::size_t i = 0; i < room; ++i) data.push_back(text[i % text.size()].c_str());
+  for (std::size_t i = 0; i < room; ++i) data.push_back(wide && i % 7 == 3 ? nullptr : text[i % text.size()].c_str());
   if (classic_format && std::find(p.count.begin(), p.count.end(), 0U) != p.count.end()) return;
   std::string line = "put string " + std::to_string(variable) + shown(p);
   said(line.c_str(), call<const char*>(FAMILY(put, _string, const char*), form, variable, p, data.data(), line));
@@ -313,6 +329,7 @@ void put_attribute() {
     case 4: {
       line += "string";
       const char* strings[6] = {"one", "", "three", "four", "a longer one", "six"};
+      if (wide && chance(30)) strings[below(6)] = nullptr;
       said(line.c_str(), nc_put_att_string(ncid, variable, name.c_str(), count, strings));
       break;
     }
@@ -398,13 +415,16 @@ void inquire() {
               b = nc_inq_var_deflate(ncid, v, &shuffle, &deflate, &level);
     const int c = type == NC_STRING ? 0 : nc_inq_var_fill(ncid, v, &no_fill, fill),
               d = nc_inq_var_endian(ncid, v, &endian);
+    // A file that the library has opened says of the machine's own order that it is little-endian.
+    if (wide && endian == NC_ENDIAN_LITTLE) endian = NC_ENDIAN_NATIVE;
     std::printf("  var %d %d,%d,%d,%d storage %d %zu %zu deflate %d %d %d fill %d %02x%02x endian %d\n", v, a, b, c, d,
-                storage, chunks[0], chunks[1], shuffle, deflate, level, no_fill, static_cast<unsigned char>(fill[0]),
-                static_cast<unsigned char>(fill[1]), endian);
+                storage, chunks[0], chunks[1], shuffle, deflate, level, wide ? no_fill != 0 : no_fill,
+                static_cast<unsigned char>(fill[0]), static_cast<unsigned char>(fill[1]), endian);
   }
   int format = 0, extended = 0, mode = 0;
   DO(nc_inq_format(ncid, &format));
   DO(nc_inq_format_extended(ncid, &extended, &mode));
+  if (wide) mode &= ~NC_WRITE;  // the same
   std::printf("  %d %d %x\n", format, extended, static_cast<unsigned>(mode));
   std::size_t length = 0;
   char path[4096] = {};
@@ -412,9 +432,138 @@ void inquire() {
   std::printf("  %zu\n", length - std::strlen(path));
 }
 
+/// A fill value, by either way, at any time.
+void late_fill() {
+  const int v = any_variable();
+  nc_type type = NC_NAT;
+  if (nc_inq_vartype(ncid, v, &type) != NC_NOERR) return;
+  // The library leaves the ruins of what it refuses among the attributes, and in the classic model in the file.
+  if (classic_model) return;
+  char name[NC_MAX_NAME + 1] = {};
+  int id = -1;
+  if (!classic_format) {
+    nc_inq_varname(ncid, v, name);
+    // The library makes it anew, behind all others; ours stays where it was.
+    if (v != count_of(1) - 1) return;
+    // A coordinate that has to be made anew takes its dimension with it, in the library.
+    if (nc_inq_dimid(ncid, name, &id) == NC_NOERR || nc_inq_attid(ncid, v, "_FillValue", &id) == NC_NOERR) return;
+    // Until the file is closed the library reads the old value where nothing was put.
+    filled_late.insert(v);
+  }
+  const std::string line = "fill of " + std::to_string(v);
+  if (type == NC_STRING) {
+    const char* text = chance(50) ? nullptr : "missing";
+    said(line.c_str(), nc_put_att_string(ncid, v, "_FillValue", 1, &text));
+  } else if (type == NC_CHAR) {
+    said(line.c_str(), nc_put_att_text(ncid, v, "_FillValue", 1, "y"));
+  } else {
+    const double value = below(100);
+    said(line.c_str(), nc_put_att_double(ncid, v, "_FillValue", type, 1, &value));
+  }
+  if (!classic_format && nc_inq_attid(ncid, v, "_FillValue", &id) == NC_NOERR) {
+    std::size_t count = 0;
+    nc_inq_attlen(ncid, v, "_FillValue", &count);
+    if (count == 0) DO(nc_del_att(ncid, v, "_FillValue"));
+  }
+}
+
+/// What belongs to nobody where a variable is not filled.
+void leave_unfilled() {
+  // Opened files do not know which of their variables are to be filled; and what has not been filled the classic
+  // library (4.9.0) cannot move: it crashes.
+  if (opened) return;
+  undefined_values = true;
+  if (chance(50)) {
+    int old = -1;
+    DO(nc_set_fill(ncid, NC_NOFILL, &old));
+    std::printf("  %d\n", old);
+  } else {
+    DO(nc_def_var_fill(ncid, any_variable(), 1, nullptr));
+  }
+}
+
+/// Only netCDF-4 knows them; some of them nobody but the library can write.
+void beyond() {
+  int id = -1;
+  switch (below(7)) {
+    case 0: {
+      const std::string name = fresh_name('g');
+      const int code = nc_def_grp(ncid, name.c_str(), &id);
+      said("group", code);
+      if (code != NC_NOERR) break;
+      int variable = -1;
+      const std::array<int, 1> dimensions{0};
+      DO(nc_def_var(id, "inner", NC_FLOAT, count_of(0) > 0 ? 1 : 0, dimensions.data(), &variable));
+      DO(nc_put_att_text(id, NC_GLOBAL, "title", 5, "inner"));
+      break;
+    }
+    case 1: DO(nc_def_opaque(ncid, 7, fresh_name('o').c_str(), &id)); break;
+    case 2: DO(nc_def_vlen(ncid, fresh_name('l').c_str(), NC_INT, &id)); break;
+    case 3: {
+      const int code = nc_def_compound(ncid, 8, fresh_name('c').c_str(), &id);
+      said("compound", code);
+      if (code == NC_NOERR) DO(nc_insert_compound(ncid, id, "a", 0, NC_INT));
+      break;
+    }
+    case 4: {
+      const int code = nc_def_enum(ncid, NC_INT, fresh_name('e').c_str(), &id);
+      const int one = 1;
+      said("enum", code);
+      if (code == NC_NOERR) DO(nc_insert_enum(ncid, id, "one", &one));
+      break;
+    }
+    case 5: DO(nc_def_var_quantize(ncid, any_variable(), 1 + below(3), 3)); break;
+    default: {
+      const unsigned level = 4;
+      DO(nc_def_var_filter(ncid, any_variable(), 307, 1, &level));
+      break;
+    }
+  }
+}
+
+/// nc__enddef with room. An alignment of 0 ends the library.
+void end_with_room() {
+  // To align records that are there anew the library (4.9.0) may take them backwards, onto others.
+  static bool aligned = false;
+  const auto align = aligned ? 1U : static_cast<unsigned>(1 + below(300));
+  aligned = true;
+  DO(nc__enddef(ncid, static_cast<std::size_t>(below(2000)), align, static_cast<std::size_t>(below(2000)), align));
+}
+
+void wide_step() {
+  switch (below(9)) {
+    case 0:
+    case 1: late_fill(); break;
+    case 2:
+      if (chance(15)) leave_unfilled();
+      break;
+    case 3:
+      if (chance(classic_format ? 100 : 20)) beyond();
+      break;
+    case 4: end_with_room(); break;
+    case 5: {
+      double value = 7;
+      nc_type type = NC_NAT;
+      const int v = any_variable();
+      if (nc_inq_vartype(ncid, v, &type) != NC_NOERR || type == NC_STRING) break;
+      DO(nc_def_var_fill(ncid, v, 0, chance(50) ? nullptr : &value));
+      break;
+    }
+    case 6: get<double>(FAMILY(get, _double, double), "double"); break;
+    case 7: put<float>(FAMILY(put, _float, const float), "float"); break;
+    default: DO(nc_inq_unlimdim(ncid, nullptr)); break;
+  }
+}
+
 void step() {
+  if (wide && chance(25)) {
+    wide_step();
+    return;
+  }
   switch (below(32)) {
-    case 0: DO(nc_redef(ncid)); break;
+    case 0:
+      if (!classic_format || !undefined_values) DO(nc_redef(ncid));
+      break;
     case 1:
     case 2: DO(nc_enddef(ncid)); break;
     case 3: DO(nc_sync(ncid)); break;
@@ -441,6 +590,8 @@ void step() {
     }
     case 13: {
       const bool variable = chance(50);
+      // The library leaves dimensions without names behind where it has not written all first.
+      if (wide && !classic_format) break;
       // Not shorter than any before: the classic library keeps the room of the old name, and then lets it grow into
       // that.
       static std::size_t longest = 5;
@@ -515,6 +666,84 @@ void step() {
   }
 }
 
+void create(const char* path, int format) {
+  const int modes[] = {0, 0, NC_64BIT_OFFSET, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL, NC_64BIT_DATA};
+  classic_format = format != 3 && format != 4;
+  classic_model = format == 4;
+  DO(nc_create(path, modes[format], &ncid));
+  const bool unlimited_first = chance(70);
+  int id = 0;
+  if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
+  for (int i = 0; i < 3; ++i)
+    nc_def_dim(ncid, std::string("n").append(std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
+  for (int i = 0; i < 5; ++i) define_variable();
+}
+
+/// Nothing is left that is nobody's.
+void put_everything() {
+  nc_enddef(ncid);
+  for (int v = 0; v < count_of(1); ++v) {
+    nc_type type = NC_NAT;
+    nc_inq_vartype(ncid, v, &type);
+    static const std::vector<const char*> texts(room, "x");
+    static const std::vector<float> numbers(room, 3);
+    static const std::string letters(room, 'l');
+    std::printf("all of %d: ", v);
+    if (type == NC_STRING)
+      DO(nc_put_var_string(ncid, v, const_cast<const char**>(texts.data())));
+    else if (type == NC_CHAR)
+      DO(nc_put_var_text(ncid, v, letters.c_str()));
+    else
+      DO(nc_put_var_float(ncid, v, numbers.data()));
+  }
+}
+
+void end() {
+  inquire();
+  if (!wide || undefined_values || chance(85)) {
+    if (undefined_values) put_everything();
+    DO(nc_close(ncid));
+    return;
+  }
+  // What a classic file had not synced before it was redefined the library forgets with the redefinition.
+  if (classic_format && nc_sync(ncid) == NC_EINDEFINE) {
+    DO(nc_close(ncid));
+    return;
+  }
+  if (chance(50)) DO(nc_redef(ncid));
+  for (int i = below(4); i > 0; --i) step();
+  DO(nc_abort(ncid));
+}
+
+/// The file with its name, or what had it.
+void live(const char* path, int format, int steps) {
+  std::printf("--- %s\n", path);
+  opened = undefined_values = overwritten = false;
+  filled_late.clear();
+  const std::string other = std::string(path) + ".other";
+  if (wide && access(path, F_OK) == 0 && chance(40)) {
+    const int flags = chance(70) ? NC_WRITE : NC_NOWRITE;
+    if (nc_open(path, flags, &ncid) != NC_NOERR) return;
+    std::printf("opened\n");
+    opened = true;
+    nc_inq_format(ncid, &format);
+    classic_format = format != NC_FORMAT_NETCDF4 && format != NC_FORMAT_NETCDF4_CLASSIC;
+    classic_model = format == NC_FORMAT_NETCDF4_CLASSIC;
+  } else {
+    create(path, format);
+  }
+  for (int i = 0; i < steps; ++i) {
+    if (wide && !opened && chance(1)) {
+      const bool gone = chance(30);
+      std::printf("%s -> %d\n", gone ? "removed" : "renamed", gone ? unlink(path) : std::rename(path, other.c_str()));
+    }
+    step();
+  }
+  end();
+  if (wide && chance(20)) std::printf("%d\n", unlink(path));
+  if (wide && chance(20)) std::printf("%d\n", std::rename(path, other.c_str()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -522,20 +751,22 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   random_bits.seed(std::strtoull(argv[1], nullptr, 10));
   const int format = std::atoi(argv[2]);
-  const int modes[] = {0, 0, NC_64BIT_OFFSET, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL, NC_64BIT_DATA};
-  classic_format = format != 3 && format != 4;
-  DO(nc_create(argv[3], modes[format], &ncid));
-  const bool unlimited_first = chance(70);
-  int id = 0;
-  if (unlimited_first) nc_def_dim(ncid, "time", NC_UNLIMITED, &id);
-  for (int i = 0; i < 3; ++i)
-    nc_def_dim(ncid, std::string("n").append(std::to_string(i)).c_str(), static_cast<std::size_t>(2 + below(4)), &id);
-  for (int i = 0; i < 5; ++i) define_variable();
-  int steps = 40 + below(100);
-  if (argc > 4) steps = std::min(steps, std::atoi(argv[4]));  // to find where two runs part
-  for (int i = 0; i < steps; ++i) step();
-  inquire();
-  DO(nc_close(ncid));
-  DO(nc_close(ncid));
+  wide = argc > 5;
+  const int most = argc > 4 ? std::atoi(argv[4]) : 1000;  // to find where two runs part
+  if (!wide) {
+    create(argv[3], format);
+    int steps = 40 + below(100);
+    steps = std::min(steps, most);
+    for (int i = 0; i < steps; ++i) step();
+    inquire();
+    DO(nc_close(ncid));
+    DO(nc_close(ncid));
+    return 0;
+  }
+  for (int lives = 1 + below(4), left = most; lives > 0 && left > 0; --lives) {
+    const int steps = std::min(left, 10 + below(70));
+    live(argv[3], format, steps);
+    left -= steps;
+  }
   return 0;
 }

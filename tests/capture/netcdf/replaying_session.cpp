@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -48,7 +49,7 @@ struct Put {
   Box box;
   std::vector<std::uint64_t> stride;
   Bytes data;
-  std::vector<std::string> strings;
+  std::vector<String> strings;
 };
 
 class ReplayedDataset final : public CapturedDataset {
@@ -66,6 +67,7 @@ class ReplayedDataset final : public CapturedDataset {
     if (*decoded != schema) return Error{Code::bug, "schema changed on its way"};
     ++schemas_;
     schema_ = schema;
+    told_.emplace_back(puts_.size(), schema);
     return {};
   }
 
@@ -100,7 +102,8 @@ class ReplayedDataset final : public CapturedDataset {
   Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const char* const* strings) override {
     Put p{variable, box, stride, {}, {}};
-    for (std::uint64_t n = 0; n < box.volume(); ++n) p.strings.emplace_back(strings[n] != nullptr ? strings[n] : "");
+    for (std::uint64_t n = 0; n < box.volume(); ++n)
+      p.strings.push_back(strings[n] != nullptr ? String(strings[n]) : std::nullopt);
     puts_.push_back(std::move(p));
     return {};
   }
@@ -157,19 +160,89 @@ class ReplayedDataset final : public CapturedDataset {
     if (schema_.format == FileFormat::cdf5) mode |= NC_64BIT_DATA;
     const int created = lib_.nc_create(link_.c_str(), mode, &ncid);
     if (created != NC_NOERR) return Error{Code::io, "create " + link_ + ": " + std::to_string(created)};
-    int code = define(lib_, ncid, schema_);
-    if (code == NC_NOERR) {
-      code = schema_.data_align != 0
-                 ? lib_.nc__enddef(ncid, schema_.header_pad, schema_.data_align, schema_.data_pad, schema_.record_align)
-                 : lib_.nc_enddef(ncid);
-    }
-    for (const auto& p : puts_)
-      if (code == NC_NOERR) code = write(ncid, p);
+    int code = is_hdf5(schema_.format) ? write_hdf5(ncid) : write_classic(ncid);
     const int closed = lib_.nc_close(ncid);
     if (code == NC_NOERR) code = closed;
     if (code == NC_NOERR) return {};
     std::fprintf(stderr, "replay of %s fails: %d\n", path_.c_str(), code);
     return Error{Code::io, "replay " + path_ + ": " + std::to_string(code)};
+  }
+
+  int write_hdf5(int ncid) const {
+    int code = define(lib_, ncid, schema_);
+    if (code == NC_NOERR) code = lib_.nc_enddef(ncid);
+    for (const auto& p : puts_)
+      if (code == NC_NOERR) code = write(ncid, p);
+    return code;
+  }
+
+  /// Step by step: what fills depends on when it was told.
+  int write_classic(int ncid) const {
+    const Schema nothing;
+    const Schema* is = &nothing;
+    std::size_t next = 0;
+    int code = NC_NOERR;
+    for (std::size_t i = 0; i <= puts_.size() && code == NC_NOERR; ++i) {
+      // Only what a block or the end follows is made.
+      const Schema* to = is;
+      for (; next < told_.size() && told_[next].first <= i; ++next) to = &told_[next].second;
+      if (to != is) code = change(ncid, *is, *to);
+      is = to;
+      if (code == NC_NOERR && i < puts_.size()) code = write(ncid, puts_[i]);
+    }
+    if (told_.empty() && code == NC_NOERR) code = lib_.nc_enddef(ncid);
+    return code;
+  }
+
+  int change(int ncid, const Schema& is, const Schema& to) const {
+    const bool first = &is != &to && is.variables.empty() && is.dimensions.empty() && is.attributes.empty();
+    int code = first ? NC_NOERR : lib_.nc_redef(ncid);
+    if (code == NC_EINDEFINE) code = NC_NOERR;
+    const auto run = [&](auto&& call) {
+      if (code == NC_NOERR) code = call();
+    };
+    for (const bool last : {false, true}) {
+      for (std::size_t d = 0; d < is.dimensions.size(); ++d)
+        if (is.dimensions[d].name != to.dimensions[d].name)
+          run([&] {
+            return lib_.nc_rename_dim(ncid, static_cast<int>(d),
+                                      last ? to.dimensions[d].name.c_str() : ("_d" + std::to_string(d)).c_str());
+          });
+      for (std::size_t v = 0; v < is.variables.size(); ++v)
+        if (is.variables[v].name != to.variables[v].name)
+          run([&] {
+            return lib_.nc_rename_var(ncid, static_cast<int>(v),
+                                      last ? to.variables[v].name.c_str() : ("_v" + std::to_string(v)).c_str());
+          });
+    }
+    const auto attributes = [&](int id, const std::vector<Attribute>& old, const std::vector<Attribute>& wanted) {
+      for (const auto& a : old)
+        if (std::none_of(wanted.begin(), wanted.end(), [&](const Attribute& b) { return a.name == b.name; }))
+          run([&] { return lib_.nc_del_att(ncid, id, a.name.c_str()); });
+      for (const auto& a : wanted)
+        if (std::find(old.begin(), old.end(), a) == old.end())
+          run([&] {
+            return lib_.nc_put_att(ncid, id, a.name.c_str(), static_cast<nc_type>(a.type), a.count, a.values.data());
+          });
+    };
+    attributes(NC_GLOBAL, is.attributes, to.attributes);
+    for (std::size_t v = 0; v < is.variables.size(); ++v) {
+      attributes(static_cast<int>(v), is.variables[v].attributes, to.variables[v].attributes);
+      if (is.variables[v].no_fill != to.variables[v].no_fill)
+        run([&] {
+          return lib_.nc_def_var_fill(ncid, static_cast<int>(v), to.variables[v].no_fill ? NC_NOFILL : NC_FILL,
+                                      nullptr);
+        });
+    }
+    run([&] {
+      return define(lib_, ncid, to, {is.dimensions.size(), is.variables.size()},
+                    {to.dimensions.size(), to.variables.size()});
+    });
+    run([&] {
+      return to.data_align != 0 ? lib_.nc__enddef(ncid, to.header_pad, to.data_align, to.data_pad, to.record_align)
+                                : lib_.nc_enddef(ncid);
+    });
+    return code;
   }
 
   int write(int ncid, const Put& p) const {
@@ -180,7 +253,7 @@ class ReplayedDataset final : public CapturedDataset {
     const int variable = static_cast<int>(p.variable);
     if (p.strings.empty()) return lib_.nc_put_vars(ncid, variable, start.data(), count.data(), steps, p.data.data());
     std::vector<const char*> strings;
-    for (const auto& s : p.strings) strings.push_back(s.c_str());
+    for (const auto& s : p.strings) strings.push_back(s ? s->c_str() : nullptr);
     return lib_.nc_put_vars_string(ncid, variable, start.data(), count.data(), steps, strings.data());
   }
 
@@ -188,6 +261,7 @@ class ReplayedDataset final : public CapturedDataset {
   std::string path_, link_;
   Schema schema_;
   std::vector<Put> puts_;
+  std::vector<std::pair<std::size_t, Schema>> told_;  ///< each with the number of blocks before it
   std::uint64_t schemas_ = 0, bytes_ = 0, syncs_ = 0, waits_ = 0, stall_ = 0;
 };
 
@@ -224,6 +298,8 @@ class ReplayingSession final : public Session {
     log("waited for " + path + (for_writing ? " to write" : " to read"));
     return {};
   }
+
+  Result<void> wait_for_plain_use(const std::string&, Until) override { return {}; }
 
   [[nodiscard]] const std::string& directory() const noexcept override { return nowhere_; }
 

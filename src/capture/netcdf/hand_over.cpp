@@ -1,0 +1,212 @@
+// What cannot be carried goes on in the real library, under the number that the program knows. The library makes the
+// file anew, step by step as the program did, and gets the values that were put. It cannot open the file instead: what
+// has not been ended would no longer be changed, and 4.9.0 swaps the bytes of what is put into big-endian variables of
+// a file that it has not made, and fails to add a coordinate to one of its dimensions.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/open_files.h"
+#include "capture/netcdf/shadow_schema.h"
+
+namespace advectio {
+namespace {
+
+constexpr std::size_t bytes_at_once = 8U << 20U;
+
+bool same_file(const std::string& a, const std::string& b) {
+  struct stat one {
+  }, other{};
+  return stat(a.c_str(), &one) == 0 && stat(b.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
+/// Beside the file, and hidden.
+std::string hidden_name(const std::string& path, const char* what) {
+  const auto place = std::filesystem::path(path);
+  std::string name = ".";
+  name.append(place.filename().string()).append(what).append(std::to_string(getpid()));
+  return place.parent_path() / name;
+}
+
+int copy_file(const std::string& from, const std::string& to) {
+  std::error_code error;
+  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+  return error ? error.value() : NC_NOERR;
+}
+
+/// The variable up to the ends, piece by piece along its first dimension. Beyond what it has in a later unlimited
+/// dimension the library does not read it right.
+int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, int to_variable,
+                  const std::vector<std::size_t>& ends) {
+  nc_type type = NC_NAT;
+  int code = lib.nc_inq_var(from, from_variable, nullptr, &type, nullptr, nullptr, nullptr);
+  if (code != NC_NOERR) return code;
+  std::vector<std::size_t> start(ends.size(), 0), count(ends);
+  std::size_t row = 1;
+  for (std::size_t i = 1; i < count.size(); ++i) row *= count[i];
+  const bool strings = type == NC_STRING;
+  const std::size_t element = strings ? sizeof(char*) : memory_size(type), rows = count.empty() ? 1 : count[0];
+  if (rows == 0 || row == 0) return NC_NOERR;
+  const std::size_t step = std::min(rows, std::max<std::size_t>(1, bytes_at_once / (row * element)));
+  std::vector<std::byte> buffer(step * row * element);
+  for (std::size_t at = 0; at < rows && code == NC_NOERR; at += step) {
+    const std::size_t here = std::min(step, rows - at);
+    if (!count.empty()) {
+      start[0] = at;
+      count[0] = here;
+    }
+    code = lib.nc_get_vara(from, from_variable, start.data(), count.data(), buffer.data());
+    if (code != NC_NOERR) break;
+    code = lib.nc_put_vara(to, to_variable, start.data(), count.data(), buffer.data());
+    if (strings) lib.nc_free_string(here * row, reinterpret_cast<char**>(buffer.data()));
+  }
+  return code;
+}
+
+}  // namespace
+
+/// Until our number, which is free, is the lowest that is: netCDF-C gives that one. What holds the others is in memory.
+int CapturedFile::hold_lower_numbers(std::vector<int>& held) const {
+  for (;;) {
+    const std::string name = "advectio-placeholder-" + std::to_string(held.size());
+    int id = -1;
+    if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
+    if (id == ncid) return lib.nc_close(id);
+    held.push_back(id);
+    if (id > ncid) return NC_ENFILE;
+  }
+}
+
+int CapturedFile::create_real(const std::string& name, int& id) const {
+  const int flags = mode & ~NC_NOCLOBBER;
+  const auto* all = ranks();
+  return all != nullptr ? lib.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
+                        : lib.nc_create(name.c_str(), flags, &id);
+}
+
+/// The real file gets our number.
+int CapturedFile::take_number(const std::string& name) {
+  std::vector<int> held;
+  int id = -1, code = hold_lower_numbers(held);
+  if (agreed(code)) code = create_real(name, id);
+  if (code == NC_NOERR && id != ncid) {
+    lib.nc_close(id);
+    code = NC_ENFILE;
+  }
+  for (const int other : held) lib.nc_close(other);
+  return code;
+}
+
+bool CapturedFile::nothing_put() const {
+  return together_ != nullptr ? together_->ranks->all(!put_anything_) : !put_anything_;
+}
+
+/// The file under our number is empty. `values`: a file that has what was put, or none.
+int CapturedFile::make_anew(const std::string& values) {
+  const DefinitionCount all{schema_.dimensions.size(), schema_.variables.size()};
+  const DefinitionCount before{static_cast<std::size_t>(ended_dimensions_), static_cast<std::size_t>(ended_variables_)};
+  if (fresh_) return define(lib, ncid, schema_, {}, all);
+  int code = define(lib, ncid, schema_, {}, before);
+  if (code != NC_NOERR) return code;
+  const bool each_written = std::count(written_.begin(), written_.end(), true) >= ended_variables_;
+  code = together_ != nullptr || explicit_modes() || each_written ? lib.nc_enddef(ncid) : end_shadow();
+  const auto written = std::exchange(written_, {});
+  for (std::size_t v = 0; v < written.size() && !each_written && together_ == nullptr; ++v)
+    if (written[v]) note_written(static_cast<int>(v));
+  if (code == NC_NOERR && !values.empty()) code = copy_values(values);
+  // The library chooses chunks by the lengths that somebody has asked for.
+  for (std::size_t d = 0; d < extents_.size(); ++d)
+    if (std::size_t length = 0; extents_[d].asked > 0) lib.nc_inq_dimlen(ncid, static_cast<int>(d), &length);
+  if (code == NC_NOERR && defining_) code = lib.nc_redef(ncid);
+  return code == NC_NOERR && defining_ ? define(lib, ncid, schema_, before, all) : code;
+}
+
+int CapturedFile::copy_values(const std::string& from) const {
+  int source = -1;
+  int code = lib.nc_open(from.c_str(), NC_NOWRITE, &source);
+  if (code != NC_NOERR) return code;
+  for (std::size_t v = 0; v < put_.size() && code == NC_NOERR; ++v) {
+    if (!put_[v]) continue;
+    // By name: whoever wrote the file need not have numbered its variables as the program does.
+    int variable = -1;
+    code = lib.nc_inq_varid(source, schema_.variables[v].name.c_str(), &variable);
+    if (code == NC_NOERR) code = copy_variable(lib, source, variable, ncid, static_cast<int>(v), *put_[v]);
+  }
+  const int closed = lib.nc_close(source);
+  return code != NC_NOERR ? code : closed;
+}
+
+/// A change that failed may not have ended data mode, which only the shadow knows.
+bool CapturedFile::is_defining() const {
+  if (!defining_ || fresh_ || ended_variables_ == 0 || lib.nc_def_var_filter == nullptr) return defining_;
+  // Too late for a variable that is there, but in data mode that is not what the library says.
+  const unsigned level = 1;
+  return lib.nc_def_var_filter(ncid, 0, filter_id::deflate, 1, &level) != NC_EINDEFINE;
+}
+
+int CapturedFile::hand_over() {
+  Stall stall(*this);
+  close_reader();
+  read_schema();
+  const bool copies = !nothing_put();
+  if (paid_) defining_ = is_defining();
+  int code = NC_NOERR;
+  // As the program called it, where that still is the file; else by a name for the moment of opening.
+  auto name = absolute(path) == where ? path : where;
+  const bool has_lost_name = together_ == nullptr && !same_file(where, out_->file_path());
+  if (has_lost_name) {
+    name = hidden_name(where, ".advectio-opened-");
+    ::unlink(name.c_str());  // of a process that had our number and died
+    if (::link(out_->file_path().c_str(), name.c_str()) != 0) code = errno;
+  }
+  if (code == NC_NOERR && copies && defining_) {
+    auto told = schema_;
+    told.dimensions.resize(static_cast<std::size_t>(ended_dimensions_));
+    told.variables.resize(static_cast<std::size_t>(ended_variables_));
+    code = tell(told);
+  } else if (code == NC_NOERR && copies) {
+    code = flush_schema();
+  }
+  close_shadow();
+  // From here on our number is the real file's.
+  owed_ = false;
+  paid_ = true;
+  stall.report();
+  const auto handed = out_->hand_over();
+  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
+  out_.reset();
+  if (together_ != nullptr) together_->out = nullptr;
+  std::string values;
+  if (agreed(code) && copies) {
+    values = hidden_name(where, ".advectio-handed-over-");
+    code = copy_file(name, values);
+    if (code != NC_NOERR) ::unlink(values.c_str());
+  }
+  if (code == NC_NOERR) {
+    code = take_number(name);
+    if (code == NC_NOERR) {
+      code = make_anew(values);
+      // For what is defined from here on.
+      if (code == NC_NOERR) lib.nc_set_fill(ncid, fill_mode_, nullptr);
+    }
+    if (copies) {
+      // What cannot be made anew stays as it was.
+      const bool whole = code == NC_NOERR || (lib.nc_abort(ncid), copy_file(values, name)) == NC_NOERR;
+      if (whole)
+        ::unlink(values.c_str());
+      else if (auto* session = Session::current(); session != nullptr)
+        session->say_once(path + ": cannot be made anew by the netCDF library; what was put is in " + values);
+    }
+  }
+  if (has_lost_name) ::unlink(name.c_str());
+  for (std::size_t v = 0; code == NC_NOERR && together_ != nullptr && v < together_->variables.size(); ++v)
+    if (together_->variables[v].collective) lib.nc_var_par_access(ncid, static_cast<int>(v), NC_COLLECTIVE);
+  return code;
+}
+
+}  // namespace advectio

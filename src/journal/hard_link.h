@@ -1,0 +1,39 @@
+// A file in flight has a second directory entry, a hard link that belongs to the run. The server finds the inode by
+// it, whatever the program does with its own name. The links of one user lie together in a directory of their own
+// (`.advectio-UID`) on the file's file system, so that a program that lists or removes its output directory meets
+// nothing of ours.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "journal/stage.h"
+#include "platform/files.h"
+
+namespace advectio::journal {
+
+/// Directories in which the link of `file` (absolute, without symbolic links) may lie, best first, each with a slash at
+/// its end: beside the run's own files, else in the highest directory of the file system that this user reaches by
+/// writable directories, else beside the file itself. None of them need exist.
+std::vector<std::string> hard_link_directories(const std::string& file, const std::string& run_directory);
+
+/// Name of the link of `file` within its directory. `journal` and `suffix` make it unique.
+std::string hard_link_name(const std::string& file, std::uint64_t journal, const std::string& suffix);
+
+/// True for a link's path, false where `link` is the file's own name (a file system without hard links).
+[[nodiscard]] bool is_hard_link(const std::string& link) noexcept;
+
+/// Link the file at `path` as `name` in the first of `directories` that takes it, and say so in the page. The page
+/// comes before the link: should the process die here, whoever finishes the run finds and removes it. Where no link can
+/// be made, the page has the file's own name. Returns what the page has. Blocks for file-system calls.
+std::string give_hard_link(DatasetPage& page, const std::string& path, const std::string& name,
+                           const std::vector<std::string>& directories) noexcept;
+
+/// Remove the link, and its directory where that is ours and empty. Ok when the link is not there.
+Result<void> remove_hard_link(Files& files, const std::string& link);
+
+/// The file's own name and its link survive a loss of power on return.
+Result<void> make_file_names_durable(Files& files, const std::string& path, const std::string& link);
+
+}  // namespace advectio::journal

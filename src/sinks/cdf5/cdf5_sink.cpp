@@ -3,7 +3,9 @@
 //
 // How a schema can change after there is data, although in these formats that moves the data:
 //   1. What there is is committed, and the file closed.
-//   2. A copy (`REDO.part`) gets the new header from netCDF-C, which moves the data within the copy.
+//   2. netCDF-C writes the new header into a file of its own, `REDO.part`. The data are copied there, and added
+//      variables are filled. netCDF-C's own change of a header fails where an alignment moves records to before the
+//      end of the other variables.
 //   3. The copy is renamed to REDO. From here on the change will happen.
 //   4. Its bytes are written over the file's, whose inode stays.
 //   5. REDO is removed.
@@ -66,56 +68,24 @@ Result<void> put_attribute(int nc, int variable, const Attribute& a) {
   return {};
 }
 
-/// In their order: those from the first that is another on are put anew.
-Result<void> set_attributes(int nc, int variable, const std::vector<Attribute>& is, const std::vector<Attribute>& to) {
-  std::size_t same = 0;
-  for (; same < std::min(is.size(), to.size()) && is[same].name == to[same].name; ++same)
-    if (!(is[same] == to[same])) ADVECTIO_TRY(put_attribute(nc, variable, to[same]));
-  for (auto i = same; i < is.size(); ++i)
-    ADVECTIO_NC(nc_del_att(nc, variable, is[i].name.c_str()), "attribute " + is[i].name);
-  for (auto i = same; i < to.size(); ++i) ADVECTIO_TRY(put_attribute(nc, variable, to[i]));
+Result<void> put_attributes(int nc, int variable, const std::vector<Attribute>& all) {
+  for (const auto& a : all) ADVECTIO_TRY(put_attribute(nc, variable, a));
   return {};
 }
 
-/// In define mode: make what the file is into what is wanted.
-Result<void> define(int nc, const Schema& is, const Schema& to) {
-  // Through names that nobody uses, because old and new ones may be exchanged.
-  for (const bool last : {false, true}) {
-    for (std::size_t d = 0; d < std::min(is.dimensions.size(), to.dimensions.size()); ++d)
-      if (is.dimensions[d].name != to.dimensions[d].name)
-        ADVECTIO_NC(nc_rename_dim(nc, static_cast<int>(d),
-                                  (last ? to.dimensions[d].name : "_advectio_" + std::to_string(d)).c_str()),
-                    "dimension " + to.dimensions[d].name);
-    for (std::size_t v = 0; v < std::min(is.variables.size(), to.variables.size()); ++v)
-      if (is.variables[v].name != to.variables[v].name)
-        ADVECTIO_NC(nc_rename_var(nc, static_cast<int>(v),
-                                  (last ? to.variables[v].name : "_advectio_" + std::to_string(v)).c_str()),
-                    "variable " + to.variables[v].name);
+/// In define mode of a new file.
+Result<void> define(int nc, const Schema& s) {
+  int id = 0;
+  for (const auto& d : s.dimensions)
+    ADVECTIO_NC(nc_def_dim(nc, d.name.c_str(), d.unlimited ? NC_UNLIMITED : d.length, &id), "dimension " + d.name);
+  for (const auto& v : s.variables) {
+    const std::vector<int> ids(v.dimensions.begin(), v.dimensions.end());
+    ADVECTIO_NC(
+        nc_def_var(nc, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(ids.size()), ids.data(), &id),
+        "variable " + v.name);
+    ADVECTIO_TRY_WITH(put_attributes(nc, id, v.attributes), "variable " + v.name);
   }
-  for (auto d = is.dimensions.size(); d < to.dimensions.size(); ++d) {
-    const auto& dim = to.dimensions[d];
-    int id = 0;
-    ADVECTIO_NC(nc_def_dim(nc, dim.name.c_str(), dim.unlimited ? NC_UNLIMITED : dim.length, &id),
-                "dimension " + dim.name);
-  }
-  for (std::size_t v = 0; v < to.variables.size(); ++v) {
-    const auto& var = to.variables[v];
-    int id = static_cast<int>(v);
-    const std::vector<Attribute> none;
-    if (v >= is.variables.size()) {
-      const std::vector<int> ids(var.dimensions.begin(), var.dimensions.end());
-      ADVECTIO_NC(nc_def_var(nc, var.name.c_str(), static_cast<nc_type>(var.type), static_cast<int>(ids.size()),
-                             ids.data(), &id),
-                  "variable " + var.name);
-      ADVECTIO_NC(nc_def_var_fill(nc, id, var.no_fill ? NC_NOFILL : NC_FILL, nullptr), "variable " + var.name);
-    } else if (is.variables[v].type != var.type || is.variables[v].dimensions != var.dimensions) {
-      return Error{Code::invalid, "variable " + var.name + " has changed its type or its dimensions", 0};
-    }
-    ADVECTIO_TRY_WITH(
-        set_attributes(nc, id, v < is.variables.size() ? is.variables[v].attributes : none, var.attributes),
-        "variable " + var.name);
-  }
-  return set_attributes(nc, NC_GLOBAL, is.attributes, to.attributes);
+  return put_attributes(nc, NC_GLOBAL, s.attributes);
 }
 
 /// What netCDF-C reads and writes at once; an open file has two of it.
@@ -232,6 +202,43 @@ void fill_with(std::byte* to, std::size_t bytes, const Bytes& element) noexcept 
   }
 }
 
+/// Copies pieces of a file to their places in another. Pieces that keep their distance are copied together.
+class Mover {
+ public:
+  Mover(File& from, std::uint64_t from_bytes, File& to, SinkCounters& counters)
+      : from_(from), to_(to), from_bytes_(from_bytes), counters_(counters) {}
+
+  Result<void> move(std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+    if (from != at_ + bytes_ || to != place_ + bytes_) {
+      ADVECTIO_TRY(flush());
+      at_ = from;
+      place_ = to;
+    }
+    bytes_ += bytes;
+    return {};
+  }
+  /// What lies beyond the end of the first file was never written, and is not copied.
+  Result<void> flush() {
+    for (auto end = std::min(std::exchange(bytes_, 0) + at_, from_bytes_); at_ < end;) {
+      buffer_.resize(std::min<std::uint64_t>(end - at_, 4U << 20U));
+      ADVECTIO_TRY(from_.read(at_, buffer_));
+      ADVECTIO_TRY(to_.write(place_, buffer_));
+      counters_.bytes_out += buffer_.size();
+      at_ += buffer_.size();
+      place_ += buffer_.size();
+    }
+    return {};
+  }
+
+ private:
+  File& from_;
+  File& to_;
+  std::uint64_t from_bytes_;
+  SinkCounters& counters_;
+  std::uint64_t at_ = 0, place_ = 0, bytes_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
 /// What a reader sees change: the number of records.
 struct Committed {
   std::uint64_t size = 0;
@@ -297,8 +304,12 @@ class Cdf5Sink final : public Sink {
   }
   Result<void> settle();
   Result<void> look();
+  Result<void> write_header(const File& file);
   Result<void> create();
   Result<void> change();
+  Result<void> make_changed(const std::string& part);
+  Result<void> fill_added(std::size_t first, std::uint64_t records);
+  Result<void> count_records(std::uint64_t records);
   Result<void> take(const Block& block);
   [[nodiscard]] bool lies_together(const Variable& v, const Box& box) const;
   Result<void> flush();
@@ -470,71 +481,98 @@ Result<void> Cdf5Sink::replace_content() {
   return sync_names();
 }
 
-Result<void> Cdf5Sink::create() {
-  ADVECTIO_TRY(note_records(0));
-  ADVECTIO_TRY(write_count(*records_, any_commit_at, 0));
-  // Whatever fails from here to the end of define mode, netCDF-C removes the file it was told to create. By the name of
-  // our descriptor it cannot.
-  const auto unremovable = "/proc/self/fd/" + std::to_string(file_->descriptor());
+/// The header that is wanted, and no data. Where that fails netCDF-C removes the file; by the name of a descriptor it
+/// cannot.
+Result<void> Cdf5Sink::write_header(const File& file) {
+  const Lock lock;
+  const auto path = "/proc/self/fd/" + std::to_string(file.descriptor());
   auto hint = buffer_bytes;
   int nc = -1;
-  ADVECTIO_NC(nc__create(unremovable.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc),
-              "create " + path_);
-  auto defined = define(nc, {}, *pending_);
+  ADVECTIO_NC(nc__create(path.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc), "create " + path_);
+  auto defined = define(nc, *pending_);
   int before = 0;
   int status = nc_set_fill(nc, NC_NOFILL, &before);
   // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
   if (const int ended = end_define(nc, *pending_); status == NC_NOERR) status = ended;
   if (const int closed = nc_close(nc); status == NC_NOERR) status = closed;
   ADVECTIO_TRY(std::move(defined));
-  if (status != NC_NOERR) return netcdf_error("write the header of " + path_, status);
+  return status == NC_NOERR ? Result<void>{} : netcdf_error("write the header of " + path_, status);
+}
+
+Result<void> Cdf5Sink::create() {
+  ADVECTIO_TRY(note_records(0));
+  ADVECTIO_TRY(write_count(*records_, any_commit_at, 0));
+  ADVECTIO_TRY(write_header(*file_));
   made_ = true;
   fixed_filled_ = false;
   return look();
 }
 
 Result<void> Cdf5Sink::change() {
+  for (std::size_t v = 0; v < is_.variables.size(); ++v)
+    if (const auto& was = is_.variables[v], &now = pending_->variables[v];
+        was.type != now.type || was.dimensions != now.dimensions)
+      return Error{Code::invalid, "variable " + now.name + " has changed its type or its dimensions", 0};
   ADVECTIO_TRY(commit_data());
   const auto part = redo_ + ".part";
-  {
-    auto to = files_.open(part, OpenMode::create, 0600);
-    if (!to) return std::move(to).error();
-    auto size = file_->size();
-    if (!size) return std::move(size).error();
-    std::vector<std::byte> buffer(std::size_t{4} << 20);
-    for (std::uint64_t at = 0; at < *size;) {
-      const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), *size - at));
-      ADVECTIO_TRY(file_->read(at, piece));
-      ADVECTIO_TRY((*to)->write(at, piece));
-      counters_.bytes_out += piece.size();
-      at += piece.size();
-    }
-  }
-  int nc = -1;
-  ADVECTIO_NC(open_file(part, NC_WRITE, nc), "open a copy of " + path_);
-  int status = nc_redef(nc);
-  Result<void> defined;
-  if (status == NC_NOERR) {
-    defined = define(nc, is_, *pending_);
-    status = end_define(nc, *pending_);
-  }
-  const int ended = nc_close(nc);
-  if (!defined || status != NC_NOERR || ended != NC_NOERR) {
+  auto changed = make_changed(part);
+  if (!changed) {
     (void)files_.remove(part);
-    ADVECTIO_TRY(std::move(defined));
-    return netcdf_error("change the header of " + path_, status != NC_NOERR ? status : ended);
-  }
-  {
-    // A loss of power must not leave half of what step 4 relies upon.
-    auto copy = files_.open(part, OpenMode::read_write);
-    if (!copy) return std::move(copy).error();
-    ADVECTIO_TRY((*copy)->sync());
+    return changed;
   }
   ADVECTIO_TRY(files_.rename(part, redo_));
   ADVECTIO_TRY(sync_names());
   ADVECTIO_TRY(replace_content());
   ADVECTIO_TRY(look());
   return note_commit();
+}
+
+/// Step 2, made durable: a loss of power must not leave half of what step 4 relies upon.
+Result<void> Cdf5Sink::make_changed(const std::string& part) {
+  auto made = files_.open(part, OpenMode::create, 0600);
+  if (!made) return std::move(made).error();
+  std::shared_ptr<File> to = std::move(made).value();
+  ADVECTIO_TRY(write_header(*to));
+  auto layout = read_classic_layout(*to);
+  if (!layout) return std::move(layout).error().with(part);
+  const auto old = std::exchange(layout_, std::move(layout).value());
+  const auto added = is_.variables.size();
+  is_ = *pending_;
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+
+  Mover mover(*file_, *size, *to, counters_);
+  for (std::size_t v = 0; v < added; ++v)
+    if (!old.variables[v].has_records)
+      ADVECTIO_TRY(mover.move(old.variables[v].begin, layout_.variables[v].begin, old.variables[v].bytes));
+  for (std::uint64_t r = 0; r < old.records; ++r)
+    for (std::size_t v = 0; v < added; ++v)
+      if (old.variables[v].has_records)
+        ADVECTIO_TRY(mover.move(old.variables[v].begin + r * old.record_bytes,
+                                layout_.variables[v].begin + r * layout_.record_bytes,
+                                std::min(old.variables[v].bytes, old.record_bytes)));
+  ADVECTIO_TRY(mover.flush());
+
+  std::swap(file_, to);
+  auto filled = fill_added(added, old.records);
+  if (filled && old.records > 0) filled = count_records(old.records);
+  std::swap(file_, to);
+  ADVECTIO_TRY(std::move(filled));
+  return to->sync();
+}
+
+/// As netCDF-C does for variables that come later, in all records that there are.
+Result<void> Cdf5Sink::fill_added(std::size_t first, std::uint64_t records) {
+  for (auto v = first; v < layout_.variables.size(); ++v)
+    if (const auto& place = layout_.variables[v]; !place.has_records && !is_.variables[v].no_fill)
+      ADVECTIO_TRY(fill_rest(place.begin, place.begin + place.bytes, fill_of(v)));
+  for (std::uint64_t r = 0; r < records; ++r)
+    for (auto v = first; v < layout_.variables.size(); ++v)
+      if (const auto& place = layout_.variables[v]; place.has_records && !is_.variables[v].no_fill) {
+        const auto begin = place.begin + r * layout_.record_bytes;
+        ADVECTIO_TRY(fill_rest(begin, begin + std::min(place.bytes, layout_.record_bytes), fill_of(v)));
+      }
+  return flush_fill();
 }
 
 Result<void> Cdf5Sink::settle() {
@@ -566,10 +604,8 @@ Result<void> Cdf5Sink::settle() {
     return true;
   };
   if (!made_) {
-    const Lock lock;
     ADVECTIO_TRY(create());
   } else if (!same()) {
-    const Lock lock;
     ADVECTIO_TRY(change());
   } else if (!filled_alike()) {
     // What was put before is filled as it was to be.
@@ -827,15 +863,20 @@ Result<void> Cdf5Sink::commit_data() {
   ADVECTIO_TRY_WITH(fill_up(), "commit " + path_);
   // Records count when all of them is there.
   if (records_now_ != layout_.records) {
-    std::array<std::byte, 8> count{};
-    const auto n = layout_.count_bytes();
-    for (std::size_t i = 0; i < n; ++i) count[i] = static_cast<std::byte>(records_now_ >> (8 * (n - 1 - i)));
-    ADVECTIO_TRY(write_at(ClassicLayout::count_at, std::span(count).first(n)));
+    ADVECTIO_TRY(count_records(records_now_));
     layout_.records = records_now_;
   }
   ADVECTIO_TRY(note_records(records_now_));
   ADVECTIO_TRY(write_count(*records_, any_commit_at, 1));
   return note_commit();
+}
+
+/// In the header.
+Result<void> Cdf5Sink::count_records(std::uint64_t records) {
+  std::array<std::byte, 8> count{};
+  const auto n = layout_.count_bytes();
+  for (std::size_t i = 0; i < n; ++i) count[i] = static_cast<std::byte>(records >> (8 * (n - 1 - i)));
+  return write_at(ClassicLayout::count_at, std::span(count).first(n));
 }
 
 /// netCDF-C makes the file as long as it is to be, when it closes one in which not everything was put.

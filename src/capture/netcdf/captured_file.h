@@ -238,6 +238,8 @@ class CapturedFile {
   int create_real(const std::string& name, int& id) const;
   int take_number(const std::string& name);
   int make_anew(const std::string& values);
+  int empty_file(const std::string& link);
+  int replace_file(const std::string& link);
   [[nodiscard]] bool is_defining() const;
   int copy_values(const std::string& from) const;
 

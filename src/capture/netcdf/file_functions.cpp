@@ -358,7 +358,15 @@ ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) {
     if (path != nullptr) std::strcpy(path, file->path.c_str());
     return NC_NOERR;
   }
-  return ADVECTIO_REAL(nc_inq_path, ncid, length, path);
+  std::size_t bytes = 0;
+  int code = ADVECTIO_REAL(nc_inq_path, ncid, &bytes, nullptr);
+  std::string name(bytes + 1, '\0');
+  if (code == NC_NOERR) code = ADVECTIO_REAL(nc_inq_path, ncid, &bytes, name.data());
+  if (code != NC_NOERR) return code;
+  name = advectio::name_for_program(name.c_str());
+  if (length != nullptr) *length = name.size();
+  if (path != nullptr) std::strcpy(path, name.c_str());
+  return NC_NOERR;
 }
 
 ADVECTIO_EXPORT int nc_inq_format_extended(int ncid, int* format, int* mode) {

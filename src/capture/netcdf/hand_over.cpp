@@ -2,12 +2,21 @@
 // file anew, step by step as the program did, and gets the values that were put. It cannot open the file instead: what
 // has not been ended would no longer be changed, and 4.9.0 swaps the bytes of what is put into big-endian variables of
 // a file that it has not made, and fails to add a coordinate to one of its dimensions.
+//
+// Where values were put, the new file is another one, beside the old, and takes its name when all values are in it and
+// on disk: a process that dies before that leaves the old file as it was.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
 
 #include "capture/netcdf/captured_file.h"
 #include "capture/netcdf/open_files.h"
@@ -15,6 +24,8 @@
 
 namespace advectio {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t bytes_at_once = 8U << 20U;
 
@@ -27,16 +38,50 @@ bool same_file(const std::string& a, const std::string& b) {
 
 /// Beside the file, and hidden.
 std::string hidden_name(const std::string& path, const char* what) {
-  const auto place = std::filesystem::path(path);
+  const auto place = fs::path(path);
   std::string name = ".";
   name.append(place.filename().string()).append(what).append(std::to_string(getpid()));
   return place.parent_path() / name;
 }
 
-int copy_file(const std::string& from, const std::string& to) {
+/// The names by which the library made files, and those by which the program did. Never destroyed, as the last calls
+/// of a program may come from destructors.
+struct Renamed {
+  std::mutex mutex;
+  std::map<std::string, std::string> names;
+};
+Renamed& renamed() {
+  static auto* r = new Renamed;
+  return *r;
+}
+std::atomic<bool> any_renamed{false};
+
+/// Where the file of `link` is now: at `path`, or under another name in the same directory. An empty string where it
+/// has no name any more but ours; nothing where it has one that is not found.
+std::optional<std::string> place_of(const std::string& link, const std::string& path, nlink_t ours) {
   std::error_code error;
-  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
-  return error ? error.value() : NC_NOERR;
+  if (same_file(link, path)) {
+    auto place = fs::canonical(path, error);
+    return error ? path : place.string();
+  }
+  struct stat file {};
+  if (stat(link.c_str(), &file) == 0 && file.st_nlink <= ours) return "";
+  for (auto entry = fs::directory_iterator(fs::path(path).parent_path(), error);
+       !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (entry->path() != link && same_file(entry->path(), link)) return entry->path().string();
+  return std::nullopt;
+}
+
+/// The file that is now at `from` takes the place of the one at `to`, whose permissions it gets.
+int replace(const std::string& from, const std::string& to) {
+  const int fd = ::open(from.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat old {};
+  int code = fd >= 0 ? NC_NOERR : errno;
+  if (code == NC_NOERR && ::stat(to.c_str(), &old) == 0 && ::fchmod(fd, old.st_mode & 07777) != 0) code = errno;
+  if (code == NC_NOERR && ::fsync(fd) != 0) code = errno;
+  if (code == NC_NOERR && std::rename(from.c_str(), to.c_str()) != 0) code = errno;
+  if (fd >= 0) ::close(fd);
+  return code;
 }
 
 /// The variable up to the ends, piece by piece along its first dimension. Beyond what it has in a later unlimited
@@ -119,6 +164,7 @@ int CapturedFile::make_anew(const std::string& values) {
   for (std::size_t v = 0; v < written.size() && !each_written && together_ == nullptr; ++v)
     if (written[v]) note_written(static_cast<int>(v));
   if (code == NC_NOERR && !values.empty()) code = copy_values(values);
+  if (code == NC_NOERR && !values.empty()) code = lib.nc_sync(ncid);
   // The library chooses chunks by the lengths that somebody has asked for.
   for (std::size_t d = 0; d < extents_.size(); ++d)
     if (std::size_t length = 0; extents_[d].asked > 0) lib.nc_inq_dimlen(ncid, static_cast<int>(d), &length);
@@ -156,13 +202,11 @@ int CapturedFile::hand_over() {
   const bool copies = !nothing_put();
   if (paid_) defining_ = is_defining();
   int code = NC_NOERR;
-  // As the program called it, where that still is the file; else by a name for the moment of opening.
-  auto name = absolute(path) == where ? path : where;
-  const bool has_lost_name = together_ == nullptr && !same_file(where, out_->file_path());
-  if (has_lost_name) {
-    name = hidden_name(where, ".advectio-opened-");
-    ::unlink(name.c_str());  // of a process that had our number and died
-    if (::link(out_->file_path().c_str(), name.c_str()) != 0) code = errno;
+  // Its other names may go when it is complete, and the program may have given it another.
+  const auto link = hidden_name(where, ".advectio-opened-");
+  if (together_ == nullptr) {
+    ::unlink(link.c_str());  // of a process that had our number and died
+    if (::link(out_->file_path().c_str(), link.c_str()) != 0) code = errno;
   }
   if (code == NC_NOERR && copies && defining_) {
     auto told = schema_;
@@ -181,32 +225,53 @@ int CapturedFile::hand_over() {
   if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
   out_.reset();
   if (together_ != nullptr) together_->out = nullptr;
-  std::string values;
-  if (agreed(code) && copies) {
-    values = hidden_name(where, ".advectio-handed-over-");
-    code = copy_file(name, values);
-    if (code != NC_NOERR) ::unlink(values.c_str());
-  }
-  if (code == NC_NOERR) {
-    code = take_number(name);
-    if (code == NC_NOERR) {
-      code = make_anew(values);
-      // For what is defined from here on.
-      if (code == NC_NOERR) lib.nc_set_fill(ncid, fill_mode_, nullptr);
-    }
-    if (copies) {
-      // What cannot be made anew stays as it was.
-      const bool whole = code == NC_NOERR || (lib.nc_abort(ncid), copy_file(values, name)) == NC_NOERR;
-      if (whole)
-        ::unlink(values.c_str());
-      else if (auto* session = Session::current(); session != nullptr)
-        session->say_once(path + ": cannot be made anew by the netCDF library; what was put is in " + values);
-    }
-  }
-  if (has_lost_name) ::unlink(name.c_str());
+  if (agreed(code)) code = copies ? replace_file(link) : empty_file(link);
+  if (together_ == nullptr) ::unlink(link.c_str());
+  // For what is defined from here on.
+  if (code == NC_NOERR) lib.nc_set_fill(ncid, fill_mode_, nullptr);
   for (std::size_t v = 0; code == NC_NOERR && together_ != nullptr && v < together_->variables.size(); ++v)
     if (together_->variables[v].collective) lib.nc_var_par_access(ncid, static_cast<int>(v), NC_COLLECTIVE);
   return code;
+}
+
+/// Nothing was put: the library makes its file of ours, as the program called it where that still is the file.
+int CapturedFile::empty_file(const std::string& link) {
+  const bool is_there = together_ != nullptr || same_file(where, link);
+  const int code = take_number(!is_there ? link : absolute(path) == where ? path : where);
+  return code == NC_NOERR ? make_anew("") : code;
+}
+
+int CapturedFile::replace_file(const std::string& link) {
+  // What has no name but ours gets a new one, and loses it at once.
+  const auto place = place_of(link, where, 1);
+  if (!place) {
+    if (auto* session = Session::current(); session != nullptr)
+      session->say_once(path +
+                        ": was moved to another directory while it was written; the netCDF library cannot go on with "
+                        "it there. A rule with capture: false leaves it to the library from the start");
+    return NC_ENOTBUILT;
+  }
+  const auto name = hidden_name(place->empty() ? where : *place, ".advectio-handed-over-");
+  int code = take_number(name);
+  if (code != NC_NOERR) return code;
+  code = make_anew(link);
+  if (code == NC_NOERR && !place->empty()) code = replace(name, *place);
+  if (code != NC_NOERR) lib.nc_abort(ncid);
+  if (code != NC_NOERR || place->empty()) ::unlink(name.c_str());
+  if (code != NC_NOERR) return code;
+  auto& r = renamed();
+  const std::lock_guard lock(r.mutex);
+  r.names[name] = path;
+  any_renamed.store(true, std::memory_order_release);
+  return NC_NOERR;
+}
+
+std::string name_for_program(const std::string& library_name) {
+  if (!any_renamed.load(std::memory_order_acquire)) return library_name;
+  auto& r = renamed();
+  const std::lock_guard lock(r.mutex);
+  const auto found = r.names.find(library_name);
+  return found == r.names.end() ? library_name : found->second;
 }
 
 }  // namespace advectio

@@ -489,7 +489,7 @@ int CapturedFile::make_visible() {
   return code_of(timed([&] { return out_->wait_visible(); }));
 }
 
-CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole) {
+CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole, bool placed) {
   const Stall stall(*this);
   Collective turn(collective(variable) ? turns() : nullptr);
   const auto* v = known(variable);
@@ -499,7 +499,8 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
   }
   if (!classic_format()) {
     if (v == nullptr) return {NC_ENOTVAR, true};
-    // Text is not converted, and finding that out does not end define mode.
+    // Neither what has no place is read, nor is text converted, and finding that out does not end define mode.
+    if (!placed && !v->dimensions.empty()) return {NC_EINVALCOORDS, true};
     if (memory != NC_NAT && (memory == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
   }
   Reading reading;
@@ -537,8 +538,9 @@ int CapturedFile::sync() {
     if (defining_) all_written();
     owe_enddef();
   } else if (!classic_format()) {
+    const bool all = is_defining();
     if (const int code = lib.nc_sync(ncid); code != NC_NOERR) return code;
-    if (defining_) all_written();
+    if (all) all_written();
     ended();
   }
   close_reader();
@@ -584,7 +586,18 @@ int CapturedFile::abort() {
   if (!defining_ || !(fresh_ || dirty_)) return close();
   close_reader();
   close_shadow();
-  if (fresh_) return code_of(out_->abort());
+  if (fresh_) {
+    struct stat made {
+    }, now{};
+    const bool known = ::stat(out_->file_path().c_str(), &made) == 0;
+    const int code = code_of(out_->abort());
+    // The server removes it in a moment; the program may look at once.
+    const bool speaks = ranks() == nullptr || ranks()->rank() == 0;
+    if (known && speaks && ::stat(where.c_str(), &now) == 0 && now.st_dev == made.st_dev && now.st_ino == made.st_ino &&
+        now.st_size == 0)
+      ::unlink(where.c_str());
+    return code;
+  }
   // What was defined since define mode began again is forgotten, as the library does; what was put before stays.
   const int told = dirty_before_redef_ ? tell(schema_) : NC_NOERR;
   const auto closed = out_->close();

@@ -163,7 +163,7 @@ class CapturedFile {
     int ncid = -1, variable = -1;
   };
   /// `whole`: the call leaves out the counts, so that lengths count.
-  Reading read(int variable, nc_type memory, bool whole);
+  Reading read(int variable, nc_type memory, bool whole, bool placed);
 
   // --- frames and the end ----------------------------------------------------------------------------------------
   int sync();

@@ -85,7 +85,7 @@ ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
   if (from == nullptr && to == nullptr) return ADVECTIO_REAL(nc_copy_var, ncid_in, varid, ncid_out);
   advectio::Source source{ncid_in, varid};
   if (from != nullptr) {
-    const auto reading = from->read(varid, NC_NAT, true);
+    const auto reading = from->read(varid, NC_NAT, true, true);
     if (reading.code != NC_NOERR) return reading.code;
     source.ncid = reading.ncid;
     source.variable = reading.variable;

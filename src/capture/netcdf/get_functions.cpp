@@ -8,7 +8,7 @@ using advectio::CapturedFile;
   ADVECTIO_ENTER;                                                                                         \
   auto* file = entry.find(ncid);                                                                          \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
-  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE);                                    \
+  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED);                            \
   if (from.ask_shadow) {                                                                                  \
     file->pay_enddef();                                                                                   \
     const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                          \

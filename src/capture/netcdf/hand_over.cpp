@@ -84,31 +84,60 @@ int replace(const std::string& from, const std::string& to) {
   return code;
 }
 
+using Place = std::vector<std::size_t>;
+
+struct VariableCopy {
+  const RealLibrary& lib;
+  int from, from_variable, to, to_variable;
+  bool strings;
+  std::size_t element;
+  std::vector<std::byte> buffer;
+
+  /// HDF5 (1.10) does not read strings in chunks that nobody has put: those are looked for by halves, and left out.
+  int block(Place start, Place count) {
+    std::size_t elements = 1;
+    for (const auto n : count) elements *= n;
+    buffer.resize(std::max(buffer.size(), elements * element));
+    int code = lib.nc_get_vara(from, from_variable, start.data(), count.data(), buffer.data());
+    if (code == NC_NOERR) {
+      code = lib.nc_put_vara(to, to_variable, start.data(), count.data(), buffer.data());
+      if (strings) lib.nc_free_string(elements, reinterpret_cast<char**>(buffer.data()));
+      return code;
+    }
+    if (!strings || code != NC_EHDFERR) return code;
+    const auto longest = std::max_element(count.begin(), count.end());
+    if (longest == count.end() || *longest <= 1) return NC_NOERR;
+    const auto i = static_cast<std::size_t>(longest - count.begin());
+    const auto all = count[i];
+    count[i] = all / 2;
+    code = block(start, count);
+    start[i] += count[i];
+    count[i] = all - count[i];
+    return code == NC_NOERR ? block(start, count) : code;
+  }
+};
+
 /// The variable up to the ends, piece by piece along its first dimension. Beyond what it has in a later unlimited
 /// dimension the library does not read it right.
-int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, int to_variable,
-                  const std::vector<std::size_t>& ends) {
+int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, int to_variable, const Place& ends) {
   nc_type type = NC_NAT;
   int code = lib.nc_inq_var(from, from_variable, nullptr, &type, nullptr, nullptr, nullptr);
   if (code != NC_NOERR) return code;
-  std::vector<std::size_t> start(ends.size(), 0), count(ends);
+  const bool strings = type == NC_STRING;
+  VariableCopy copy{lib, from, from_variable, to, to_variable, strings, strings ? sizeof(char*) : memory_size(type),
+                    {}};
+  Place start(ends.size(), 0), count(ends);
   std::size_t row = 1;
   for (std::size_t i = 1; i < count.size(); ++i) row *= count[i];
-  const bool strings = type == NC_STRING;
-  const std::size_t element = strings ? sizeof(char*) : memory_size(type), rows = count.empty() ? 1 : count[0];
+  const std::size_t rows = count.empty() ? 1 : count[0];
   if (rows == 0 || row == 0) return NC_NOERR;
-  const std::size_t step = std::min(rows, std::max<std::size_t>(1, bytes_at_once / (row * element)));
-  std::vector<std::byte> buffer(step * row * element);
+  const std::size_t step = std::min(rows, std::max<std::size_t>(1, bytes_at_once / (row * copy.element)));
   for (std::size_t at = 0; at < rows && code == NC_NOERR; at += step) {
-    const std::size_t here = std::min(step, rows - at);
     if (!count.empty()) {
       start[0] = at;
-      count[0] = here;
+      count[0] = std::min(step, rows - at);
     }
-    code = lib.nc_get_vara(from, from_variable, start.data(), count.data(), buffer.data());
-    if (code != NC_NOERR) break;
-    code = lib.nc_put_vara(to, to_variable, start.data(), count.data(), buffer.data());
-    if (strings) lib.nc_free_string(here * row, reinterpret_cast<char**>(buffer.data()));
+    code = copy.block(start, count);
   }
   return code;
 }

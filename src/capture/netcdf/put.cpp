@@ -249,13 +249,14 @@ PutAnswer CapturedFile::put(const PutCall& call) {
 
   PutAnswer answer;
   answer.code = refusal(call, *v, memory, answer.ask_shadow);
-  if (forbidden && (answer.code == NC_NOERR || answer.code == NC_EBADTYPE)) {
+  if (forbidden && (answer.code == NC_NOERR || answer.code == NC_EBADTYPE || clipped_)) {
     const bool nothing = box_.empty() && call.map != nullptr;
     return {nothing ? NC_NOERR : NC_EINDEFINE, false};
   }
-  // The mapped form is taken apart into others, which are what ends define mode.
+  // Strings for numbers are refused when define mode has ended. The mapped form is taken apart into others, which do
+  // so.
   const bool mapped = call.form == PutCall::Form::varm && call.map != nullptr;
-  if (mapped && (answer.code == NC_EBADTYPE || clipped_)) leave_define_mode();
+  if (!forbidden && (answer.code == NC_EBADTYPE || (mapped && clipped_))) leave_define_mode();
   if (answer.code != NC_NOERR) return answer;
   answer.ask_shadow = false;
   if (mapped && box_.empty()) return answer;

@@ -467,6 +467,23 @@ void handed_over() {
   DO(nc_close(ncid));
 }
 
+/// Strings in chunks that nobody has put cannot be read (HDF5 1.10). The others go over.
+void handed_over_with_strings() {
+  const int ncid = create("strings.nc");
+  const int x = dimension(ncid, "x", 4), time = dimension(ncid, "time", NC_UNLIMITED);
+  const int v = variable(ncid, "v", NC_STRING, {x, time});
+  const char* word = "last";
+  DO(nc_put_vara_string(ncid, v, Index{3, 15}.data(), Index{1, 1}.data(), &word));
+  int group = -1;
+  DO(nc_def_grp(ncid, "g", &group));
+  char* read = nullptr;
+  if (DO(nc_get_vara_string(ncid, v, Index{3, 15}.data(), Index{1, 1}.data(), &read)) == NC_NOERR) {
+    std::printf("  %s\n", read);
+    DO(nc_free_string(1, &read));
+  }
+  DO(nc_close(ncid));
+}
+
 // --- what once went wrong ------------------------------------------------------------------------------------------
 
 /// The length that a read without counts takes is the program's, not the shadow's.
@@ -708,6 +725,7 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(storage),
                                           NAMED(strings),
                                           NAMED(handed_over),
+                                          NAMED(handed_over_with_strings),
                                           NAMED(whole_read_in_define_mode),
                                           NAMED(conversion_out_of_range),
                                           NAMED(too_much_room),

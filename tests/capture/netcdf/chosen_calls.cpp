@@ -328,6 +328,7 @@ void cannot_be_created() {
 void given_up() {
   DO(nc_abort(create("new.nc")));
   DO(access("new.nc", F_OK));
+  DO(access("new.nc", F_OK));
   const Small s = small("old.nc");
   DO(nc_sync(s.ncid));
   DO(nc_redef(s.ncid));
@@ -701,6 +702,42 @@ void byte_orders_in_the_library() {
   }
 }
 
+/// netCDF-4 ends define mode for some calls that it refuses, and not for others.
+void refused_in_define_mode() {
+  const int ncid = create("out.nc");
+  const int x = dimension(ncid, "x", 4);
+  const int v = variable(ncid, "v", NC_INT, {x});
+  const char* word = "word";
+  DO(nc_put_var1_string(ncid, v, Index{0}.data(), &word));
+  DO(nc_enddef(ncid));
+  DO(nc_redef(ncid));
+  float one = 0;
+  DO(nc_get_vars_float(ncid, v, nullptr, Index{1}.data(), nullptr, &one));
+  DO(nc_enddef(ncid));
+  const std::ptrdiff_t stride = 1, map = 1;
+  DO(nc_redef(ncid));
+  DO(nc_put_varm_int(ncid, v, Index{9}.data(), nullptr, &stride, &map, nullptr));
+  DO(nc_enddef(ncid));
+}
+
+/// A fill value comes too late for a variable that has data, and not for one of which only the definition has ended.
+void fill_after_a_sync() {
+  const int ncid = create("out.nc");
+  const int x = dimension(ncid, "x", 4);
+  const int first = variable(ncid, "first", NC_INT, {x});
+  const char* word = "word";
+  const std::ptrdiff_t stride = 1, map = 1;
+  DO(nc_put_varm_string(ncid, first, Index{0}.data(), Index{1}.data(), &stride, &map, &word));
+  const int second = variable(ncid, "second", NC_USHORT, {x});
+  DO(nc_put_var_float(ncid, first, numbers(4, 1).data()));
+  DO(nc_def_var_fill(ncid, second, NC_FILL, nullptr));
+  DO(nc_sync(ncid));
+  DO(nc_put_vara_float(ncid, second, Index{0}.data(), Index{1}.data(), numbers(4, -1).data()));
+  const unsigned short seven = 7;
+  if ((mode & NC_CLASSIC_MODEL) == 0) DO(nc_put_att_ushort(ncid, second, "_FillValue", NC_USHORT, 1, &seven));
+  DO(nc_close(ncid));
+}
+
 struct Conversation {
   const char* name;
   void (*hold)();
@@ -735,7 +772,9 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(another_fill_later),
                                           NAMED(fill_before_the_first_data),
                                           NAMED(handed_over_late),
-                                          NAMED(byte_orders_in_the_library)};
+                                          NAMED(byte_orders_in_the_library),
+                                          NAMED(refused_in_define_mode),
+                                          NAMED(fill_after_a_sync)};
 
 }  // namespace
 

@@ -58,7 +58,9 @@ def differing(replay: Path, pair: Pair, names: list[str], conversation: list[str
         done = subprocess.run(
             [compare, pair.plain / name, pair.carried / name], capture_output=True, text=True, errors="replace"
         )
-        if done.returncode != 0:
+        if done.returncode < 0:
+            crashes += 1
+        elif done.returncode != 0:
             wrong.append(f"{name}: {done.stdout or done.stderr}")
     assert crashes <= 1 + len(names) // 50
     return wrong

@@ -41,6 +41,8 @@ std::set<int> filled_late;
 /// By nc_open: the file is the library's own from here on.
 bool opened = false;
 bool moved = false;
+/// A variable got a dimension's name: nc_abort in the same define mode may leave the dimension without one.
+bool coordinate = false;
 int named = 0;
 /// An attribute that is in an HDF5 file, then overwritten and at once deleted or renamed, stays there with its old
 /// value: the library no longer knows that it was written.
@@ -368,7 +370,10 @@ void define_variable() {
   const nc_type type = any_type();
   if (rank == 1 && chance(30)) {
     char of_dimension[NC_MAX_NAME + 1] = {};
-    if (nc_inq_dimname(ncid, dimensions[0], of_dimension) == NC_NOERR) name = of_dimension;
+    if (nc_inq_dimname(ncid, dimensions[0], of_dimension) == NC_NOERR) {
+      name = of_dimension;
+      coordinate = true;
+    }
   }
   const std::string line = "def_var " + name + " type " + std::to_string(type) + " rank " + std::to_string(rank);
   const int code = nc_def_var(ncid, name.c_str(), type, rank, dimensions, &id);
@@ -733,7 +738,7 @@ void end() {
   // HDF5 file that has not been synced the dimensions lose their names. Of a file that was renamed it cannot remove the
   // name.
   const int synced = nc_sync(ncid);
-  if (moved || (classic_format && synced == NC_EINDEFINE)) {
+  if (moved || (coordinate && !classic_format) || (classic_format && synced == NC_EINDEFINE)) {
     DO(nc_close(ncid));
     return;
   }
@@ -745,7 +750,7 @@ void end() {
 /// The file with its name, or what had it.
 void live(const char* path, int format, int steps) {
   std::printf("--- %s\n", path);
-  opened = moved = undefined_values = overwritten = false;
+  opened = moved = coordinate = undefined_values = overwritten = false;
   filled_late.clear();
   const std::string other = std::string(path) + ".other";
   if (wide && access(path, F_OK) == 0 && chance(40)) {

@@ -146,9 +146,10 @@ int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hd
                  ? lib.nc_def_var_quantize(ncid, id, NC_QUANTIZE_BITROUND, static_cast<int>(v.round_bits))
                  : NC_ENOTBUILT;
   }
+  // Before the attributes: of netCDF-4 it removes `_FillValue`.
+  if (code == NC_NOERR && v.no_fill) code = lib.nc_def_var_fill(ncid, id, 1, nullptr);
   // The library marks what it rounds by itself.
   if (code == NC_NOERR) code = define_attributes(lib, ncid, id, v.attributes, v.round_bits != 0 ? rounding_mark : "");
-  if (code == NC_NOERR && v.no_fill) code = lib.nc_def_var_fill(ncid, id, 1, nullptr);
   return code;
 }
 

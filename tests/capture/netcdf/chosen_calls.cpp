@@ -452,7 +452,12 @@ void strings() {
 /// Groups and types of the user are the library's: the dataset goes over to it with all that was said before.
 void handed_over() {
   const Small s = small("groups.nc");
-  int group = -1, type = -1;
+  int group = -1, type = -1, filled = -1;
+  DO(nc_set_fill(s.ncid, NC_NOFILL, &filled));
+  const int unfilled = variable(s.ncid, "unfilled", NC_INT, {});
+  const int seven = 7;
+  DO(nc_put_att_int(s.ncid, unfilled, "_FillValue", NC_INT, 1, &seven));
+  DO(nc_set_fill(s.ncid, NC_FILL, &filled));
   DO(nc_def_compound(s.ncid, 8, "pair", &type));
   DO(nc_insert_compound(s.ncid, type, "a", 0, NC_INT));
   DO(nc_def_grp(s.ncid, "forecast", &group));
@@ -460,6 +465,7 @@ void handed_over() {
   const int v = variable(group, "inner", NC_FLOAT, {s.n});
   DO(nc_put_var_float(group, v, numbers(3, 50).data()));
   frame(s, 1);
+  DO(nc_put_var_int(s.ncid, unfilled, &seven));
   DO(nc_close(s.ncid));
   int ncid = -1, inner = -1;
   DO(nc_open("groups.nc", NC_NOWRITE, &ncid));

@@ -231,11 +231,17 @@ int CapturedFile::hand_over() {
   const bool copies = !nothing_put();
   if (paid_) defining_ = is_defining();
   int code = NC_NOERR;
-  // Its other names may go when it is complete, and the program may have given it another.
-  const auto link = hidden_name(where, ".advectio-opened-");
+  // Its other names may go when it is complete, and the program may have given it another. Where there can be no hard
+  // links, its own name must do.
+  const auto hidden = hidden_name(where, ".advectio-opened-");
+  auto link = hidden;
   if (together_ == nullptr) {
-    ::unlink(link.c_str());  // of a process that had our number and died
-    if (::link(out_->file_path().c_str(), link.c_str()) != 0) code = errno;
+    ::unlink(hidden.c_str());  // of a process that had our number and died
+    const int refused = ::link(out_->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
+    if (refused != 0 && same_file(where, out_->file_path()))
+      link = where;
+    else
+      code = refused;
   }
   if (code == NC_NOERR && copies && defining_) {
     auto told = schema_;
@@ -255,7 +261,7 @@ int CapturedFile::hand_over() {
   out_.reset();
   if (together_ != nullptr) together_->out = nullptr;
   if (agreed(code)) code = copies ? replace_file(link) : empty_file(link);
-  if (together_ == nullptr) ::unlink(link.c_str());
+  if (together_ == nullptr) ::unlink(hidden.c_str());
   // For what is defined from here on.
   if (code == NC_NOERR) lib.nc_set_fill(ncid, fill_mode_, nullptr);
   for (std::size_t v = 0; code == NC_NOERR && together_ != nullptr && v < together_->variables.size(); ++v)

@@ -103,7 +103,7 @@ def run_model(run: Run, command: list[str], changed: Callable[[], None]) -> None
     process = subprocess.Popen(
         [*run.wrapper, *command, *run.options],
         cwd=run.directory,
-        env=environment(),
+        env=environment() | {"LD_PRELOAD": str(ROOT / "build/release/examples/give_way/libgive_way.so")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=(run.directory / "stderr.txt").open("w"),

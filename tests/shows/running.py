@@ -28,13 +28,17 @@ MPI_ENVIRONMENT = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
 }
 
+# See there. More ranks than cores wait without keeping others from theirs.
+GIVE_WAY = ROOT / "build" / "release" / "examples" / "give_way" / "libgive_way.so"
+
 CONFIG_NAME = "advectio.yaml"
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if k not in ("ADVECTIO_RUN", "ADVECTIO_CONFIG", "LD_PRELOAD")}
     # netCDF4's wheel and the like must not write bytecode or history that differs from run to run.
-    return clean | MPI_ENVIRONMENT | {"TZ": "UTC"} | dict(extra or {})
+    waiting = {"LD_PRELOAD": str(GIVE_WAY)} if GIVE_WAY.exists() else {}
+    return clean | MPI_ENVIRONMENT | waiting | {"TZ": "UTC"} | dict(extra or {})
 
 
 @dataclass

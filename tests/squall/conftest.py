@@ -36,6 +36,9 @@ def launch(program):
         OMPI_MCA_pml="ob1",
         PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
     )
+    give_way = PROJECT / "build/release/examples/give_way/libgive_way.so"
+    if give_way.exists():
+        environment["LD_PRELOAD"] = str(give_way)
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

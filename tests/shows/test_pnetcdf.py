@@ -42,6 +42,7 @@ def test_every_family_gives_the_same_answers_and_the_same_file(families: Path, p
 
 CHOSEN = {  # and how many datasets are written
     "reads_between_puts": 1,
+    "negative_counts": 1,
     "too_large_from_the_start": 3,
     "too_large_after_data": 1,
     "gives_up_definitions": 1,

@@ -118,8 +118,10 @@ bool ParallelFile::memory_fits(const MemoryType& memory, const Known& v, std::ui
   if (type == NC_NAT) {
     if (!element_type(memory.datatype, type)) return false;
     int bytes = 0;
-    if (memory.count >= 0) {
-      if (memory.count > INT_MAX || lib.mpi.MPI_Type_size(memory.datatype, &bytes) != MPI_SUCCESS) return false;
+    // -1: whatever fills the block. No other number is negative.
+    if (memory.count != -1) {
+      if (memory.count < 0 || memory.count > INT_MAX || lib.mpi.MPI_Type_size(memory.datatype, &bytes) != MPI_SUCCESS)
+        return false;
       if (static_cast<std::uint64_t>(bytes) * static_cast<std::uint64_t>(memory.count) != elements * memory_size(type))
         return false;
     }

@@ -392,6 +392,18 @@ static void closes_with_pending_calls(void) {
   SAY(ncmpi_close(nc));
 }
 
+/* Of the negative counts only -1 means that the memory fits. */
+static void negative_counts(void) {
+  const double w[4] = {1, 2, 3, 4};
+  const MPI_Offset start = 0, count = 4;
+  create_usual();
+  SAY(ncmpi_enddef(nc));
+  SAY(ncmpi_put_vara_all(nc, fix, &start, &count, w, -1, MPI_DOUBLE));
+  SAY(ncmpi_put_vara_all(nc, fix, &start, &count, w, -2, MPI_DOUBLE));
+  SAY(ncmpi_put_vara_all(nc, fix, &start, &count, w, -3, MPI_DOUBLE));
+  SAY(ncmpi_close(nc));
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -417,6 +429,7 @@ int main(int argc, char** argv) {
   ONE(boxes_with_gaps);
   ONE(modes_by_rank);
   ONE(closes_with_pending_calls);
+  ONE(negative_counts);
   fclose(answers);
   MPI_Finalize();
   return 0;

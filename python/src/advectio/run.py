@@ -24,7 +24,8 @@ from advectio.signals import Signals, name_of, of_exit_code
 if TYPE_CHECKING:
     from advectio import launching, summary, transferring
 
-# The model waits for the imports of this module. Imports that few runs need stand in their functions.
+# The model starts when this module is imported.
+# Functions that few runs call import what they need themselves.
 
 EXIT_INCOMPLETE = 3
 LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage

@@ -570,7 +570,7 @@ int CapturedFile::settle() {
 int CapturedFile::close() {
   Stall stall(*this);
   if (classic_format() && defining_) {
-    // What cannot be laid out is given up, as by nc_abort.
+    // The format cannot hold these definitions: nc_abort is all that the library would do.
     if (const int code = enddef(nullptr, 0, 0, 0); code != NC_NOERR) {
       abort();
       return code;
@@ -598,7 +598,7 @@ int CapturedFile::abort() {
       ::unlink(where.c_str());
     return code;
   }
-  // What was defined since define mode began again is forgotten, as the library does; what was put before stays.
+  // Definitions since the last nc_redef are forgotten. Values put before it stay. So does the library.
   const int told = dirty_before_redef_ ? tell(schema_) : NC_NOERR;
   const auto closed = out_->close();
   return told != NC_NOERR ? told : code_of(closed);

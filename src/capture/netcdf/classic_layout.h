@@ -20,8 +20,8 @@ struct ClassicLayout {
   bool operator==(const ClassicLayout&) const = default;
   std::uint64_t records_there = 0;  ///< where records begin in the file; they never move backwards
 
-  /// What define mode ends with: NC_EVARSIZE where the format cannot hold the beginnings or sizes. Then the library
-  /// (4.9.0) forgets the new beginning of the data and keeps that of the records.
+  /// The code that nc_enddef returns: NC_EVARSIZE where the format cannot hold the beginnings or sizes. Then the
+  /// library (4.9.0) forgets the new beginning of the data and keeps that of the records.
   int end_define_mode(const Schema& schema, ClassicPadding padding);
   /// The paddings by which a file with this header, new or laid out before, comes to the same layout.
   void pad(Schema& schema) const;

@@ -1,7 +1,8 @@
-// What cannot be carried goes on in the real library, under the number that the program knows. The library makes the
-// file anew, step by step as the program did, and gets the values that were put. It cannot open the file instead: what
-// has not been ended would no longer be changed, and 4.9.0 swaps the bytes of what is put into big-endian variables of
-// a file that it has not made, and fails to add a coordinate to one of its dimensions.
+// The server cannot write groups and user-defined types. A program that defines one goes on with the real library,
+// under the same ncid. The library creates the file again with the same calls, and gets the values that were put. It
+// cannot open the old file instead: definitions that have not been ended could not be changed any more, and 4.9.0 swaps
+// the bytes of what is put into big-endian variables of a file that it has not made, and fails to add a coordinate to
+// one of its dimensions.
 //
 // Where values were put, the new file is another one, beside the old, and takes its name when all values are in it and
 // on disk: a process that dies before that leaves the old file as it was.
@@ -277,7 +278,7 @@ int CapturedFile::empty_file(const std::string& link) {
 }
 
 int CapturedFile::replace_file(const std::string& link) {
-  // What has no name but ours gets a new one, and loses it at once.
+  // The program removed the file: the new one has a name only while the library creates it.
   const auto place = place_of(link, where, 1);
   if (!place) {
     if (auto* session = Session::current(); session != nullptr)

@@ -12,13 +12,14 @@ REPORTS := build/reports
 CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test soak demo bench lint format install clean
+.PHONY: help setup build test soak demo demo-cycle bench lint format install clean
 
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       all tests'
 	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), long runs, faults at any moment'
 	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
+	@echo 'make demo-cycle forecasts and a Kalman filter in turn: by files, and coupled in memory; errors, maps'
 	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
 	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
 	@echo 'make install    into PREFIX=$(PREFIX)'
@@ -44,7 +45,7 @@ build: setup $(BUILD)/build.ninja $(VENV)/ready
 
 test: build
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
-	-ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
+	-ctest --test-dir $(BUILD) -j $(WORKERS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
 	-env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
 	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
 
@@ -54,17 +55,15 @@ soak: build
 demo: build
 	$(VENV)/bin/python examples/demo/demo.py
 
+demo-cycle: build
+	$(VENV)/bin/python examples/cycle/cycle.py
+
 bench: build
 	$(VENV)/bin/python bench/bench.py
 
 lint: build
 	@scripts/setup.sh lint
-	clang-format --dry-run -Werror $(CXX_FILES)
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
-	$(VENV)/bin/python -m pytest -q tests/includes
-	scripts/tidy.sh $(BUILD)
+	scripts/lint.sh
 
 format:
 	@scripts/setup.sh lint
@@ -84,4 +83,4 @@ install: build
 	ln -sfn ../libexec/advectio/bin/advectio $(PREFIX)/bin/advectio
 
 clean:
-	rm -rf build $(VENV) demo-output bench-output dist
+	rm -rf build $(VENV) demo-output cycle-output bench-output dist

@@ -42,7 +42,6 @@ sys.path.insert(0, str(ROOT / "tests" / "shows"))
 from same import NetcdfError, differences  # noqa: E402
 
 MB = 1e6
-SEGMENT_MB = 33.6  # stage.segment_bytes
 RUN_SECONDS_MAX = 600.0
 
 
@@ -145,6 +144,8 @@ class Sample:
     bytes: int
     cpu_s: float
     memory_peak: int
+    stage_peak: int = 0  # most that the stage has held, free segments among it
+    waits: int = 0  # of writers, for a segment
 
 
 @dataclass
@@ -177,10 +178,9 @@ class Bench:
             return words
         config = directory / "advectio.yaml"
         rule = f", {method.rule}" if method.rule else ""
-        # Memory for a frame is touched while the model starts, as docs/performance.md advises: a frame (tiling makes it somewhat larger
-        # than was asked for) and two segments for each process.
-        warm = f"{self.options.target_mb * 1.25 + layout.ranks * 2 * SEGMENT_MB:.0f}MB"
-        config.write_text(f"stage: {{warm_bytes: {warm}}}\ndatasets:\n  - {{match: '*'{rule}}}\n")
+        # All defaults, but for what the options say: measured is what a user gets.
+        warm = f"stage: {{warm_bytes: {self.options.warm_mb:.0f}MB}}\n" if self.options.warm_mb is not None else ""
+        config.write_text(f"{warm}datasets:\n  - {{match: '*'{rule}}}\n")
         return [str(self.advectio), "run", "--quiet", "--json", "summary.json", "--config", str(config), "--", *words]
 
     def fresh(self, name: str) -> Path:
@@ -225,8 +225,10 @@ class Bench:
             durable_at = measured.ended_at
             visible = [d["to_visible_s"]["median"] for d in summary["datasets"]]
             readable = [statistics.median(outputs) + v for v in visible]
+            stage_peak, waits = summary["stage"]["bytes_allocated_peak"], summary["stage"]["waits"]
         else:
             durable_at = make_durable(files)
+            stage_peak = waits = 0
             # Of what is joined after the run nothing can be read before.
             readable = [durable_at - report["ended_at"]] * len(outputs) if method.joined_after else outputs
         return Sample(
@@ -240,6 +242,8 @@ class Bench:
             bytes=sum(path.stat().st_size for path in files),
             cpu_s=measured.cpu_s,
             memory_peak=measured.memory_peak,
+            stage_peak=stage_peak,
+            waits=waits,
         )
 
     def check(self, method: Method) -> None:
@@ -260,7 +264,7 @@ class Bench:
             self.checked[method.name] = f"not compared: the system's netCDF cannot read it ({error})"
 
 
-def find_inputs(output: Path) -> tuple[list[Path], str]:
+def find_inputs(output: Path, storm_minutes: int) -> tuple[list[Path], str]:
     """Real output of WRF where it is at hand, else a file of our own."""
     shared = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
     storm = sorted((shared / "data" / "wrf471" / "storm141").glob("wrfout_d01_*"))
@@ -283,9 +287,9 @@ def find_inputs(output: Path) -> tuple[list[Path], str]:
         "--ny",
         "100",
         "--minutes",
-        "60",
+        str(storm_minutes),
     ]
-    words += ["--history-minutes", "30", "--quiet"]
+    words += ["--history-minutes", str(storm_minutes // 2), "--quiet"]
     subprocess.run(words, cwd=made, env=environment(), check=True, stdout=subprocess.DEVNULL)
     return sorted(made.glob("squall_d01_*"))[1:], "squall's own storm (100×100×40): no output of WRF is at hand"
 
@@ -308,6 +312,8 @@ class Row:
     megabytes: float
     cpu: float
     memory: float
+    stage: float
+    waits: float
 
 
 def rows(results: list[Result], frames: int) -> tuple[list[Row], float]:
@@ -331,17 +337,33 @@ def rows(results: list[Result], frames: int) -> tuple[list[Row], float]:
                 r.median("bytes") / frames / MB,
                 (r.median("cpu_s") - base_cpu) / frames,
                 max(s.memory_peak for s in r.samples) / MB,
+                max(s.stage_peak for s in r.samples) / MB,
+                max(s.waits for s in r.samples),
             )
         )
     return table, memcpy
 
 
-HEADINGS = ["", "stall", "max", "ranks' CPU", "net cost", "readable", "durable", "MB", "CPU s", "memory MB"]
+HEADINGS = [
+    "",
+    "stall",
+    "max",
+    "ranks' CPU",
+    "net cost",
+    "readable",
+    "durable",
+    "MB",
+    "CPU s",
+    "memory MB",
+    "stage MB",
+    "waits",
+]
 
 
 def cells(row: Row) -> list[str]:
     times = [seconds(v) for v in (row.stall, row.stall_max, row.ranks_cpu, row.net, row.readable, row.durable)]
-    return [row.name, *times, f"{row.megabytes:.0f}", f"{row.cpu:.2f}", f"{row.memory:.0f}"]
+    ours = [f"{row.stage:.0f}", f"{row.waits:.0f}"] if row.stage else ["", ""]
+    return [row.name, *times, f"{row.megabytes:.0f}", f"{row.cpu:.2f}", f"{row.memory:.0f}", *ours]
 
 
 def show(console: Console, table: list[Row], memcpy: float, title: str) -> None:
@@ -479,7 +501,7 @@ def bench(console: Console, options: argparse.Namespace) -> int:
         for ranks in options.ranks
         if usable[spare]
     ]
-    inputs, described = find_inputs(output)
+    inputs, described = find_inputs(output, options.storm_minutes)
     console.print(
         f"Input: {described}, tiled to at least {options.target_mb:.0f} MB a frame; {options.frames} frames, one in a file, from "
         f"{' / '.join(map(str, options.ranks))} ranks, about {options.compute:.1f} s of computing before each; {options.repeat} times, methods interleaved. {machine()}."
@@ -563,7 +585,8 @@ def main() -> int:
         epilog="stall: the longest any rank is inside the output library, a frame (gathering is not in it). ranks' CPU: what all ranks "
         "together compute in their output, gathering in it, a frame. net cost: run time added, a "
         "frame. readable: from the begin of a frame's output until the file holds it. durable: time until everything is fsynced, "
-        "less the run without output, a frame. CPU s: added, a frame, all processes. memory: peak of all processes' own, and the stage.",
+        "less the run without output, a frame. CPU s: added, a frame, all processes. memory: peak of all processes' own, and the stage. stage: the most "
+        "that the stage has held, what was free in it too. waits: how often a rank has waited for room in it.",
     )
     parser.add_argument("--frames", type=int, default=4, help="output times (default 4)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[4], help="MPI ranks, one or several numbers (default 4)")
@@ -574,6 +597,13 @@ def main() -> int:
         "--methods", nargs="+", default=["*"], metavar="PATTERN", help="which methods (default all), as 'Advectio*'"
     )
     parser.add_argument("--spare", nargs="+", choices=["none", "one"], default=["none", "one"], help="cores left to the server")
+    parser.add_argument(
+        "--storm-minutes",
+        type=int,
+        default=60,
+        help="age of squall's own storm, where no output of WRF is at hand (default 60)",
+    )
+    parser.add_argument("--warm-mb", type=float, help="stage.warm_bytes in the config (default: not set)")
     parser.add_argument("--no-check", dest="check", action="store_false", help="do not compare files")
     parser.add_argument("--no-warm", dest="warm", action="store_false", help="do not fill free memory before each run")
     parser.add_argument(

@@ -158,8 +158,11 @@ int main(int argc, char** argv) {
       std::exit(1);
     };
     fail((*sink)->declare(schema));
+    Frame frame;
+    frame.declare(schema);
     std::vector<std::thread> syncing;
     for (int f = 0; f < frames; ++f) {
+      fail((*sink)->begin(static_cast<std::uint64_t>(f) + 1));
       for (std::uint32_t v = 0; v < schema.variables.size(); ++v) {
         Block b;
         b.variable = v;
@@ -170,9 +173,12 @@ int main(int argc, char** argv) {
         }
         b.data = in.records[v].data();
         b.bytes = in.records[v].size();
-        fail((*sink)->write(b));
+        const auto field = frame.add(b);
+        if (!field) fail(field.error());
+        fail((*sink)->ready(*field, b.box));
       }
-      fail((*sink)->commit());
+      fail((*sink)->end());
+      frame.clear();
       if (durable) syncing.emplace_back([sync = (*sink)->make_durable()] { (void)sync(); });
     }
     for (auto& t : syncing) t.join();

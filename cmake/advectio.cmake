@@ -1,4 +1,4 @@
-# What every target of the project shares, and the one function by which a folder of src/ becomes a library.
+# What every target of the project shares, and the functions by which a folder of src/ becomes a library.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -20,6 +20,11 @@ if(ADVECTIO_SANITIZE)
   target_link_options(advectio_flags INTERFACE -fsanitize=${ADVECTIO_SANITIZE})
 endif()
 
+# advectio_compiled_singly(targets…): not joined with CMAKE_UNITY_BUILD, as their sources have names in common.
+function(advectio_compiled_singly)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
 # advectio_folder(NAME sources… DEPENDS targets…): static library advectio_NAME out of one folder of src/.
 function(advectio_folder name)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
@@ -27,6 +32,39 @@ function(advectio_folder name)
   target_include_directories(advectio_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   set_target_properties(advectio_${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(advectio_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:advectio_flags>)
+endfunction()
+
+# advectio_preloaded(NAME sources… EXPORTS map INCLUDES directories… DEPENDS targets…): shared library NAME, to be preloaded into programs.
+# It brings its own C++ runtime and shows only what the map names, so that it does no harm in any process. Each of its
+# functions with the prefix WRAP is there as __wrap_NAME too: so a program calls it that has the real one linked into it.
+# Such a program is linked with the library of the same name in the folder advectio-link, which has these names only. The
+# headers CALLED list the functions of the real library that this one calls.
+function(advectio_preloaded name)
+  cmake_parse_arguments(ARG "" "EXPORTS;WRAP" "CALLED;INCLUDES;DEPENDS" ${ARGN})
+  add_library(${name} SHARED ${ARG_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  if(ARG_INCLUDES)
+    target_include_directories(${name} SYSTEM PRIVATE ${ARG_INCLUDES})
+  endif()
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} advectio_flags ${CMAKE_DL_LIBS})
+  target_link_options(
+    ${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--version-script=${ARG_EXPORTS} -Wl,--exclude-libs,ALL)
+  set_target_properties(
+    ${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+                       # No -DNAME_EXPORTS: a source of two such libraries is compiled by the same command.
+                       DEFINE_SYMBOL ""
+                       LINK_DEPENDS "${ARG_EXPORTS};${ARG_CALLED};${PROJECT_SOURCE_DIR}/cmake/wrapped.cmake")
+  if(ARG_WRAP)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/${name})
+    add_custom_command(TARGET ${name} PRE_LINK VERBATIM
+      COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} -DPREFIX=${ARG_WRAP} -DOUTPUT=${made} "-DCALLED=${ARG_CALLED}"
+              "-DOBJECTS=$<TARGET_OBJECTS:${name}>" -P ${PROJECT_SOURCE_DIR}/cmake/wrapped.cmake)
+    target_link_options(${name} PRIVATE -Wl,@${made}.aliases)
+    set(stub ${CMAKE_CURRENT_BINARY_DIR}/advectio-link/lib${name}.so)
+    add_custom_command(TARGET ${name} POST_BUILD VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/advectio-link
+      COMMAND ${CMAKE_C_COMPILER} -shared -fPIC -nostdlib -Wl,-soname,lib${name}.so -o ${stub} ${made}.stub.c)
+  endif()
 endfunction()
 
 # advectio_test(NAME sources… DEPENDS targets…): one GoogleTest program of tests/, every TEST a ctest of its own.

@@ -7,11 +7,11 @@ set -eu
 
 packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-venv
   libopenmpi-dev openmpi-bin libmpich-dev mpich libnetcdf-dev libnetcdff-dev libnetcdf-mpi-dev libpnetcdf-dev libhdf5-dev
-  libisal-dev libdeflate-dev libzstd-dev liblz4-dev libblosc-dev libaec-dev libxxhash-dev
+  liblapack-dev libisal-dev libdeflate-dev libzstd-dev liblz4-dev libblosc-dev libaec-dev libxxhash-dev libucx-dev
   libyaml-cpp-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   iproute2 netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo"
 if [ "${1:-}" = lint ]; then
-  packages="$packages clang-format clang-tidy ccache"
+  packages="$packages clang-format clang-tidy ccache chromium"
 elif [ "${1:-}" = soak ]; then
   packages="$packages clang libclang-rt-14-dev"
 fi

@@ -53,4 +53,8 @@ ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal
 cmake --build --preset release -j "$jobs" --target fault_runs
 build/release/tests/faults/fault_runs --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
 build/release/tests/faults/fault_runs --power --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
+# Live readers that come, go, die and lie.
+.venv/bin/python tests/faults/reader_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
+# Programs of a workflow that come late, die and are misspelt.
+.venv/bin/python tests/faults/coupling_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 10)) --jobs "$jobs"
 exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

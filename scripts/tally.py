@@ -1,10 +1,23 @@
-"""Add up JUnit reports (ctest, pytest) into one closing line. Exit code 1 when something failed.
+"""Add up JUnit reports (ctest, pytest): each failed test with the end of what it printed, then one closing line.
+
+Exit code 1 when something failed.
 
 usage: tally.py [--steps PASSED FAILED] REPORT...
 """
 
 import sys
 import xml.etree.ElementTree as ElementTree
+
+SHOWN_LINES = 25
+
+
+def show_failure(case: ElementTree.Element, report: str) -> None:
+    print(f"failed: {case.get('classname', '')} {case.get('name', '')} ({report})")
+    for child in case:  # pytest: failure and error; ctest: what the test printed
+        if child.tag in ("failure", "error", "system-out"):
+            lines = ((child.get("message") or "") + "\n" + (child.text or "")).strip().splitlines()
+            for line in lines[-SHOWN_LINES:]:
+                print(f"    {line[:300]}")
 
 
 def main(reports: list[str]) -> int:
@@ -22,6 +35,7 @@ def main(reports: list[str]) -> int:
         for case in cases:
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
+                show_failure(case, report)
             elif case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
                 skipped += 1
             else:

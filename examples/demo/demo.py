@@ -182,6 +182,38 @@ def draw(console: Console, plain: Run, carried: Run, output: Path) -> list[Path]
     return drawn
 
 
+def watch(console: Console, command: list[str], advectio: Path, directory: Path) -> list[Path]:
+    """The storm once more, for a while, with a live reader beside it that draws. Its pictures, the newest last."""
+    directory.mkdir(parents=True)
+    reader = subprocess.Popen(
+        ["nice", sys.executable, str(ROOT / "examples/insitu/live.py"), "squall_d01_*", "pictures"],
+        cwd=directory, stdout=subprocess.DEVNULL, stderr=(directory / "reader.txt").open("w"),
+    )  # fmt: skip
+    run = subprocess.Popen(
+        [str(advectio), "run", "--quiet", "--wait-for-readers", "1", "--", *command],
+        cwd=directory, env=environment() | {"LD_PRELOAD": str(ROOT / "build/release/examples/give_way/libgive_way.so")},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(directory / "stderr.txt").open("w"),
+    )  # fmt: skip
+    with console.status("the same storm, watched while it runs") as status:
+        while run.poll() is None:
+            drawn, there = sorted(directory.glob("pictures/*.png")), len(list(directory.glob("squall_d01_*")))
+            if drawn:
+                status.update(f"watched while it runs: {len(drawn)} pictures, the newest {drawn[-1].name}; {there} files begun")
+            time.sleep(REFRESH_SECONDS)
+        during = len(list(directory.glob("pictures/*.png")))
+        code = reader.wait(60)
+    if run.returncode != 0 or code != 0:
+        said = (directory / "stderr.txt").read_text() + (directory / "reader.txt").read_text()
+        raise DemoError(f"the run that was watched: exit codes {run.returncode} and {code}\n{said.strip()}")
+    drawn = sorted(directory.glob("pictures/*.png"))
+    console.print(
+        f"Watched while it ran (policy latest, {len(list(directory.glob('squall_d01_*')))} frames): {during} pictures were there "
+        f"before the run had ended, {len(drawn)} in all, in {directory / 'pictures'}",
+        soft_wrap=True,
+    )
+    return drawn
+
+
 def seconds(value: float) -> str:
     return f"{value * 1000:.1f} ms" if abs(value) < 0.1 else f"{value:.2f} s"
 
@@ -275,6 +307,10 @@ def demo(console: Console, options: argparse.Namespace) -> int:
     console.print("Pictures of the storm, from the files that Advectio wrote:")
     for path in draw(console, plain, carried, output):
         console.print(f"  {path}", soft_wrap=True)
+    at = command.index("--minutes") + 1
+    watched = [*command[:at], str(options.minutes / 3), *command[at + 1 :]]
+    if not watch(console, watched, advectio, output / "live"):
+        raise DemoError("the live reader has drawn nothing")
     return 0
 
 

@@ -1,5 +1,5 @@
-// The model-rank side as its faces (netcdf/, pnetcdf/, later capi/, wrf/) see it: one session per process, one
-// CapturedDataset per dataset the program has created. Everything here copies what it is given and returns.
+// The model's side as its faces (netcdf/, pnetcdf/) see it: one session per process, and one
+// CapturedDataset per dataset that the program has created. Every call copies its data and returns.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,28 @@
 
 namespace advectio {
 
-/// Rows to gather from the program's memory: element (i0,i1,…) of the block lies at data + Σ ik × step[k] bytes.
-/// Dense row-major memory is the common case and is copied in one go.
+/// Rows to gather from the program's memory: element (i0,i1,…) of the block lies at data + Σ ik ×
+/// step[k] bytes. Dense row-major memory is the common case and is copied in one go.
 struct Memory {
   const void* data = nullptr;
   std::vector<std::ptrdiff_t> step;  ///< bytes, one per dimension; empty: dense row-major
 };
 
-/// One dataset of this process on its way out. One caller at a time. Destroying it without `close` abandons the
-/// frame under way, as when the program had died.
+/// One dataset of this process on its way out. One caller at a time. Destroying it without `close`
+/// abandons the frame under way, as when the program had died.
 class CapturedDataset {
  public:
   virtual ~CapturedDataset() = default;
 
-  /// Tell the schema as it is now. Cheap when nothing has changed since the last call (the bytes are compared).
+  /// Send the schema as it is now. Does nothing when it has not changed since the last call (the
+  /// bytes are compared).
   virtual Result<void> schema(const Schema& schema) = 0;
 
-  /// Copy one block into the journal. `stride` is empty or one per dimension (distance in the variable's index space).
-  /// Memory is of the variable's own type; `element` is its size in bytes.
+  /// Copy one block into the journal. `stride` is empty or one per dimension (distance in the
+  /// variable's index space). Memory is of the variable's own type; `element` is its size in bytes.
   /// Blocks while the stage is full and the server drains it.
-  /// Errors: Code::gone (no server for longer than `stage.wait_max`), Code::full (this dataset's sink has failed and
-  /// the stage is full).
+  /// Errors: Code::gone (no server for longer than `stage.wait_max`), Code::full (this dataset's
+  /// sink has failed and the stage is full).
   virtual Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const Memory& memory, std::size_t element) = 0;
 
@@ -42,12 +43,12 @@ class CapturedDataset {
   virtual Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                                    const char* const* strings) = 0;
 
-  /// End of a frame. Does not wait for the file. Returns the error that the sink has met since the last call, if any:
-  /// Error::sys holds the system's errno where there was one.
+  /// End of a frame. Does not wait for the file. Returns the error that the sink has met since the
+  /// last call, if any: Error::sys holds the system's errno where there was one.
   virtual Result<void> sync() = 0;
 
-  /// The program is done with the dataset. Does not wait. Errors as `sync`. The object is only good for destruction
-  /// then.
+  /// The program is done with the dataset. Does not wait. Errors as `sync`. The object is only good
+  /// for destruction then.
   virtual Result<void> close() = 0;
 
   /// Throw away everything since the last sync; where there was none the file is removed.
@@ -56,50 +57,60 @@ class CapturedDataset {
   /// sync, then wait until everything put so far can be read from the file at `file_path()`.
   virtual Result<void> wait_visible() = 0;
 
-  /// Close, wait until the file is complete and the server has let go of it. The real library may then open it
-  /// for writing.
+  /// Close, wait until the file is complete and the server has let go of it. The real library may
+  /// then open it for writing.
   virtual Result<void> hand_over() = 0;
 
-  /// A path by which this process can open the file even when the program has renamed or removed it since.
+  /// A path by which this process can open the file even when the program has renamed or removed it
+  /// since.
   [[nodiscard]] virtual const std::string& file_path() const noexcept = 0;
 
-  /// Bytes and time of the frame under way are kept by the dataset; faces report what they spent in our code
-  /// outside these calls here (nanoseconds), so that `stall` is the whole of it.
+  /// Bytes and time of the frame under way are kept by the dataset; faces report what they spent in
+  /// our code outside these calls here (nanoseconds), so that `stall` is the whole of it.
   virtual void add_stall(std::uint64_t nanoseconds) noexcept = 0;
 };
 
-/// A dataset that the ranks of a parallel program write together. Every rank has one of these, puts into its own
-/// journal and sends no message. The frame is complete when all of them have called `sync`.
+/// A dataset that the ranks of a parallel program write together. Every rank has one of these, puts
+/// into its own journal and sends no message. The frame is complete when all of them have called
+/// `sync`.
 ///
-/// Order between ranks comes from the program's collective calls on the dataset, which all ranks make in one order:
-/// each ends with `end_turn`, whatever became of it. Only rank 0 tells the schema.
+/// Order between ranks comes from the program's collective calls on the dataset, which all ranks
+/// make in one order. Each call ends with `end_collective_call`, also one that fails. Only rank 0 sends the
+/// schema.
 class SharedDataset : public CapturedDataset {
  public:
-  /// A collective call of the program on this dataset is over. `read`: one in which no rank can have changed anything.
-  virtual void end_turn(bool read = false) noexcept = 0;
-  /// Another number whenever the file may hold something else for this rank than before: raised by everything that it
-  /// journals, and by each collective call, in which the others may have done so.
+  /// A collective call of the program on this dataset is over. `read`: one in which no rank can
+  /// have changed anything.
+  virtual void end_collective_call(bool read = false) noexcept = 0;
+  /// Another number whenever the file may hold something else for this rank than before: raised by
+  /// everything that it journals, and by each collective call, in which the others may have done
+  /// so.
   [[nodiscard]] virtual std::uint64_t generation() const noexcept = 0;
-  [[nodiscard]] virtual std::uint64_t turn() const noexcept = 0;
-  /// Rank 0, within such a call: it has changed the schema, which is told later, before this rank's next block or sync.
-  virtual void owe_schema() noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t collective_index() const noexcept = 0;
+  /// Rank 0, within such a call: it has changed the schema. It sends the schema later, before its
+  /// next block or sync.
+  virtual void hold_schema() noexcept = 0;
 
-  /// While `sequences` is not null, blocks that are put count only once `settle` names the numbers which are added
-  /// there.
+  /// While `sequences` is not null, blocks that are put count only once `settle` names the numbers
+  /// which are added there.
   virtual void put_pending(std::vector<std::uint64_t>* sequences) noexcept = 0;
   virtual Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) = 0;
 
-  /// The record dimension is this long after what this rank has put; the others learn of it when the present turn ends.
+  /// The record dimension has this length after the puts of this rank. The others see it when the
+  /// present collective index ends.
   virtual void grow(std::uint64_t records) noexcept = 0;
-  /// How long it is for this rank. Waits for ranks which have not yet made the collective calls that this one has made.
-  std::uint64_t records() noexcept { return records(turn()); }
-  /// The same after the collective calls that come before that turn.
-  virtual std::uint64_t records(std::uint64_t turn) noexcept = 0;
+  /// How long it is for this rank. Waits for ranks which have not yet made the collective calls
+  /// that this one has made.
+  std::uint64_t records() noexcept { return records(collective_index()); }
+  /// The same after the collective calls that come before that collective index.
+  virtual std::uint64_t records(std::uint64_t collective_index) noexcept = 0;
 
-  // `wait_visible` waits for what this rank has put, and for what the others have put in turns before the present one.
+  // `wait_visible` waits for what this rank has put, and for what the others have put in turns
+  // before the present one.
 };
 
-/// A collective call of the program: the turn ends with it, whatever becomes of it. Null: it is none.
+/// A collective call of the program: the collective index ends with it, whatever becomes of it. Null: it is
+/// none.
 class Collective {
  public:
   explicit Collective(SharedDataset* dataset) noexcept : dataset_(dataset) {}
@@ -108,7 +119,7 @@ class Collective {
   Collective& operator=(const Collective&) = delete;
   /// Already here.
   void end() noexcept {
-    if (auto* dataset = std::exchange(dataset_, nullptr); dataset != nullptr) dataset->end_turn();
+    if (auto* dataset = std::exchange(dataset_, nullptr); dataset != nullptr) dataset->end_collective_call();
   }
 
  private:
@@ -119,11 +130,13 @@ struct CreateRequest {
   std::string path;  ///< as the program gave it
   FileFormat format = FileFormat::netcdf4;
   bool no_clobber = false;  ///< fail with Code::exists when a file is there
+  /// `created_ns` of its shared state, of a coupled file: the entry of its version has it too. 0: the time of day.
+  std::uint64_t created_ns = 0;
 };
 
-/// What a rank needs to know of a dataset that another one has created, to write it too.
+/// A rank needs this to write a dataset that another rank has created.
 struct Invitation {
-  std::string page;  ///< its name in the stage
+  std::string shared_state;  ///< its name in the stage
   std::string path, link;
   FileFormat format = FileFormat::netcdf4;
   std::uint64_t journal = 0;
@@ -131,47 +144,49 @@ struct Invitation {
   std::uint64_t created_ns = 0;
 };
 
-/// Where the stage of the run that the environment names lies on this process's node; empty: no run. Opens nothing.
+/// The directory of this node's stage, by the environment; empty: no run. Opens nothing.
 std::string stage_directory_of_process();
 
-/// The one session of this process. Opened by the first create; a process that never creates never touches the stage.
+/// The one session of this process. The first create opens it; a process that never creates never
+/// touches the stage.
 class Session {
  public:
   virtual ~Session() = default;
 
-  /// The session of the run that the environment (ADVECTIO_RUN) names, or null where there is none to talk to: not
-  /// under `advectio run`, the server is gone, or the run directory cannot be used; the reason is said once on stderr
-  /// (when ADVECTIO_RUN is set, or when it is not but the library has been preloaded). Safe to call from any thread; a
-  /// forked child gets a session of its own.
+  /// The session of the run that the environment (ADVECTIO_RUN) names. Null: not under `advectio
+  /// run`, the server is gone, or the run directory cannot be used. The first call writes the
+  /// reason to stderr. Any thread may call. A forked child gets a session of its own.
   static Session* current();
 
   /// True when the config wants this path to be carried (datasets: match / capture).
   virtual bool wants(const std::string& path) = 0;
 
-  /// Create the file itself (so that its name is there, and so that permission, existence and missing directories are
-  /// answered now: Code::permission, exists, not_found with Error::sys), and journal the creation.
+  /// Create the file itself (so that its name is there, and so that permission, existence and
+  /// missing directories are answered now: Code::permission, exists, not_found with Error::sys),
+  /// and journal the creation.
   virtual Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) = 0;
 
   /// The same for a dataset of several processes, of which this is number 0.
   virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
                                                                Invitation& invitation) = 0;
-  /// Errors: Code::not_found where there is no such dataset here (that rank is on another node, which has no server),
-  /// or no longer: the others must not put or close before all have joined.
+  /// Errors: Code::not_found where there is no such dataset here (that rank is on another node,
+  /// which has no server), or no longer: the others must not put or close before all have joined.
   virtual Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) = 0;
 
-  /// Called before the real library opens `path`. Returns at once where the path is not in flight in this run.
-  /// Otherwise waits until everything synced so far can be read (for_writing: until the dataset is finished).
-  /// Errors: the sink's error of that dataset; Code::timeout; Code::exists when `for_writing` and this process has it
-  /// open.
+  /// Called before the real library opens `path`. Waits until everything synced so far can be read
+  /// (`for_writing`: until the dataset is finished). Returns at once for a path that is not in
+  /// flight in this run. Errors: the sink's error of that dataset; Code::timeout; Code::exists when
+  /// `for_writing` and this process has it open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
 
   enum class Until : std::uint8_t {
     synced,              ///< everything synced so far can be read
-    complete,            ///< the file is as it will be; as `synced` where its program still has it open
+    complete,            ///< the file is complete; as `synced` while its program has it open
     complete_if_closed,  ///< the same; at once where its program still has it open
   };
-  /// Called before a program uses `path` without netCDF (open(2), stat(2)). Returns at once where the path is not in
-  /// flight on this node, and in a run that does not wait for its files. Errors: as `wait_for_file`.
+  /// Called before a program uses `path` without netCDF (open(2), stat(2)). Returns at once where
+  /// the path is not in flight on this node, and in a run that does not wait for its files. Errors:
+  /// as `wait_for_file`.
   virtual Result<void> wait_for_plain_use(const std::string& path, Until until) = 0;
 
   /// Wait until all datasets of this process are visible. Called when the process ends by itself.
@@ -180,7 +195,7 @@ class Session {
   /// The directory of this node's stage.
   [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
 
-  /// One line of the log, on stderr of this process, each distinct `text` at most once.
+  /// Write one line of log to stderr. Each distinct `text` appears once.
   virtual void say_once(const std::string& text) noexcept = 0;
 };
 

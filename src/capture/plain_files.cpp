@@ -1,12 +1,16 @@
-// open(2), fopen(3), stat(2) and their like, for programs that look at a file in flight without netCDF: xarray reads
-// the first bytes itself, h5py brings its own HDF5, scripts copy. On a path that is not in flight in this run they cost
-// one more stat(2) and access(2), and nothing where there is no run.
+// open(2), fopen(3), stat(2) and their like, for programs that look at a file in flight without
+// netCDF. xarray reads the first bytes itself, h5py brings its own HDF5, scripts copy. On a path
+// that is not in flight in this run they cost one more stat(2) and access(2); outside a run nothing.
 //
 //   open to read    waits until everything synced so far is in the file
 //   open to write   waits until the file is complete, unless this process still has it open
 //   stat            waits until the file is complete, where its program has closed it
 //
-// Where the wait fails, open fails with its errno and one line on stderr; stat answers what is there.
+// A coupled file (capture/coupling.h) is somewhere else than its name says: these calls go there,
+// and wait until it is there.
+//
+// When the wait fails, open fails with its errno and writes one line to stderr. stat answers for
+// the file as it is.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,6 +19,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -23,8 +28,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "capture/coupling.h"
 #include "capture/dataset.h"
-#include "capture/interposed.h"
+#include "capture/export.h"
 #include "journal/hard_link.h"
 
 // The C library's attributes are of its declarations, not of the types that we take from them.
@@ -33,10 +39,12 @@
 namespace advectio {
 namespace {
 
-/// The definition of the function that comes after ours: the C library's, or another preloaded library's. Null: none.
+/// The definition of the function that comes after ours: the C library's, or another preloaded
+/// library's. Null: none.
 void* next(const char* name) {
   void* found = dlsym(RTLD_NEXT, name);
-  return found != nullptr ? found : dlvsym(RTLD_NEXT, name, "GLIBC_2.2.5");  // kept for old programs only
+  // This version is kept for old programs only.
+  return found != nullptr ? found : dlvsym(RTLD_NEXT, name, "GLIBC_2.2.5");
 }
 
 /// Call it; `known` keeps its address.
@@ -75,7 +83,8 @@ class Inside {
   bool before_;
 };
 
-/// Where this node's stage keeps a page for each dataset in flight; null outside a run. Found once.
+/// The directory of the shared states of all datasets in flight on this node; null outside a run. Found
+/// once.
 const std::string* datasets_of_run() {
   static const std::string* const found = [] {
     const auto stage = stage_directory_of_process();
@@ -84,11 +93,12 @@ const std::string* datasets_of_run() {
   return found;
 }
 
-enum class Use : std::uint8_t { read, write, look };
+enum class Use : std::uint8_t { read, write, look, nothing };
 
 /// 0, or the errno with which the call fails.
 int wait_for(int directory, const char* path, Use use) {
-  if (inside || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return 0;
+  if (inside || use == Use::nothing || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr)
+    return 0;
   const int kept = errno;
   const Inside mark;
   int failed = 0;
@@ -98,8 +108,8 @@ int wait_for(int directory, const char* path, Use use) {
     // Our own readers go by the hard link, and have waited.
     if (datasets != nullptr && !journal::is_hard_link(path) &&
         ::syscall(SYS_newfstatat, directory, path, &st, 0) == 0 && S_ISREG(st.st_mode)) {
-      const auto page = *datasets + "/" + journal::Stage::page_name(st.st_dev, st.st_ino);
-      if (::access(page.c_str(), F_OK) == 0) {
+      const auto shared_state = *datasets + "/" + journal::Stage::state_name(st.st_dev, st.st_ino);
+      if (::access(shared_state.c_str(), F_OK) == 0) {
         auto* session = Session::current();
         const std::string name = directory == AT_FDCWD || *path == '/'
                                      ? std::string(path)
@@ -120,20 +130,113 @@ int wait_for(int directory, const char* path, Use use) {
   return failed;
 }
 
-/// The same for open(2). False: it fails, and errno says why.
-bool may_open(int directory, const char* path, int flags) {
-  if ((flags & (O_PATH | O_DIRECTORY)) != 0 || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return true;
-  const bool writes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
-  const int failed = wait_for(directory, path, writes ? Use::write : Use::read);
-  if (failed != 0) errno = failed;
-  return failed == 0;
+/// The path for the C library, for as long as a call takes.
+class Path {
+ public:
+  Path(int directory, const char* path, Use use) : path_(path) {
+    if (inside || use == Use::nothing || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr)
+      return;
+    const int kept = errno;
+    {
+      const Inside mark;
+      try {
+        find_coupled(directory, use);
+      } catch (...) {  // no memory: the call goes on without us
+      }
+    }
+    if (failed_ == 0 && !coupled_) failed_ = wait_for(directory, path, use);
+    errno = failed_ != 0 ? failed_ : kept;
+  }
+  ~Path() {
+    if (held_.release.empty()) return;
+    const int kept = errno;
+    const Inside mark;
+    (void)capture::leave(held_, false);
+    errno = kept;
+  }
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+  /// False: the call fails, and errno says why.
+  explicit operator bool() const { return failed_ == 0; }
+  [[nodiscard]] const char* get() const { return coupled_ ? held_.path.c_str() : path_; }
+
+ private:
+  void find_coupled(int directory, Use use) {
+    auto* workflow = capture::workflow_of_process();
+    if (workflow == nullptr || journal::is_hard_link(path_)) return;
+    std::string name(path_);
+    if (directory != AT_FDCWD && name[0] != '/') {
+      char real[PATH_MAX];
+      const auto bytes = ::readlink(("/proc/self/fd/" + std::to_string(directory)).c_str(), real, sizeof real);
+      if (bytes <= 0) return;
+      name = std::string(real, static_cast<std::size_t>(bytes)) + "/" + name;
+    }
+    const auto file = workflow->of(name);
+    struct stat st {};
+    if (!file || (::syscall(SYS_newfstatat, directory, path_, &st, 0) == 0 && S_ISDIR(st.st_mode))) return;
+    using Mode = CoupleRule::Mode;
+    using For = workflow::Workflow::For;
+    if (use == Use::write) {
+      if (file->rule->mode == Mode::memory && file->writes)
+        capture::say_of_coupling(file->path +
+                                 " is coupled, but written without netCDF or PnetCDF: it goes to its own path, and no "
+                                 "other program gets it");
+      return;
+    }
+    // The libraries open files on the disk by these calls, too: they must not wait for a newer one.
+    const bool looks = use == Use::look || file->rule->mode == Mode::file;
+    if (looks) {
+      auto there = workflow->wait(*file, use == Use::look ? For::looking : For::opening, capture::say_of_coupling);
+      if (there)
+        held_.path = std::move(there).value();
+      else
+        note(there.error(), use);
+    } else {
+      auto held = workflow->open_to_read(*file, capture::say_of_coupling);
+      if (held)
+        held_ = std::move(held).value();
+      else
+        note(held.error(), use);
+    }
+    coupled_ = !held_.path.empty() && file->rule->mode != Mode::file;
+  }
+
+  void note(const Error& error, Use use) {
+    if (error.code == Code::not_found) return;
+    capture::say_of_coupling(error.message);
+    failed_ = use == Use::look ? ENOENT : error.sys > 0 ? error.sys : EIO;
+  }
+
+  const char* path_;
+  workflow::Opened held_;
+  bool coupled_ = false;
+  int failed_ = 0;
+};
+
+/// Of open(2).
+Use use_of(int flags) {
+  const bool untouched = (flags & (O_PATH | O_DIRECTORY)) != 0 || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+  if (untouched) return Use::nothing;
+  return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0 ? Use::write : Use::read;
 }
 
-bool may_open(const char* path, const char* mode) {
-  const int failed =
-      wait_for(AT_FDCWD, path, mode != nullptr && std::strpbrk(mode, "wa+") != nullptr ? Use::write : Use::read);
-  if (failed != 0) errno = failed;
-  return failed == 0;
+Use use_of(const char* mode) {
+  return mode != nullptr && std::strpbrk(mode, "wa+") != nullptr ? Use::write : Use::read;
+}
+
+/// The program removes a file that is in memory.
+bool removes_coupled(int directory, const char* path) {
+  if (inside || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return false;
+  if (directory != AT_FDCWD && *path != '/') return false;
+  const int kept = errno;
+  const Inside mark;
+  bool removed = false;
+  try {
+    removed = capture::remove_coupled(path);
+  } catch (...) {  // no memory: the call goes on without us
+  }
+  errno = kept;
+  return removed;
 }
 
 bool takes_mode(int flags) {
@@ -143,10 +246,10 @@ bool takes_mode(int flags) {
 }  // namespace
 }  // namespace advectio
 
-using advectio::may_open;
+using advectio::Path;
 using advectio::takes_mode;
 using advectio::Use;
-using advectio::wait_for;
+using advectio::use_of;
 
 extern "C" {
 // Of the C library, which declares them only where the compiler checks calls, or no longer.
@@ -162,93 +265,117 @@ int __fxstatat(int version, int directory, const char* path, struct stat* st, in
 int __fxstatat64(int version, int directory, const char* path, struct stat64* st, int flags) noexcept;
 }
 
-#define ADVECTIO_OPEN(F)                                    \
-  ADVECTIO_EXPORT int F(const char* path, int flags, ...) { \
-    mode_t mode = 0;                                        \
-    if (takes_mode(flags)) {                                \
-      va_list rest;                                         \
-      va_start(rest, flags);                                \
-      mode = va_arg(rest, mode_t);                          \
-      va_end(rest);                                         \
-    }                                                       \
-    if (!may_open(AT_FDCWD, path, flags)) return -1;        \
-    return ADVECTIO_NEXT(F, path, flags, mode);             \
+// The third argument of open and its like; absent: 0.
+#define ADVECTIO_MODE            \
+  mode_t mode = 0;               \
+  if (takes_mode(flags)) {       \
+    va_list rest;                \
+    va_start(rest, flags);       \
+    mode = va_arg(rest, mode_t); \
+    va_end(rest);                \
+  }
+
+#define ADVECTIO_OPEN(F)                                      \
+  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {   \
+    ADVECTIO_MODE                                             \
+    const Path at(AT_FDCWD, path, use_of(flags));             \
+    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1; \
   }
 ADVECTIO_OPEN(open)
 ADVECTIO_OPEN(open64)
 
 #define ADVECTIO_OPENAT(F)                                                 \
   ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) { \
-    mode_t mode = 0;                                                       \
-    if (takes_mode(flags)) {                                               \
-      va_list rest;                                                        \
-      va_start(rest, flags);                                               \
-      mode = va_arg(rest, mode_t);                                         \
-      va_end(rest);                                                        \
-    }                                                                      \
-    if (!may_open(directory, path, flags)) return -1;                      \
-    return ADVECTIO_NEXT(F, directory, path, flags, mode);                 \
+    ADVECTIO_MODE                                                          \
+    const Path at(directory, path, use_of(flags));                         \
+    return at ? ADVECTIO_NEXT(F, directory, at.get(), flags, mode) : -1;   \
   }
 ADVECTIO_OPENAT(openat)
 ADVECTIO_OPENAT(openat64)
 
 ADVECTIO_EXPORT int __open_2(const char* path, int flags) {
-  return may_open(AT_FDCWD, path, flags) ? ADVECTIO_NEXT(__open_2, path, flags) : -1;
+  const Path at(AT_FDCWD, path, use_of(flags));
+  return at ? ADVECTIO_NEXT(__open_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __open64_2(const char* path, int flags) {
-  return may_open(AT_FDCWD, path, flags) ? ADVECTIO_NEXT(__open64_2, path, flags) : -1;
+  const Path at(AT_FDCWD, path, use_of(flags));
+  return at ? ADVECTIO_NEXT(__open64_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat_2(int directory, const char* path, int flags) {
-  return may_open(directory, path, flags) ? ADVECTIO_NEXT(__openat_2, directory, path, flags) : -1;
+  const Path at(directory, path, use_of(flags));
+  return at ? ADVECTIO_NEXT(__openat_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat64_2(int directory, const char* path, int flags) {
-  return may_open(directory, path, flags) ? ADVECTIO_NEXT(__openat64_2, directory, path, flags) : -1;
+  const Path at(directory, path, use_of(flags));
+  return at ? ADVECTIO_NEXT(__openat64_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int creat(const char* path, mode_t mode) {
-  return may_open(AT_FDCWD, path, O_WRONLY | O_TRUNC) ? ADVECTIO_NEXT(creat, path, mode) : -1;
+  const Path at(AT_FDCWD, path, Use::write);
+  return at ? ADVECTIO_NEXT(creat, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int creat64(const char* path, mode_t mode) {
-  return may_open(AT_FDCWD, path, O_WRONLY | O_TRUNC) ? ADVECTIO_NEXT(creat64, path, mode) : -1;
+  const Path at(AT_FDCWD, path, Use::write);
+  return at ? ADVECTIO_NEXT(creat64, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int truncate(const char* path, off_t bytes) noexcept {
-  return may_open(AT_FDCWD, path, O_WRONLY) ? ADVECTIO_NEXT(truncate, path, bytes) : -1;
+  const Path at(AT_FDCWD, path, Use::write);
+  return at ? ADVECTIO_NEXT(truncate, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT int truncate64(const char* path, off64_t bytes) noexcept {
-  return may_open(AT_FDCWD, path, O_WRONLY) ? ADVECTIO_NEXT(truncate64, path, bytes) : -1;
+  const Path at(AT_FDCWD, path, Use::write);
+  return at ? ADVECTIO_NEXT(truncate64, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT FILE* fopen(const char* path, const char* mode) {
-  return may_open(path, mode) ? ADVECTIO_NEXT(fopen, path, mode) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode));
+  return at ? ADVECTIO_NEXT(fopen, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* fopen64(const char* path, const char* mode) {
-  return may_open(path, mode) ? ADVECTIO_NEXT(fopen64, path, mode) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode));
+  return at ? ADVECTIO_NEXT(fopen64, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen(const char* path, const char* mode, FILE* stream) {
-  return may_open(path, mode) ? ADVECTIO_NEXT(freopen, path, mode, stream) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode));
+  return at ? ADVECTIO_NEXT(freopen, at.get(), mode, stream) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
-  return may_open(path, mode) ? ADVECTIO_NEXT(freopen64, path, mode, stream) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode));
+  return at ? ADVECTIO_NEXT(freopen64, at.get(), mode, stream) : nullptr;
 }
 
 #define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...) \
   ADVECTIO_EXPORT int F PARAMETERS noexcept {        \
-    (void)wait_for(DIRECTORY, path, Use::look);      \
-    return ADVECTIO_NEXT(F, __VA_ARGS__);            \
+    const Path at(DIRECTORY, path, Use::look);       \
+    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;  \
   }
-ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), path, st)
-ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), path, st)
-ADVECTIO_STAT(lstat, AT_FDCWD, (const char* path, struct stat* st), path, st)
-ADVECTIO_STAT(lstat64, AT_FDCWD, (const char* path, struct stat64* st), path, st)
-ADVECTIO_STAT(fstatat, directory, (int directory, const char* path, struct stat* st, int flags), directory, path, st,
-              flags)
-ADVECTIO_STAT(fstatat64, directory, (int directory, const char* path, struct stat64* st, int flags), directory, path,
+ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
+ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
+ADVECTIO_STAT(lstat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
+ADVECTIO_STAT(lstat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
+ADVECTIO_STAT(fstatat, directory, (int directory, const char* path, struct stat* st, int flags), directory, at.get(),
               st, flags)
+ADVECTIO_STAT(fstatat64, directory, (int directory, const char* path, struct stat64* st, int flags), directory,
+              at.get(), st, flags)
 ADVECTIO_STAT(statx, directory, (int directory, const char* path, int flags, unsigned mask, struct statx* st),
-              directory, path, flags, mask, st)
-ADVECTIO_STAT(__xstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, path, st)
-ADVECTIO_STAT(__xstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, path, st)
-ADVECTIO_STAT(__lxstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, path, st)
-ADVECTIO_STAT(__lxstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, path, st)
+              directory, at.get(), flags, mask, st)
+ADVECTIO_STAT(__xstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, at.get(), st)
+ADVECTIO_STAT(__xstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, at.get(), st)
+ADVECTIO_STAT(__lxstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, at.get(), st)
+ADVECTIO_STAT(__lxstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, at.get(), st)
 ADVECTIO_STAT(__fxstatat, directory, (int version, int directory, const char* path, struct stat* st, int flags),
-              version, directory, path, st, flags)
+              version, directory, at.get(), st, flags)
 ADVECTIO_STAT(__fxstatat64, directory, (int version, int directory, const char* path, struct stat64* st, int flags),
-              version, directory, path, st, flags)
+              version, directory, at.get(), st, flags)
+
+ADVECTIO_STAT(access, AT_FDCWD, (const char* path, int mode), at.get(), mode)
+ADVECTIO_STAT(faccessat, directory, (int directory, const char* path, int mode, int flags), directory, at.get(), mode,
+              flags)
+ADVECTIO_STAT(euidaccess, AT_FDCWD, (const char* path, int mode), at.get(), mode)
+
+#define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)        \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                 \
+    if (advectio::removes_coupled(DIRECTORY, path)) return 0; \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                     \
+  }
+ADVECTIO_REMOVE(unlink, AT_FDCWD, (const char* path), path)
+ADVECTIO_REMOVE(remove, AT_FDCWD, (const char* path), path)
+ADVECTIO_REMOVE(unlinkat, directory, (int directory, const char* path, int flags), directory, path, flags)

@@ -90,6 +90,8 @@ std::vector<Known> all_known() {
   known.push_back({"", "datasets"});
   known.push_back({"datasets", "match"});
   for (const auto& f : config::dataset_fields()) known.push_back({"datasets", std::string(f.key)});
+  known.push_back({"", "couple"});
+  for (const auto& f : config::couple_fields()) known.push_back({"couple", std::string(f.key)});
   return known;
 }
 
@@ -125,6 +127,8 @@ std::string advice(const std::string& section, const std::string& key) {
 std::string hint(const std::string& complaint) {
   if (complaint.find("alias") != std::string::npos || complaint.find("anchor") != std::string::npos)
     return "; a pattern that begins with * or & stands in quotes";
+  if (complaint == YAML::ErrorMsg::END_OF_MAP_FLOW || complaint == YAML::ErrorMsg::END_OF_SEQ_FLOW)
+    return "; is a } or ] missing? A name with {…} in it stands in quotes";
   for (const std::string_view of_indentation :
        {YAML::ErrorMsg::END_OF_MAP, YAML::ErrorMsg::END_OF_SEQ, YAML::ErrorMsg::BLOCK_ENTRY, YAML::ErrorMsg::MAP_KEY,
         YAML::ErrorMsg::MAP_VALUE})
@@ -188,7 +192,7 @@ class Parser {
                     stuck ? "not YAML: what stands here belongs nowhere" : "a second YAML document; only one is read");
     }
     if (root.IsNull()) return true;
-    if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets");
+    if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets, couple");
 
     std::set<std::string> seen;
     for (const auto& entry : root) {
@@ -205,6 +209,10 @@ class Parser {
       if (key == "datasets") {
         known = true;
         good = read_datasets(entry.second, config.datasets);
+      }
+      if (key == "couple") {
+        known = true;
+        good = read_couple(entry.second, config.couple);
       }
       if (!known) return refuse(line_of(entry.first), "unknown key " + key + advice("", key));
       if (!good) return false;
@@ -226,7 +234,8 @@ class Parser {
       const std::string full = name + "." + key;
       if (!seen.insert(key).second) return refuse(line_of(entry.first), full + " stands there twice");
       const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
-      if (field == fields.end()) return refuse(line_of(entry.first), "unknown key " + full + advice(name, key));
+      if (field == fields.end())
+        return refuse(line_of(entry.first), "unknown key " + full + advice(name.substr(0, name.find('[')), key));
       if (auto fault = field->read(entry.second, section)) return refuse(*fault, full, entry.first, entry.second);
       origins[full] = origin(entry.first);
     }
@@ -244,6 +253,34 @@ class Parser {
       DatasetRule rule;
       if (!read_rule(where, item, rule)) return false;
       rules.push_back(std::move(rule));
+    }
+    return true;
+  }
+
+  bool read_couple(const YAML::Node& node, std::vector<CoupleRule>& rules) {
+    if (node.IsNull()) return true;
+    if (!node.IsSequence())
+      return refuse(line_of(node),
+                    "couple: a list of rules is wanted, like - {match: \"history.*\", from: model, to: assimilation}");
+    std::size_t number = 0;
+    for (const auto& item : node) {
+      const std::string where = "couple[" + std::to_string(number++) + "]";
+      if (!item.IsMap()) return refuse(line_of(item), where + ": a rule is wanted, with match, from and to");
+      auto& rule = rules.emplace_back();
+      std::map<std::string, std::string> origins;
+      if (!read_section(where, item, config::couple_fields(), rule, origins)) return false;
+      rule.origin = origin(item);
+      for (const char* key : {"match", "from", "to"})
+        if (!origins.contains(where + "." + key)) return refuse(line_of(item), where + ": " + key + " is missing");
+      const auto captures = captures_of(rule.match);
+      for (const char* key : {"from", "to"})
+        for (const auto& name : *key == 'f' ? rule.from : rule.to)
+          for (const auto& capture : captures_of(name))
+            if (std::find(captures.begin(), captures.end(), capture) == captures.end())
+              return refuse(line_of_key(item, key), where + "." + key + ": {" + capture + "} is not in match");
+      if (!rule.variables.empty() && rule.mode != CoupleRule::Mode::memory_and_file)
+        return refuse(line_of_key(item, "variables"),
+                      where + ".variables: a file that is in memory alone has all of them; say mode: memory+file");
     }
     return true;
   }
@@ -312,6 +349,16 @@ class Parser {
       return refuse(line("full"), where + ".full: drop-frame cannot be for what is promised to be durable");
     if (v.full == WhenFull::drop_frame && v.join)
       return refuse(line("full"), where + ".full: drop-frame cannot be for tiles that become one file (join: true)");
+    if (!v.outputs.empty() && v.join)
+      return refuse(line("outputs"), where + ".outputs cannot be of tiles that become one file (join: true)");
+    for (std::size_t i = 0; i < v.outputs.size(); ++i) {
+      // Its keys must fit together as those of a rule.
+      DatasetRule output;
+      output.values = v.outputs[i].policy;
+      const YAML::Node of = item["outputs"][i];
+      for (const auto& entry : of) output.origins[entry.first.Scalar()] = origin(entry.first);
+      if (!check_rule(where + ".outputs[" + std::to_string(i) + "]", of, output)) return false;
+    }
     if (v.format && !is_hdf5(*v.format)) {
       if (names_codec && v.codec != Codec::none)
         return refuse(line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
@@ -413,6 +460,11 @@ DatasetPolicy resolve(const Config& config, const std::string& path) {
     if (rule.sets("codec") || rule.sets("deflate")) policy.level = std::nullopt;
     for (const auto& field : config::dataset_fields())
       if (rule.sets(std::string(field.key))) field.copy(rule.values, policy);
+    if (rule.sets("chunks")) policy.names_set_at.chunks = rule.origins.at("chunks");
+    if (rule.sets("round")) policy.names_set_at.round = rule.origins.at("round");
+    if (rule.sets("outputs"))
+      for (auto& output : policy.outputs)
+        output.policy.names_set_at = {rule.origins.at("outputs"), rule.origins.at("outputs")};
   }
   return policy;
 }
@@ -436,6 +488,22 @@ Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory
                                    size_text(stage.segment_bytes) +
                                    "; make room there, or set stage.directory or a smaller stage.segment_bytes"};
   return cap;
+}
+
+std::string output_path(const OutputRule& output, const std::string& dataset) {
+  const auto slash = dataset.find_last_of('/');
+  const auto name = slash == std::string::npos ? dataset : dataset.substr(slash + 1);
+  auto path = output.path;
+  for (auto at = path.find("{name}"); at != std::string::npos; at = path.find("{name}", at + name.size()))
+    path.replace(at, 6, name);
+  return path.starts_with('/') || slash == std::string::npos ? path : dataset.substr(0, slash + 1) + path;
+}
+
+std::uint64_t stage_segment_bytes(const Config& config, std::uint64_t cap) noexcept {
+  constexpr std::uint64_t segments_most = 32768;
+  auto bytes = config.stage.segment_bytes;
+  while (cap / bytes > segments_most) bytes *= 2;
+  return bytes;
 }
 
 std::uint64_t spill_bytes_max(const Config& config, std::uint64_t free_bytes) noexcept {

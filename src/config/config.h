@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/couple.h"
 #include "core/result.h"
 #include "core/types.h"
 
@@ -26,9 +27,9 @@ struct Transfer {
 
 struct StageConfig {
   std::string directory = "/dev/shm";
-  std::optional<std::uint64_t> bytes_max;  ///< empty: auto, see `stage_bytes_max`
-  std::uint64_t segment_bytes = 32ULL << 20;
-  std::uint64_t warm_bytes = 512ULL << 20;
+  std::optional<std::uint64_t> bytes_max;    ///< empty: auto, see `stage_bytes_max`
+  std::uint64_t segment_bytes = 2ULL << 20;  ///< at least, see `stage_segment_bytes`
+  std::uint64_t warm_bytes = 256ULL << 20;
   std::chrono::milliseconds wait_max = std::chrono::minutes(10);
   std::string spill;                       ///< directory on a disk; empty: none
   std::optional<std::uint64_t> spill_max;  ///< empty: auto, see `spill_bytes_max`
@@ -43,6 +44,25 @@ struct ServerConfig {
   unsigned restarts_max = 5;
   std::optional<std::uint64_t> drain_max;  ///< bytes a second; empty: none
   bool operator==(const ServerConfig&) const = default;
+};
+
+/// Live readers, and what reads the files.
+struct ReadersConfig {
+  std::vector<std::string> listen;                 ///< addresses for readers on other nodes
+  std::string contact = "advectio.contact";        ///< file by which they find the run; written where it listens
+  std::optional<std::uint64_t> memory_max;         ///< empty: auto, a quarter of the stage's cap
+  std::vector<std::string> programs = {"netcdf"};  ///< who reads the files, see `codecs_not_read`
+  bool operator==(const ReadersConfig&) const = default;
+};
+
+/// Programs whose files are each other's input (`couple`).
+struct WorkflowConfig {
+  std::string directory;                                             ///< empty: none
+  std::string name;                                                  ///< of this program in it
+  std::vector<std::string> listen;                                   ///< addresses for its other nodes
+  std::chrono::milliseconds wait_max = std::chrono::minutes(10);     ///< of a program for a file
+  std::chrono::milliseconds restart_max = std::chrono::seconds(10);  ///< after the death of who writes it
+  bool operator==(const WorkflowConfig&) const = default;
 };
 
 enum class LogLevel : std::uint8_t { error, warning, info, debug };
@@ -68,6 +88,15 @@ std::string_view name_of(Shuffle) noexcept;
 std::string_view name_of(CloseMode) noexcept;
 std::string_view name_of(Promise) noexcept;
 
+struct OutputRule;
+
+/// Where the names of a policy are set ("advectio.yaml:12"). Policies that say the same are equal wherever they are
+/// set.
+struct NamesSetAt {
+  std::string chunks, round;
+  bool operator==(const NamesSetAt&) const { return true; }
+};
+
 /// What the rules say about one dataset, all of them applied. "Asked": as the program asked for it.
 struct DatasetPolicy {
   bool capture = true;
@@ -83,8 +112,22 @@ struct DatasetPolicy {
   Promise promise = Promise::staged;
   WhenFull full = WhenFull::automatic;
   bool join = false;
-  bool operator==(const DatasetPolicy&) const = default;
+  std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
+  std::vector<OutputRule> outputs;     ///< further ones, beside the file that the program asked for
+  NamesSetAt names_set_at;
+  bool operator==(const DatasetPolicy&) const;
 };
+
+/// A further output of a dataset: another file, stored in its own way.
+struct OutputRule {
+  std::string path;      ///< with {name} for the name of the dataset's file; see output_path
+  DatasetPolicy policy;  ///< of its keys only those that say how a file is stored
+  bool operator==(const OutputRule& other) const { return path == other.path && policy == other.policy; }
+};
+inline bool DatasetPolicy::operator==(const DatasetPolicy&) const = default;
+
+/// The file of an output: {name} filled in; a path that is not absolute begins where the dataset's file is.
+std::string output_path(const OutputRule& output, const std::string& dataset);
 
 /// Bits of mantissa that `round` leaves a variable: by its very name, else by the first pattern that matches. 0: all.
 unsigned round_bits(const DatasetPolicy& policy, const std::string& variable);
@@ -101,9 +144,12 @@ struct DatasetRule {
 struct Config {
   StageConfig stage;
   ServerConfig server;
+  ReadersConfig readers;
+  WorkflowConfig workflow;
   LogConfig log;
   std::vector<DatasetRule> datasets;
-  /// "stage.bytes_max" → "advectio.yaml:3", or "default". Holds every key of stage, server and log.
+  std::vector<CoupleRule> couple;  ///< the first that matches a file holds
+  /// "stage.bytes_max" → "advectio.yaml:3", or "default". Holds every key of the plain sections.
   std::map<std::string, std::string> origins;
 };
 
@@ -129,6 +175,10 @@ bool stage_keeps_promises(const Config& config) noexcept;
 /// directory), rounded down to whole segments. `free_bytes` is what is free there before anything is staged. Error
 /// Code::config when the auto cap would be under two segments: says the numbers and what to do.
 Result<std::uint64_t> stage_bytes_max(const Config& config, std::uint64_t memory_bytes, std::uint64_t free_bytes);
+
+/// Bytes of a segment of a stage with that cap: `stage.segment_bytes`, doubled until the cap is at most 32768 of them.
+/// A process can have 65530 mappings (Linux, vm.max_map_count), and a server may hold all segments.
+std::uint64_t stage_segment_bytes(const Config& config, std::uint64_t cap) noexcept;
 
 /// The cap of what spills to a disk: `stage.spill_max`, or for auto 80 % of what is free there, rounded down to whole
 /// segments. 0 where nothing may spill.

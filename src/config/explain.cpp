@@ -9,10 +9,14 @@ namespace {
 
 constexpr std::string_view kStageDoc = "Where output waits between the model and its file.";
 constexpr std::string_view kServerDoc = "The process that drains the stage into files, one per node.";
+constexpr std::string_view kReadersDoc = "Live readers of this run, and what reads its files.";
+constexpr std::string_view kWorkflowDoc = "Programs whose files are each other's input.";
 constexpr std::string_view kLogDoc = "What is said, and where.";
 
 std::string_view doc_of(const std::string& section) {
   if (section == "stage") return kStageDoc;
+  if (section == "readers") return kReadersDoc;
+  if (section == "workflow") return kWorkflowDoc;
   return section == "server" ? kServerDoc : kLogDoc;
 }
 
@@ -73,6 +77,17 @@ std::string to_json(const Config& config) {
     for (const auto& v : explain_rule(rule)) r["values"].push_back(json_of(v));
     j["datasets"].push_back(std::move(r));
   }
+  j["couple"] = nlohmann::ordered_json::array();
+  for (const auto& rule : config.couple)
+    j["couple"].push_back({{"match", rule.match},
+                           {"from", rule.from},
+                           {"to", rule.to},
+                           {"mode", name_of(rule.mode)},
+                           {"when", name_of(rule.when)},
+                           {"keep", name_of(rule.keep)},
+                           {"exclude", rule.exclude},
+                           {"variables", rule.variables},
+                           {"origin", rule.origin}});
   const auto transfers = [](const std::vector<Transfer>& all) {
     auto list = nlohmann::ordered_json::array();
     for (const auto& t : all) list.push_back({{"from", t.from}, {"to", t.to}});
@@ -89,6 +104,10 @@ std::string to_yaml(const Config& config) {
     out += name + ":\n";
     for (const auto& field : fields) out += "  " + std::string(field.key) + ": " + field.show(section) + "\n";
   });
+  if (!config.couple.empty()) out += "couple:\n";
+  for (const auto& rule : config.couple)
+    for (const auto& field : config::couple_fields())
+      out += (field.key == "match" ? "  - " : "    ") + std::string(field.key) + ": " + field.show(rule) + "\n";
   if (config.datasets.empty()) return out;
   out += "datasets:\n";
   for (const auto& rule : config.datasets) {
@@ -134,6 +153,14 @@ std::string reference_markdown() {
   out += table_row("match", config::kMatchType, "(must be there)", config::kMatchDoc);
   const DatasetPolicy defaults;
   for (const auto& f : config::dataset_fields()) out += table_row(f.key, f.type, f.show(defaults), f.doc);
+  out +=
+      "\n### `couple`\n\nA list of rules; the first that matches a file holds.\n\n| key | what | default | "
+      "|\n|---|---|---|---|\n";
+  const CoupleRule rule;
+  for (const auto& f : config::couple_fields()) {
+    const bool is_needed = f.key == "match" || f.key == "from" || f.key == "to";
+    out += table_row(f.key, f.type, is_needed ? "(must be there)" : f.show(rule), f.doc);
+  }
   return out;
 }
 

@@ -251,6 +251,47 @@ Field<S> text_field(std::string_view key, std::string S::*member, std::string_vi
   return f;
 }
 
+template <typename S>
+Field<S> texts_field(std::string_view key, std::vector<std::string> S::*member, std::string_view type,
+                     std::string_view doc) {
+  auto f = base<S>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (!node.IsSequence()) return at(node, "a list like [tcp:0.0.0.0:0] is wanted, this is " + kind_of(node));
+    (s.*member).clear();
+    for (const auto& one : node) {
+      if (auto fault = wants_scalar(one, "a text")) return fault;
+      if (one.Scalar().empty()) return at(one, "this entry is empty");
+      (s.*member).push_back(one.Scalar());
+    }
+    return std::nullopt;
+  };
+  f.show = [=](const S& s) {
+    std::string out = "[";
+    for (const auto& one : s.*member) out += (out.size() > 1 ? ", " : "") + yaml_scalar(one);
+    return out + "]";
+  };
+  return f;
+}
+
+/// A list of words, of which `known` has all.
+template <typename S>
+Field<S> words_field(std::string_view key, std::vector<std::string> S::*member, std::string_view type,
+                     std::vector<std::string> known, std::string_view doc) {
+  auto f = texts_field(key, member, type, doc);
+  f.read = [=](const YAML::Node& node, S& s) -> std::optional<Fault> {
+    if (!node.IsSequence()) return at(node, "a list like [" + known.front() + "] is wanted, this is " + kind_of(node));
+    std::vector<std::string> all;
+    for (const auto& one : node) {
+      const auto word = std::find(known.begin(), known.end(), one.IsScalar() ? one.Scalar() : "");
+      if (word == known.end()) return at(one, kind_of(one) + " is none of: " + std::string(type.substr(8)));
+      all.push_back(*word);
+    }
+    s.*member = std::move(all);
+    return std::nullopt;
+  };
+  return f;
+}
+
 std::optional<Fault> read_transfer(const YAML::Node& node, Transfer& transfer) {
   if (!node.IsMap()) return at(node, "{from: PATTERN, to: DIRECTORY} is wanted, this is " + kind_of(node));
   for (const auto& entry : node) {
@@ -305,13 +346,15 @@ const std::vector<Field<StageConfig>>& stage_fields() {
       size_or_field("bytes_max", &StageConfig::bytes_max, {}, "auto", "size or auto",
                     "Cap of staged bytes on this node; auto: min(25 % of memory, 80 % of what is free there)."),
       size_field("segment_bytes", &StageConfig::segment_bytes, {1ULL << 20, 1ULL << 30, 4096},
-                 "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes."),
+                 "Size of one journal segment: 1MiB to 1GiB, a multiple of 4096 bytes. A stage of more than 32768 of "
+                 "them gets larger ones."),
       size_field(
           "warm_bytes", &StageConfig::warm_bytes, {},
-          "Stage made and touched before it is needed, so that a put meets no page fault: a frame's bytes and two "
-          "segments for each process; at most bytes_max."),
-      duration_field("wait_max", &StageConfig::wait_max,
-                     "How long a put may wait on a full stage without any progress before it fails."),
+          "Stage that the server makes and touches while the program starts, so that the first frames meet no page "
+          "fault: best are the bytes of the largest frame; at most bytes_max."),
+      duration_field(
+          "wait_max", &StageConfig::wait_max,
+          "How long a call waits for a server that makes no progress, say for room in a full stage, before it fails."),
       text_field("spill", &StageConfig::spill, "path or null", true,
                  "Where output goes on when the stage is full (datasets' full): a directory on a node-local disk."),
       size_or_field("spill_max", &StageConfig::spill_max, {}, "auto", "size or auto",
@@ -327,6 +370,75 @@ const std::vector<Field<StageConfig>>& stage_fields() {
   return fields;
 }
 
+namespace {
+
+/// Keys of a rule that say how a file is stored: an output has them, too.
+bool is_of_storage(std::string_view key) {
+  static const std::set<std::string_view> keys = {"codec",  "level",  "deflate", "shuffle",
+                                                  "chunks", "format", "round",   "durable"};
+  return keys.contains(key);
+}
+
+std::optional<Fault> read_output(const YAML::Node& node, OutputRule& output) {
+  const std::string wanted = "an output is wanted, like {path: \"small/{name}\", codec: zstd}";
+  if (!node.IsMap()) return at(node, wanted);
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    if (!entry.first.IsScalar()) return at(entry.first, wanted);
+    const auto& key = entry.first.Scalar();
+    if (!seen.insert(key).second) return at(entry.first, key + " stands there twice");
+    if (key == "path") {
+      if (!entry.second.IsScalar()) return at(entry.second, "path: a path is wanted");
+      output.path = entry.second.Scalar();
+      continue;
+    }
+    const auto& fields = dataset_fields();
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key && is_of_storage(key); });
+    if (field == fields.end())
+      return at(entry.first, "an output has no key " + key +
+                                 "; known: path, codec, level, deflate, shuffle, chunks, format, round, durable");
+    if (auto fault = field->read(entry.second, output.policy)) return Fault{fault->line, key + ": " + fault->text};
+  }
+  if (output.path.empty()) return at(node, "path is missing");
+  if (output.path.find("{name}") == std::string::npos)
+    return at(node, "path: '" + output.path + "' needs {name}, for the name of the program's file");
+  if (output.path == "{name}" || output.path.ends_with('/'))
+    return at(node, "path: '" + output.path + "' is no other file than the program's");
+  return std::nullopt;
+}
+
+Field<DatasetPolicy> outputs_field(std::string_view key, std::string_view doc) {
+  auto f = base<DatasetPolicy>(key, "[{path: pattern, ...}] or none", doc, &DatasetPolicy::outputs);
+  f.read = [](const YAML::Node& node, DatasetPolicy& policy) -> std::optional<Fault> {
+    std::vector<OutputRule> all;
+    if (!node.IsScalar() || node.Scalar() != "none") {
+      if (!node.IsSequence())
+        return at(node, "a list is wanted, like [{path: \"small/{name}\", codec: zstd}], or none");
+      for (const auto& entry : node)
+        if (auto fault = read_output(entry, all.emplace_back())) return fault;
+    }
+    policy.outputs = std::move(all);
+    return std::nullopt;
+  };
+  f.show = [](const DatasetPolicy& policy) {
+    if (policy.outputs.empty()) return std::string("none");
+    const DatasetPolicy plain;
+    std::string out;
+    for (const auto& output : policy.outputs) {
+      out += (out.empty() ? "[{path: " : ", {path: ") + yaml_scalar(output.path);
+      for (const auto& field : dataset_fields())
+        if (is_of_storage(field.key) && field.show(output.policy) != field.show(plain))
+          out += ", " + std::string(field.key) + ": " + field.show(output.policy);
+      out += "}";
+    }
+    return out + "]";
+  };
+  return f;
+}
+
+}  // namespace
+
 const std::vector<Field<ServerConfig>>& server_fields() {
   static const std::vector<Field<ServerConfig>> fields = {
       count_or_auto_field("threads", &ServerConfig::threads, 1, 1024,
@@ -339,6 +451,153 @@ const std::vector<Field<ServerConfig>>& server_fields() {
           "Bytes a second that a node's server writes to files at most, on average; when the stage is full the "
           "model waits for it."),
   };
+  return fields;
+}
+
+const std::vector<Field<ReadersConfig>>& readers_fields() {
+  static const std::vector<Field<ReadersConfig>> fields = {
+      texts_field(
+          "listen", &ReadersConfig::listen, "list of addresses",
+          "Where readers on other nodes connect, as tcp:HOST:PORT (port 0: any that is free), or with a network "
+          "in place of the host, tcp:10.1.0.0/16:0: each node's own address there. Readers on the run's node "
+          "need none."),
+      text_field("contact", &ReadersConfig::contact, "path", false,
+                 "File by which readers on other nodes find the run; written where it listens. It holds the run's "
+                 "secret: only you can read it."),
+      size_or_field("memory_max", &ReadersConfig::memory_max, {1ULL << 20}, "auto", "size or auto",
+                    "Memory of frames that are in their files and are kept for readers; auto: a quarter of the "
+                    "stage's cap. Older ones are read from the file."),
+      words_field("programs", &ReadersConfig::programs,
+                  "list of netcdf, netcdf4-python, h5py, hdf5plugin, every-netcdf",
+                  {"netcdf", "netcdf4-python", "h5py", "hdf5plugin", "every-netcdf"},
+                  "Who reads the files: a codec that one of them cannot decode is warned of. netcdf: this machine's "
+                  "own netCDF."),
+  };
+  return fields;
+}
+
+namespace {
+
+/// Names that programs of a workflow may have; in rules with captures and wildcards.
+std::optional<Fault> check_program(const YAML::Node& node, bool is_pattern) {
+  const std::string_view more = is_pattern ? "{}*?" : "";
+  for (const char c : node.Scalar())
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && std::string_view("_-.").find(c) == std::string_view::npos &&
+        more.find(c) == std::string_view::npos)
+      return at(node, kind_of(node) + " is no name of a program: letters, digits, _ - . are allowed" +
+                          (is_pattern ? ", and {name} and * in rules" : ""));
+  return std::nullopt;
+}
+
+/// One text or a list of them.
+Field<CoupleRule> list_field(std::string_view key, std::vector<std::string> CoupleRule::*member, std::string_view what,
+                             std::string_view type, std::string_view doc,
+                             std::function<std::optional<Fault>(const YAML::Node&)> check) {
+  auto f = base<CoupleRule>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, CoupleRule& rule) -> std::optional<Fault> {
+    std::vector<std::string> all;
+    const auto take = [&](const YAML::Node& one) -> std::optional<Fault> {
+      if (auto fault = wants_scalar(one, what)) return fault;
+      if (one.Scalar().empty()) return at(one, "an entry is empty");
+      all.push_back(one.Scalar());
+      return check(one);
+    };
+    if (node.IsSequence()) {
+      for (const auto& one : node)
+        if (auto fault = take(one)) return fault;
+    } else if (auto fault = take(node)) {
+      return fault;
+    }
+    rule.*member = std::move(all);
+    return std::nullopt;
+  };
+  f.show = [=](const CoupleRule& rule) {
+    std::string out;
+    for (const auto& one : rule.*member) out += (out.empty() ? "" : ", ") + yaml_scalar(one);
+    return "[" + out + "]";
+  };
+  return f;
+}
+
+}  // namespace
+
+const std::vector<Field<WorkflowConfig>>& workflow_fields() {
+  static const std::vector<Field<WorkflowConfig>> fields = [] {
+    auto name = text_field("name", &WorkflowConfig::name, "name or null", true,
+                           "Of this program in the workflow, as the rules of couple call it (--as).");
+    name.read = [](const YAML::Node& node, WorkflowConfig& workflow) -> std::optional<Fault> {
+      if (node.IsNull()) {
+        workflow.name.clear();
+        return std::nullopt;
+      }
+      if (auto fault = wants_scalar(node, "a name")) return fault;
+      workflow.name = node.Scalar();
+      return check_program(node, false);
+    };
+    return std::vector<Field<WorkflowConfig>>{
+        text_field("directory", &WorkflowConfig::directory, "path or null", true,
+                   "The same for all programs whose files are each other's input (--workflow); see coupling.md."),
+        std::move(name),
+        texts_field("listen", &WorkflowConfig::listen, "list of addresses",
+                    "Where the workflow's other nodes connect, as readers.listen; files go between nodes only where it "
+                    "is set, the same for all programs."),
+        duration_field("wait_max", &WorkflowConfig::wait_max,
+                       "How long a program waits for a file of another before opening it fails."),
+        duration_field("restart_max", &WorkflowConfig::restart_max,
+                       "The same where the program that should write it has died or failed."),
+    };
+  }();
+  return fields;
+}
+
+const std::vector<Field<CoupleRule>>& couple_fields() {
+  static const std::vector<Field<CoupleRule>> fields = [] {
+    using R = CoupleRule;
+    const auto pattern = [](const YAML::Node& node) -> std::optional<Fault> {
+      if (auto good = check_couple_pattern(node.Scalar()); !good)
+        return at(node, kind_of(node) + ": " + good.error().message);
+      if (node.Scalar().find('/') != std::string::npos &&
+          std::string_view("/*?[{").find(node.Scalar().front()) == std::string_view::npos)
+        return at(node, kind_of(node) +
+                            " can match nothing: with a / in it, it is held against the absolute path; begin it with / "
+                            "or */");
+      return std::nullopt;
+    };
+    const auto program = [](const YAML::Node& node) { return check_program(node, true); };
+    const auto plain = [](const YAML::Node& node) -> std::optional<Fault> {
+      if (auto good = check_glob(node.Scalar()); !good) return at(node, kind_of(node) + ": " + good.error().message);
+      return std::nullopt;
+    };
+    auto match = base<R>("match", "pattern",
+                         "Which files: as of datasets; {name} stands for a part of the name and may be used in from "
+                         "and to.",
+                         &R::match);
+    match.read = [pattern](const YAML::Node& node, R& rule) -> std::optional<Fault> {
+      if (auto fault = wants_scalar(node, "a pattern like \"history.*\"")) return fault;
+      rule.match = node.Scalar();
+      return pattern(node);
+    };
+    match.show = [](const R& rule) { return yaml_scalar(rule.match); };
+    return std::vector<Field<R>>{
+        std::move(match),
+        list_field("from", &R::from, "a name", "name or [names]", "Programs that write them.", program),
+        list_field("to", &R::to, "a name", "name or [names]", "Programs that read them, and wait for them.", program),
+        choice_field<R, R::Mode>(
+            "mode", &R::mode, "memory, memory+file, file",
+            {{"memory", R::Mode::memory}, {"memory+file", R::Mode::memory_and_file}, {"file", R::Mode::file}},
+            "memory: the file is nowhere else; memory+file: and on the disk; file: on the disk alone, and readers wait "
+            "until it is complete."),
+        choice_field<R, R::When>("when", &R::when, "close, sync", {{"close", R::When::close}, {"sync", R::When::sync}},
+                                 "sync: readers get what there is after each nc_sync, not only the closed file."),
+        choice_field<R, R::Keep>(
+            "keep", &R::keep, "workflow, read", {{"workflow", R::Keep::workflow}, {"read", R::Keep::read}},
+            "read: its memory is free when all programs that read it have ended; else when no program is left."),
+        list_field("exclude", &R::exclude, "a pattern", "pattern or [patterns]",
+                   "Files that match, and are not coupled.", plain),
+        list_field("variables", &R::variables, "a pattern", "pattern or [patterns]",
+                   "Variables that the file in memory has; [] for all. For memory+file only.", plain),
+    };
+  }();
   return fields;
 }
 
@@ -418,6 +677,10 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
       flag_field("join", &P::join,
                  "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
                  "split-files.md."),
+      with_example(outputs_field("outputs",
+                                 "Further files of the same output, each stored in its own way, beside the one that "
+                                 "the program asked for."),
+                   "[{path: \"small/{name}\", codec: zstd, round: {\"*\": 12}}]"),
   };
   return fields;
 }

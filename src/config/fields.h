@@ -38,7 +38,11 @@ struct Field {
 
 const std::vector<Field<StageConfig>>& stage_fields();
 const std::vector<Field<ServerConfig>>& server_fields();
+const std::vector<Field<ReadersConfig>>& readers_fields();
+const std::vector<Field<WorkflowConfig>>& workflow_fields();
 const std::vector<Field<LogConfig>>& log_fields();
+/// All keys of a rule of `couple`.
+const std::vector<Field<CoupleRule>>& couple_fields();
 /// The keys of a dataset rule but `match`.
 const std::vector<Field<DatasetPolicy>>& dataset_fields();
 
@@ -46,12 +50,14 @@ inline constexpr std::string_view kMatchType = "pattern";
 inline constexpr std::string_view kMatchDoc =
     "Which datasets: a shell pattern on the file's name; with a / in it, on the whole absolute path.";
 
-/// Call `visit(name, table, section)` for each of the three plain sections, in their order. `C` is Config or const
+/// Call `visit(name, table, section)` for each of the plain sections, in their order. `C` is Config or const
 /// Config.
 template <typename C, typename Visit>
 void for_each_section(C& config, Visit&& visit) {
   visit(std::string("stage"), stage_fields(), config.stage);
   visit(std::string("server"), server_fields(), config.server);
+  visit(std::string("readers"), readers_fields(), config.readers);
+  visit(std::string("workflow"), workflow_fields(), config.workflow);
   visit(std::string("log"), log_fields(), config.log);
 }
 

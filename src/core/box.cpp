@@ -57,7 +57,7 @@ void copy_part(const Box& part, const void* from, const Box& from_box, void* to,
   const auto* src = static_cast<const std::byte*>(from) + offset_in(part, from_box) * element;
   auto* dst = static_cast<std::byte*>(to) + offset_in(part, to_box) * element;
 
-  // Merge the fastest dimensions that are whole in both arrays into one run.
+  // TileSequencer the fastest dimensions that are whole in both arrays into one run.
   const std::size_t rank = part.rank();
   std::size_t run = element;
   std::size_t outer = rank;  // dimensions [0, outer) are walked

@@ -21,7 +21,7 @@ const char* name_of(RecordType type) noexcept {
     case RecordType::sync: return "sync";
     case RecordType::close: return "close";
     case RecordType::abort: return "abort";
-    case RecordType::join: return "join";
+    case RecordType::enter: return "enter";
     case RecordType::settle: return "settle";
   }
   return "?";
@@ -128,16 +128,16 @@ Bytes encode(const Create& create) {
   e.number(static_cast<std::int32_t>(create.format));
   e.text(create.path);
   e.text(create.link);
-  e.text(create.page);
+  e.text(create.shared_state);
   e.number(create.writers);
   return out;
 }
 
-Bytes encode(const Join& join) {
+Bytes encode(const Enter& enter) {
   Bytes out;
   Encoder e(out);
-  e.text(join.page);
-  e.number(join.writer);
+  e.text(enter.shared_state);
+  e.number(enter.writer);
   return out;
 }
 
@@ -158,7 +158,7 @@ Bytes encode(const Sync& sync) {
   e.number(sync.frame);
   e.number(sync.stall_ns);
   e.number(sync.bytes);
-  e.number(sync.round);
+  e.number(number(sync.sync_index));
   return out;
 }
 
@@ -171,7 +171,7 @@ Bytes encode(const Settle& settle) {
 }
 
 namespace {
-bool names_a_page(const std::string& name) {
+bool names_a_state(const std::string& name) {
   return !name.empty() && name.find('/') == std::string::npos && name[0] != '.';
 }
 }  // namespace
@@ -182,19 +182,19 @@ Result<Create> decode_create(std::span<const std::byte> meta) {
   c.format = static_cast<FileFormat>(d.number<std::int32_t>());
   c.path = d.text();
   c.link = d.text();
-  c.page = d.text();
+  c.shared_state = d.text();
   if (d.ok() && !d.at_end()) c.writers = d.number<std::uint32_t>();  // since version 2
   if (!d.ok() || c.format < FileFormat::classic || c.format > FileFormat::cdf5) return bad("create");
-  if (!names_a_page(c.page)) return bad("create");
+  if (!names_a_state(c.shared_state)) return bad("create");
   return c;
 }
 
-Result<Join> decode_join(std::span<const std::byte> meta) {
+Result<Enter> decode_enter(std::span<const std::byte> meta) {
   Decoder d(meta);
-  Join j;
-  j.page = d.text();
+  Enter j;
+  j.shared_state = d.text();
   j.writer = d.number<std::uint32_t>();
-  if (!d.ok() || !names_a_page(j.page)) return bad("join");
+  if (!d.ok() || !names_a_state(j.shared_state)) return bad("enter");
   return j;
 }
 
@@ -216,7 +216,7 @@ Result<Sync> decode_sync(std::span<const std::byte> meta) {
   s.frame = d.number<std::uint64_t>();
   s.stall_ns = d.number<std::uint64_t>();
   s.bytes = d.number<std::uint64_t>();
-  if (d.ok() && !d.at_end()) s.round = d.number<std::uint64_t>();  // since version 2
+  if (d.ok() && !d.at_end()) s.sync_index = SyncIndex{d.number<std::uint64_t>()};  // since version 2
   if (!d.ok()) return bad("sync");
   return s;
 }

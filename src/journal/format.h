@@ -15,8 +15,9 @@ namespace advectio::journal {
 
 inline constexpr std::uint64_t segment_magic = 0x314C4E524A564441;  // "ADVJRNL1"
 inline constexpr std::uint32_t record_magic = 0x52564441;           // "ADVR"
-inline constexpr std::uint32_t format_version = 3;
-inline constexpr std::uint32_t oldest_version = 1;  ///< still read
+inline constexpr std::uint32_t format_version = 4;
+inline constexpr std::uint32_t oldest_version = 1;         ///< still read
+inline constexpr std::uint32_t shared_making_version = 4;  ///< from here on writers make segments of the stage, too
 inline constexpr std::uint64_t segment_header_bytes = 4096;
 inline constexpr std::uint64_t alignment = 64;
 
@@ -50,7 +51,7 @@ enum class RecordType : std::uint16_t {
   sync = 4,    ///< end of a frame
   close = 5,   ///< the program is done with the dataset
   abort = 6,   ///< everything since the last sync is void
-  join = 7,    ///< this process, too, writes a dataset that another one has created
+  enter = 7,   ///< this process, too, writes a dataset that another one has created
   settle = 8,  ///< what becomes of pending blocks
 };
 const char* name_of(RecordType type) noexcept;
@@ -66,9 +67,9 @@ struct RecordHeader {
   std::uint64_t payload_bytes;
   std::uint32_t meta_crc;
   std::uint32_t payload_crc;
-  std::uint64_t time_ns;  ///< CLOCK_REALTIME
-  std::uint32_t turn;     ///< collective calls of the dataset so far; 0 in a dataset of one process
-  std::uint32_t crc;      ///< CRC-32C of the 60 bytes before
+  std::uint64_t time_ns;           ///< CLOCK_REALTIME
+  std::uint32_t collective_index;  ///< collective calls of the dataset so far; 0 in a dataset of one process
+  std::uint32_t crc;               ///< CRC-32C of the 60 bytes before
 };
 static_assert(sizeof(RecordHeader) == 64);
 
@@ -91,15 +92,25 @@ std::uint32_t copy_crc32c(void* to, const void* from, std::size_t bytes, std::ui
 
 // ---- what the records say (the `meta` part) ----
 
+/// k of the k-th sync of all writers of a dataset, or of all tiles of a file: from 1; 0 is none. A type of its own,
+/// as a record's sequence is a number too.
+enum class SyncIndex : std::uint64_t {};
+constexpr std::uint64_t number(SyncIndex index) noexcept {
+  return static_cast<std::uint64_t>(index);
+}
+constexpr SyncIndex after(SyncIndex index) noexcept {
+  return SyncIndex{number(index) + 1};
+}
+
 struct Create {
   FileFormat format = FileFormat::netcdf4;
   std::string path;           ///< absolute path as the program named it
   std::string link;           ///< hard link of the same inode, by which the server writes
-  std::string page;           ///< name of the dataset's page in the stage
+  std::string shared_state;   ///< name of the dataset's shared state in the stage
   std::uint32_t writers = 0;  ///< processes that write it together, this one being number 0; 0: this one alone
 };
-struct Join {
-  std::string page;
+struct Enter {
+  std::string shared_state;
   std::uint32_t writer = 0;  ///< 1, 2, …
 };
 struct Put {
@@ -112,7 +123,7 @@ struct Sync {
   std::uint64_t stall_ns =
       0;  ///< time the program has spent in our code since the last such record, this call not included
   std::uint64_t bytes = 0;  ///< of the blocks of this frame
-  std::uint64_t round = 0;  ///< 1, 2, …: which sync of all its writers; 0 in a dataset of one process, or implicit
+  SyncIndex sync_index{};   ///< 1, 2, …; 0 in a dataset of one process, or where the sync is implicit
 };
 /// Sequences of pending blocks of this journal.
 struct Settle {
@@ -123,12 +134,12 @@ struct Settle {
 Bytes encode(const Create& create);
 Bytes encode(const Put& put);
 Bytes encode(const Sync& sync);
-Bytes encode(const Join& join);
+Bytes encode(const Enter& enter);
 Bytes encode(const Settle& settle);
 Result<Create> decode_create(std::span<const std::byte> meta);
 Result<Put> decode_put(std::span<const std::byte> meta);
 Result<Sync> decode_sync(std::span<const std::byte> meta);
-Result<Join> decode_join(std::span<const std::byte> meta);
+Result<Enter> decode_enter(std::span<const std::byte> meta);
 Result<Settle> decode_settle(std::span<const std::byte> meta);
 
 }  // namespace advectio::journal

@@ -98,16 +98,16 @@ bool is_hard_link(const std::string& link) noexcept {
   return link[name] == '.' && link.find(mark, name) != std::string::npos;
 }
 
-std::string give_hard_link(DatasetPage& page, const std::string& path, const std::string& name,
+std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
                            const std::vector<std::string>& directories) noexcept {
-  const auto say = [&page](const std::string& link) {
-    if (link == page.link) return;
-    std::memcpy(page.link, link.c_str(), link.size() + 1);
-    page.seal = seal_of(page);
+  const auto say = [&shared_state](const std::string& link) {
+    if (link == shared_state.link) return;
+    std::memcpy(shared_state.link, link.c_str(), link.size() + 1);
+    shared_state.seal = seal_of(shared_state);
   };
   for (const auto& directory : directories) {
     auto link = directory + name;
-    if (link.size() >= sizeof page.link) continue;
+    if (link.size() >= sizeof shared_state.link) continue;
     say(link);
     if (link_in(path, link, directory)) return link;
     if (is_own_directory(directory)) (void)::rmdir(directory.c_str());
@@ -118,8 +118,10 @@ std::string give_hard_link(DatasetPage& page, const std::string& path, const std
 
 Result<void> remove_hard_link(Files& files, const std::string& link) {
   ADVECTIO_TRY(files.remove(link));
-  if (const auto directory = directory_of(link); is_own_directory(directory)) (void)::rmdir(directory.c_str());
-  return {};
+  const auto directory = directory_of(link);
+  if (!is_own_directory(directory) || ::rmdir(directory.c_str()) == 0) return {};
+  const bool done = errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST;
+  return done ? Result<void>{} : system_error("remove " + directory, errno);
 }
 
 Result<void> make_file_names_durable(Files& files, const std::string& path, const std::string& link) {

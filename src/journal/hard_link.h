@@ -24,13 +24,14 @@ std::string hard_link_name(const std::string& file, std::uint64_t journal, const
 /// True for a link's path, false where `link` is the file's own name (a file system without hard links).
 [[nodiscard]] bool is_hard_link(const std::string& link) noexcept;
 
-/// Link the file at `path` as `name` in the first of `directories` that takes it, and say so in the page. The page
-/// comes before the link: should the process die here, whoever finishes the run finds and removes it. Where no link can
-/// be made, the page has the file's own name. Returns what the page has. Blocks for file-system calls.
-std::string give_hard_link(DatasetPage& page, const std::string& path, const std::string& name,
+/// Link the file at `path` as `name` in the first of `directories` that takes it, and say so in the shared state. The
+/// shared state comes before the link: should the process die here, whoever finishes the run finds and removes it.
+/// Where no link can be made, the shared state has the file's own name. Returns what the shared state has. Blocks for
+/// file-system calls.
+std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
                            const std::vector<std::string>& directories) noexcept;
 
-/// Remove the link, and its directory where that is ours and empty. Ok when the link is not there.
+/// Remove the link, and its directory where that is ours and empty. Ok when they are not there. May be done again.
 Result<void> remove_hard_link(Files& files, const std::string& link);
 
 /// The file's own name and its link survive a loss of power on return.

@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "journal/segments.h"
 #include "journal/stage.h"
 
 namespace advectio::journal {
@@ -26,12 +27,12 @@ class Mirror {
  public:
   /// `node`: where the journal is. The name in the stage is <node>@<name>.
   static Result<std::unique_ptr<Mirror>> open(const Stage& stage, const std::string& node, const std::string& name,
-                                              const WriterPage& of);
+                                              const WriterState& of);
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  /// Where the next record goes, which takes `bytes`. Null: no segment is free; ask again.
+  /// Where the next record goes, which takes `bytes`. Null: no segment is free and none can be made; ask again.
   std::byte* room(std::uint64_t bytes, SegmentMappings& mappings);
   /// The record that has been put there can be read.
   void publish(std::uint64_t bytes, std::uint64_t sequence) noexcept;
@@ -42,11 +43,16 @@ class Mirror {
   Mirror(const Stage& stage, std::string directory, std::uint64_t in_segments, ProcessLock lock)
       : stage_(stage), directory_(std::move(directory)), in_segments_(in_segments), lock_(std::move(lock)) {}
 
+  std::byte* begin(Result<std::optional<NewSegment>> made, SegmentMappings& mappings);
+  std::byte* begin(const std::string& name, const std::string& path, SegmentMappings& mappings);
+
   const Stage& stage_;
   std::string directory_;
-  std::uint64_t in_segments_;  ///< WriterPage::in_segments
+  std::uint64_t in_segments_;  ///< WriterState::in_segments
   ProcessLock lock_;
   std::byte* segment_ = nullptr;
+  std::uint64_t segment_bytes_ = 0;
+  Mapping long_, full_long_;   ///< of `segment_` and `full_`, where they are long ones
   std::byte* full_ = nullptr;  ///< the one before; sealed when the next one is ready
   std::uint64_t at_ = 0, next_index_ = 0;
 };

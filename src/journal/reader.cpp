@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "journal/segments.h"
 #include "journal/spill.h"
 
 namespace advectio::journal {
@@ -43,43 +44,43 @@ Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& di
   if (*size < writer_bytes) return Error{Code::corrupt, directory + "/writer is too short", 0};
   auto mapping = files.map(**file, writer_bytes, false);
   if (!mapping) return std::move(mapping).error();
-  Page<WriterPage> page(std::move(mapping).value());
-  if (page->magic != writer_magic) return Error{Code::corrupt, directory + "/writer is not a writer's page", 0};
-  if (!is_read(page->version))
+  MappedState<WriterState> shared_state(std::move(mapping).value());
+  if (shared_state->magic != writer_magic) return Error{Code::corrupt, directory + "/writer is not a writer's page", 0};
+  if (!is_read(shared_state->version))
     return Error{Code::unsupported,
-                 directory + " is of format version " + std::to_string(page->version) + ", this program reads " +
-                     std::to_string(format_version),
+                 directory + " is of format version " + std::to_string(shared_state->version) +
+                     ", this program reads " + std::to_string(format_version),
                  0};
-  return std::unique_ptr<Reader>(new Reader(files, directory, trust, std::move(page)));
+  return std::unique_ptr<Reader>(new Reader(files, directory, trust, std::move(shared_state)));
 }
 
 bool Reader::writer_alive() const noexcept {
   return ProcessLock::held(directory_ + "/writer");
 }
 
-Result<bool> Reader::open_segment(std::uint64_t index) {
-  auto names = files_.list(directory_);
-  if (!names) return std::move(names).error();
-  std::optional<std::uint64_t> oldest;
-  Held held;
-  bool found = false;
-  for (const auto& name : *names) {
-    const auto parsed = parse_chain_name(name);
-    if (!parsed) continue;
-    if (!begun_ && (!oldest || parsed->first < *oldest)) {
-      oldest = parsed->first;
-      held.index = parsed->first;
-      held.file = name;
-      held.segment = parsed->second;
-      found = true;
-    } else if (begun_ && parsed->first == index) {
-      held.index = index;
-      held.file = name;
-      held.segment = parsed->second;
-      found = true;
-    }
+/// The file of the segment `index`, or before anything was read that of the oldest. Empty: it is not there.
+Result<std::string> Reader::segment_file(std::uint64_t index) {
+  auto listed = begun_ ? listed_.find(index) : listed_.end();
+  if (listed == listed_.end() || !files_.exists(directory_ + "/" + listed->second)) {
+    auto names = files_.list(directory_);
+    if (!names) return std::move(names).error();
+    listed_.clear();
+    for (auto& name : *names)
+      if (const auto parsed = parse_chain_name(name)) listed_[parsed->first] = std::move(name);
+    listed = begun_ ? listed_.find(index) : listed_.begin();
   }
-  if (!found) return false;
+  return listed == listed_.end() ? std::string() : listed->second;
+}
+
+Result<bool> Reader::open_segment(std::uint64_t index) {
+  auto name = segment_file(index);
+  if (!name) return std::move(name).error();
+  if (name->empty()) return false;
+  auto [at, segment] = *parse_chain_name(*name);
+  Held held;
+  held.index = at;
+  held.file = std::move(name).value();
+  held.segment = std::move(segment);
 
   const std::string path = directory_ + "/" + held.file;
   auto file = files_.open(path, OpenMode::read);
@@ -98,14 +99,14 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   if (trust_ == Trust::published && !(writer_gone_ && has_next)) {
     // The writer renames the file first and writes the header then: until `committed` says so there is nothing to see.
     if (header.committed.load(std::memory_order_acquire) < segment_header_bytes ||
-        header.journal != page_->in_segments() || header.index != held.index)
+        header.journal != shared_state_->in_segments() || header.index != held.index)
       return false;
-    if (!header_is_whole(header, page_->in_segments(), held.index, *size))
+    if (!header_is_whole(header, shared_state_->in_segments(), held.index, *size))
       return Error{Code::corrupt, path + ": the segment header is damaged", 0};
   }
   if (!begun_) {
     // Where a damaged header cannot be believed, the first record tells where the journal goes on.
-    if (header_is_whole(header, page_->in_segments(), held.index, *size)) {
+    if (header_is_whole(header, shared_state_->in_segments(), held.index, *size)) {
       sequence_ = header.first_sequence - 1;
     } else if (*size >= segment_header_bytes + sizeof(RecordHeader)) {
       // Whole, and of an earlier use: of the present one nothing has reached the disk for certain.
@@ -115,9 +116,10 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
     }
     begun_ = true;
   }
-  held.mapping = std::move(mapping).value();
+  held.mapping = std::make_shared<const Mapping>(std::move(mapping).value());
   held.last_sequence = sequence_;
   next_index_ = held.index + 1;
+  listed_.erase(listed_.begin(), listed_.lower_bound(next_index_));
   held_.push_back(std::move(held));
   at_ = segment_header_bytes;
   return true;
@@ -128,7 +130,8 @@ std::optional<RecordHeader> Reader::header_at(const Mapping& segment, std::uint6
   RecordHeader r{};
   if (limit < at || limit - at < sizeof r) return std::nullopt;
   std::memcpy(&r, segment.data() + at, sizeof r);
-  if (r.magic != record_magic || r.crc != crc32c(&r, offsetof(RecordHeader, crc)) || r.journal != page_->journal)
+  if (r.magic != record_magic || r.crc != crc32c(&r, offsetof(RecordHeader, crc)) ||
+      r.journal != shared_state_->journal)
     return std::nullopt;
   return r;
 }
@@ -139,17 +142,17 @@ Result<std::optional<Record>> Reader::next() {
       auto opened = open_segment(next_index_);
       if (!opened) return std::move(opened).error();
       if (!*opened) return std::optional<Record>();
-      const auto& opened_header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
-      const auto first = header_at(held_.back().mapping, at_, held_.back().mapping.bytes());
+      const auto& opened_header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping->data());
+      const auto first = header_at(*held_.back().mapping, at_, held_.back().mapping->bytes());
       const bool has_next = writer_gone_ && first && follows(first->sequence);
       if (trust_ == Trust::published && !has_next && !follows(opened_header.first_sequence))
         return Error{Code::corrupt, directory_ + "/" + held_.back().file + ": records are missing before it", 0};
     }
     Held& h = held_.back();
-    const auto& header = *reinterpret_cast<const SegmentHeader*>(h.mapping.data());
+    const auto& header = *reinterpret_cast<const SegmentHeader*>(h.mapping->data());
     // Sealed is stored after the last `committed`: read it first, or a record could slip in between.
     const bool sealed = header.sealed.load(std::memory_order_acquire) != 0;
-    const std::uint64_t size = h.mapping.bytes();
+    const std::uint64_t size = h.mapping->bytes();
     std::uint64_t limit = size;
     if (trust_ == Trust::published) {
       limit = header.committed.load(std::memory_order_acquire);
@@ -166,7 +169,7 @@ Result<std::optional<Record>> Reader::next() {
       return Error{Code::corrupt, directory_ + "/" + h.file + " at byte " + std::to_string(at_) + ": " + what, 0};
     };
 
-    const auto there = header_at(h.mapping, at_, limit);
+    const auto there = header_at(*h.mapping, at_, limit);
     if (!there || !follows(there->sequence)) {
       if (trust_ == Trust::published && !unpublished && at_ < limit) return broken("the record header is damaged");
       // The end of this segment, for now or for good. When scanning, the chain itself tells: go on where the
@@ -180,20 +183,21 @@ Result<std::optional<Record>> Reader::next() {
     if (padded(r.meta_bytes) > room || r.payload_bytes > room - padded(r.meta_bytes) ||
         padded(r.payload_bytes) > room - padded(r.meta_bytes))
       return broken("the record is longer than what is published");
-    const auto* meta = h.mapping.data() + at_ + sizeof r;
+    const auto* meta = h.mapping->data() + at_ + sizeof r;
     if (crc32c(meta, r.meta_bytes) != r.meta_crc) return broken("the record's description is damaged");
 
     Record record;
     record.type = static_cast<RecordType>(r.type);
     record.flags = r.flags;
     record.dataset = r.dataset;
-    record.turn = r.turn;
+    record.collective_index = r.collective_index;
     record.sequence = r.sequence;
     record.time_ns = r.time_ns;
     record.meta = {meta, r.meta_bytes};
     record.payload = {meta + padded(r.meta_bytes), r.payload_bytes};
     record.payload_crc = r.payload_crc;
-    record.whole = {h.mapping.data() + at_, record_bytes(r.meta_bytes, r.payload_bytes)};
+    record.whole = {h.mapping->data() + at_, record_bytes(r.meta_bytes, r.payload_bytes)};
+    record.lease = h.mapping;
     if ((trust_ == Trust::scan || unpublished) && !verify_payload(record)) return std::optional<Record>();
     at_ += record.whole.size();
     sequence_ = r.sequence;
@@ -204,15 +208,46 @@ Result<std::optional<Record>> Reader::next() {
 
 std::uint64_t Reader::bytes_ahead() const noexcept {
   if (held_.empty()) return 0;
-  const auto& header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping.data());
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(held_.back().mapping->data());
   const auto committed = header.committed.load(std::memory_order_acquire);
-  return committed > at_ && committed <= held_.back().mapping.bytes() ? committed - at_ : 0;
+  return committed > at_ && committed <= held_.back().mapping->bytes() ? committed - at_ : 0;
+}
+
+namespace {
+bool has_leases(const std::shared_ptr<const Mapping>& mapping) noexcept {
+  const bool leased = mapping.use_count() > 1;
+  // What the last one has read of it was read before this.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return leased;
+}
+}  // namespace
+
+bool Reader::Held::is_leased() const noexcept {
+  return has_leases(mapping);
+}
+
+bool Reader::Parked::is_leased() const noexcept {
+  return has_leases(mapping);
+}
+
+Result<std::optional<Reader::Parked>> Reader::park_oldest(const Stage& stage) {
+  Held h = std::move(held_.front());
+  held_.pop_front();
+  const auto path = directory_ + "/" + h.file;
+  if (is_spilled(h.segment) || is_long(h.segment)) {
+    ADVECTIO_TRY(give_back(stage, path, h.segment));
+    return std::optional<Parked>();
+  }
+  // A hidden name: a server that takes over removes it.
+  Parked out{stage.pool() + "/." + h.segment, h.segment, std::move(h.mapping)};
+  ADVECTIO_TRY(files_.rename(path, out.path));
+  return std::optional(std::move(out));
 }
 
 Result<void> Reader::release_oldest(const Stage& stage, bool recycle) {
   Held h = std::move(held_.front());
   held_.pop_front();
-  h.mapping = Mapping();
+  h.mapping.reset();
   if (!recycle) return {};
   return give_back(stage, directory_ + "/" + h.file, h.segment);
 }

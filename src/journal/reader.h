@@ -9,22 +9,24 @@
 #include <span>
 #include <string>
 
+#include "core/block.h"
 #include "journal/stage.h"
 
 namespace advectio::journal {
 
-/// One record. The spans point into the mapped segment and are good until it is released.
+/// One record. The spans point into the mapped segment; they are good as long as `lease` is held.
 struct Record {
   RecordType type = RecordType::put;
   std::uint16_t flags = 0;
   std::uint32_t dataset = 0;
-  std::uint32_t turn = 0;
+  std::uint32_t collective_index = 0;
   std::uint64_t sequence = 0;
   std::uint64_t time_ns = 0;
   std::span<const std::byte> meta;
   std::span<const std::byte> payload;
   std::uint32_t payload_crc = 0;
   std::span<const std::byte> whole;  ///< all of the above as it is in the segment
+  Lease lease;
 };
 
 /// Code::corrupt when the payload is not what was written.
@@ -32,7 +34,7 @@ Result<void> verify_payload(const Record& record);
 
 /// How far to trust what the segments say of themselves.
 enum class Trust : std::uint8_t {
-  published,  ///< read what the writer has published (`committed`): the writer, or the page cache, is alive
+  published,  ///< read what the writer has published (`committed`): the writer, or the shared state cache, is alive
   scan,       ///< read as far as records are whole, whatever `committed` says: after a loss of power, or for inspection
 };
 
@@ -46,15 +48,15 @@ class Reader {
   /// Errors: Code::corrupt with segment, offset and reason; the journal can be read no further then.
   Result<std::optional<Record>> next();
 
-  [[nodiscard]] const WriterPage& writer() const noexcept { return *page_; }
-  [[nodiscard]] std::uint64_t journal() const noexcept { return page_->journal; }
+  [[nodiscard]] const WriterState& writer() const noexcept { return *shared_state_; }
+  [[nodiscard]] std::uint64_t journal() const noexcept { return shared_state_->journal; }
   /// True while the process that writes lives.
   [[nodiscard]] bool writer_alive() const noexcept;
-  /// The writer is gone: nothing changes any more, and what is whole has been written, whatever the headers of the
-  /// segments say of it. So damage of those loses nothing. (A record that was written and not published yet counts.)
+  /// The writer is gone, and nothing changes any more. A record that is whole counts even where it was not published:
+  /// a damaged segment header loses none. (`committed` within a record is told as damage.)
   /// Of a mirror only what is published counts: it has all that was sent, and behind it may be records that an earlier
   /// mirror of the same journal has left, whose sequence would do.
-  void set_writer_gone() noexcept { writer_gone_ = page_->mirror == 0; }
+  void set_writer_gone() noexcept { writer_gone_ = shared_state_->mirror == 0; }
   /// Sequence of the last record `next` gave.
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 
@@ -75,32 +77,45 @@ class Reader {
     std::uint64_t index = 0;
     std::string file;     ///< name in the journal's directory
     std::string segment;  ///< name it has in the pool
-    Mapping mapping;
+    std::shared_ptr<const Mapping> mapping;
     std::uint64_t last_sequence = 0;  ///< of the last record read in it
     bool done = false;                ///< read to its seal
+    /// Somebody holds a lease on it.
+    [[nodiscard]] bool is_leased() const noexcept;
   };
   [[nodiscard]] const std::deque<Held>& held() const noexcept { return held_; }
   /// Let go of the oldest held segment: its mapping ends, and its file goes back to the pool (`recycle`) or is left as
-  /// it is. It must be `done`, unless no more records will come.
+  /// it is. It must be `done`, unless no more records will come. Where it goes back nobody may hold a lease on it.
   Result<void> release_oldest(const Stage& stage, bool recycle);
+  /// A segment that has left the chain, and that somebody still reads.
+  struct Parked {
+    std::string path, segment;
+    std::shared_ptr<const Mapping> mapping;
+    [[nodiscard]] bool is_leased() const noexcept;
+  };
+  /// The same of a segment on which there are leases: its memory is not used again while they last.
+  /// Nothing: it is of a kind that is removed, not used again, and has been.
+  Result<std::optional<Parked>> park_oldest(const Stage& stage);
 
  private:
-  Reader(Files& files, std::string directory, Trust trust, Page<WriterPage> page)
-      : files_(files), directory_(std::move(directory)), trust_(trust), page_(std::move(page)) {}
+  Reader(Files& files, std::string directory, Trust trust, MappedState<WriterState> shared_state)
+      : files_(files), directory_(std::move(directory)), trust_(trust), shared_state_(std::move(shared_state)) {}
+  Result<std::string> segment_file(std::uint64_t index);
   Result<bool> open_segment(std::uint64_t index);
   /// The header of a record at `at`, where there is a whole one of this journal.
   [[nodiscard]] std::optional<RecordHeader> header_at(const Mapping& segment, std::uint64_t at,
                                                       std::uint64_t limit) const noexcept;
   /// A mirror leaves out what is not for this node.
   [[nodiscard]] bool follows(std::uint64_t sequence) const noexcept {
-    return page_->mirror != 0 ? sequence > sequence_ : sequence == sequence_ + 1;
+    return shared_state_->mirror != 0 ? sequence > sequence_ : sequence == sequence_ + 1;
   }
 
   Files& files_;
   std::string directory_;
   Trust trust_;
-  Page<WriterPage> page_;
+  MappedState<WriterState> shared_state_;
   std::deque<Held> held_;
+  std::map<std::uint64_t, std::string> listed_;  ///< files of segments that come, as they were when last listed
   bool begun_ = false;
   bool writer_gone_ = false;
   std::uint64_t next_index_ = 0;

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "journal/segments.h"
+
 namespace advectio::journal {
 
 namespace {
@@ -82,6 +84,12 @@ Result<void> give_back_in_order(const Stage& stage, std::string path, const std:
 }  // namespace
 
 Result<void> give_back(const Stage& stage, const std::string& path, const std::string& segment) {
+  if (is_long(segment)) {
+    ADVECTIO_TRY(stage.files().remove(path));
+    uncount_segments(stage.control(), count_of_segment(segment));
+    ring(stage.control().progress);
+    return {};
+  }
   if (!is_spilled(segment)) return give_back_in_order(stage, path, segment);
   // The file first: a link that leads nowhere is only a name.
   if (const auto target = target_of(path); !target.empty()) ADVECTIO_TRY(stage.files().remove(target));

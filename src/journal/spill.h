@@ -17,7 +17,8 @@ Result<void> begin_spill(const Stage& stage, const std::string& directory, std::
 /// One more segment, free in the pool. Errors: Code::full where the disk or the cap is full; others of the system.
 Result<void> make_spilled(const Stage& stage, std::uint64_t number);
 
-/// A segment that nobody needs any more, `path` somewhere in the stage: back into the pool, or off the disk.
+/// A segment that nobody needs any more, `path` somewhere in the stage: back into the pool; a spilled or a long one is
+/// removed.
 Result<void> give_back(const Stage& stage, const std::string& path, const std::string& segment);
 
 /// The directory, with whatever is in it. Nothing where nothing spilled.

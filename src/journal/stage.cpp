@@ -20,8 +20,8 @@ namespace advectio::journal {
 namespace {
 
 template <typename T>
-Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t bytes, bool create,
-                         Access access = Access::use) {
+Result<MappedState<T>> map_state(Files& files, const std::string& path, std::uint64_t bytes, bool create,
+                                 Access access = Access::use) {
   const auto existing = access == Access::look ? OpenMode::read : OpenMode::read_write;
   auto file = files.open(path, create ? OpenMode::create_new : existing, 0600);
   if (!file) return std::move(file).error();
@@ -36,7 +36,7 @@ Result<Page<T>> map_page(Files& files, const std::string& path, std::uint64_t by
   }
   auto mapping = files.map(**file, bytes, access == Access::use);
   if (!mapping) return std::move(mapping).error();
-  return Page<T>(std::move(mapping).value());
+  return MappedState<T>(std::move(mapping).value());
 }
 
 std::uint64_t clock_ns(clockid_t id) noexcept {
@@ -80,9 +80,9 @@ Result<Stage> Stage::make(Files& files, const std::string& directory, std::uint6
     // Made complete under another name first: whoever sees `control` sees all of it.
     ADVECTIO_TRY(files.remove(path + ".next"));
     {
-      auto page = map_page<StageControl>(files, path + ".next", control_bytes, true);
-      if (!page) return std::move(page).error();
-      auto& c = **page;
+      auto shared_state = map_state<StageControl>(files, path + ".next", control_bytes, true);
+      if (!shared_state) return std::move(shared_state).error();
+      auto& c = **shared_state;
       c.magic = control_magic;
       c.version = format_version;
       c.segment_bytes = segment_bytes;
@@ -129,9 +129,9 @@ Result<Stage> Stage::open(Files& files, const std::string& directory, Access acc
   stage.files_ = &files;
   stage.directory_ = directory;
   stage.access_ = access;
-  auto page = map_page<StageControl>(files, directory + "/control", control_bytes, false, access);
-  if (!page) return std::move(page).error().with("no stage at " + directory);
-  stage.control_ = std::move(page).value();
+  auto shared_state = map_state<StageControl>(files, directory + "/control", control_bytes, false, access);
+  if (!shared_state) return std::move(shared_state).error().with("no stage at " + directory);
+  stage.control_ = std::move(shared_state).value();
   const auto& c = stage.control();
   if (c.magic != control_magic) return Error{Code::corrupt, directory + "/control is not a stage's control page", 0};
   if (!is_read(c.version))
@@ -149,61 +149,76 @@ std::uint64_t Stage::free_segments() const {
       std::count_if(names->begin(), names->end(), [](const std::string& name) { return name[0] == segment_letter; }));
 }
 
-std::string Stage::page_name(std::uint64_t device, std::uint64_t inode) {
+std::uint64_t Stage::segments_ahead() const {
+  const auto writers = files_->list(journals());
+  if (!writers) return 0;
+  std::uint64_t n = 0;
+  for (const auto& w : *writers) {
+    if (const auto names = files_->list(journals() + "/" + w))
+      n += static_cast<std::uint64_t>(std::count_if(
+          names->begin(), names->end(), [](const std::string& name) { return name.rfind("ahead-", 0) == 0; }));
+  }
+  return n;
+}
+
+std::string Stage::state_name(std::uint64_t device, std::uint64_t inode) {
   return std::to_string(device) + "-" + std::to_string(inode);
 }
 
-Result<std::string> Stage::page_name_of(const std::string& path) {
+Result<std::string> Stage::state_name_of(const std::string& path) {
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return system_error("look at " + path, errno);
-  return page_name(st.st_dev, st.st_ino);
+  return state_name(st.st_dev, st.st_ino);
 }
 
-std::uint32_t seal_of(const DatasetPage& page) noexcept {
-  const auto from = offsetof(DatasetPage, format);
-  auto crc = crc32c(reinterpret_cast<const std::byte*>(&page) + from, offsetof(DatasetPage, synced) - from);
-  crc = crc32c(&page.writers, sizeof page.writers, crc);
-  crc = crc32c(&page.owner, sizeof page.owner, crc);
-  crc = crc32c(&page.created_ns, sizeof page.created_ns, crc);
-  return crc32c(&page.tiles, sizeof page.tiles, crc);
+std::uint32_t seal_of(const SharedState& shared_state) noexcept {
+  const auto from = offsetof(SharedState, format);
+  auto crc = crc32c(reinterpret_cast<const std::byte*>(&shared_state) + from, offsetof(SharedState, synced) - from);
+  crc = crc32c(&shared_state.writers, sizeof shared_state.writers, crc);
+  crc = crc32c(&shared_state.owner, sizeof shared_state.owner, crc);
+  crc = crc32c(&shared_state.created_ns, sizeof shared_state.created_ns, crc);
+  crc = crc32c(&shared_state.tiles, sizeof shared_state.tiles, crc);
+  return shared_state.output == 0
+             ? crc
+             : crc32c(&shared_state.output, sizeof shared_state.output + sizeof shared_state.source, crc);
 }
 
-void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept {
-  page.visible_next.store(sequence, std::memory_order_relaxed);
-  page.visible.store(sequence, std::memory_order_release);
+void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept {
+  shared_state.visible_next.store(sequence, std::memory_order_relaxed);
+  shared_state.visible.store(sequence, std::memory_order_release);
 }
 
-void set_whole(DatasetPage& page, const std::string& name) noexcept {
-  const std::atomic_ref first(page.whole[0]);
+void set_whole(SharedState& shared_state, const std::string& name) noexcept {
+  const std::atomic_ref first(shared_state.whole[0]);
   first.store('\0', std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  page.whole_seal = crc32c(reinterpret_cast<const std::byte*>(name.data()), name.size());
-  if (!name.empty()) std::memcpy(page.whole + 1, name.c_str() + 1, name.size());
+  shared_state.whole_seal = crc32c(reinterpret_cast<const std::byte*>(name.data()), name.size());
+  if (!name.empty()) std::memcpy(shared_state.whole + 1, name.c_str() + 1, name.size());
   first.store(name.empty() ? '\0' : name[0], std::memory_order_release);
 }
 
-bool whole_is_right(const DatasetPage& page) noexcept {
-  const auto bytes = ::strnlen(page.whole, sizeof page.whole);
-  return bytes == 0 || page.whole_seal == crc32c(reinterpret_cast<const std::byte*>(page.whole), bytes);
+bool whole_is_right(const SharedState& shared_state) noexcept {
+  const auto bytes = ::strnlen(shared_state.whole, sizeof shared_state.whole);
+  return bytes == 0 || shared_state.whole_seal == crc32c(reinterpret_cast<const std::byte*>(shared_state.whole), bytes);
 }
 
-Result<Page<DatasetPage>> Stage::open_damaged_page(const std::string& name) const {
-  return map_page<DatasetPage>(*files_, datasets() + "/" + name, dataset_page_bytes, false, access_);
+Result<MappedState<SharedState>> Stage::open_damaged_state(const std::string& name) const {
+  return map_state<SharedState>(*files_, datasets() + "/" + name, shared_state_bytes, false, access_);
 }
 
-Result<Page<DatasetPage>> Stage::open_page(const std::string& name) const {
-  auto page = open_damaged_page(name);
-  if (!page) return page;
-  if ((*page)->magic != dataset_magic || !is_read((*page)->version))
+Result<MappedState<SharedState>> Stage::open_state(const std::string& name) const {
+  auto shared_state = open_damaged_state(name);
+  if (!shared_state) return shared_state;
+  if ((*shared_state)->magic != dataset_magic || !is_read((*shared_state)->version))
     return Error{Code::corrupt, datasets() + "/" + name + " is not a dataset's page", 0};
-  if ((*page)->seal != seal_of(**page))
+  if ((*shared_state)->seal != seal_of(**shared_state))
     return Error{Code::corrupt, datasets() + "/" + name + " is a dataset's page and damaged (CRC)", 0};
-  return page;
+  return shared_state;
 }
 
-Result<Page<WriterSlot>> Stage::open_slots(const std::string& page, std::uint32_t writers) const {
-  return map_page<WriterSlot>(*files_, datasets() + "/" + page + slots_suffix, writers * sizeof(WriterSlot), false,
-                              access_);
+Result<MappedState<WriterSlot>> Stage::open_slots(const std::string& shared_state, std::uint32_t writers) const {
+  return map_state<WriterSlot>(*files_, datasets() + "/" + shared_state + slots_suffix, writers * sizeof(WriterSlot),
+                               false, access_);
 }
 
 namespace {
@@ -219,38 +234,39 @@ Result<ProcessLock> lock_datasets(const std::string& directory) {
 
 }  // namespace
 
-Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(DatasetPage&)>& fill) const {
+Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(SharedState&)>& fill) const {
   auto lock = lock_datasets(directory_);
   if (!lock) return std::move(lock).error();
   const std::string hidden = "." + name;
   ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
   DatasetFiles made;
-  auto page = map_page<DatasetPage>(*files_, datasets() + "/" + hidden, dataset_page_bytes, true);
-  if (!page) return std::move(page).error();
-  made.page = std::move(page).value();
-  fill(*made.page);
-  made.page->magic = dataset_magic;
-  made.page->version = format_version;
-  made.page->seal = seal_of(*made.page);
-  const auto writers = made.page->writers;
-  auto there = open_page(name);
-  if (there && (*there)->journal == made.page->journal && (*there)->number == made.page->number) {
+  auto shared_state = map_state<SharedState>(*files_, datasets() + "/" + hidden, shared_state_bytes, true);
+  if (!shared_state) return std::move(shared_state).error();
+  made.shared_state = std::move(shared_state).value();
+  fill(*made.shared_state);
+  made.shared_state->magic = dataset_magic;
+  made.shared_state->version = format_version;
+  made.shared_state->seal = seal_of(*made.shared_state);
+  const auto writers = made.shared_state->writers;
+  auto there = open_state(name);
+  if (there && (*there)->journal == made.shared_state->journal && (*there)->number == made.shared_state->number) {
     ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
-    made.page = std::move(there).value();
+    made.shared_state = std::move(there).value();
     if (writers == 0) return made;
     auto slots = open_slots(name, writers);
     if (!slots) return std::move(slots).error();
     made.slots = std::move(slots).value();
     return made;
   }
-  // The inode has come to another file: that of the earlier dataset is gone. Whoever waits for it has its page mapped.
-  if (there && (*there)->owner == 0 && made.page->owner == 0)
+  // The inode has come to another file: that of the earlier dataset is gone. Whoever waits for it has its shared state
+  // mapped.
+  if (there && (*there)->owner == 0 && made.shared_state->owner == 0)
     (*there)->state.store(static_cast<std::uint32_t>(DatasetState::dropped), std::memory_order_release);
   ADVECTIO_TRY(files_->remove(datasets() + "/" + name + ".schema"));
   if (writers > 0) {
     const auto at = datasets() + "/" + name + slots_suffix;
     ADVECTIO_TRY(files_->remove(at));
-    auto slots = map_page<WriterSlot>(*files_, at, writers * sizeof(WriterSlot), true);
+    auto slots = map_state<WriterSlot>(*files_, at, writers * sizeof(WriterSlot), true);
     if (!slots) return std::move(slots).error();
     made.slots = std::move(slots).value();
   }
@@ -260,8 +276,8 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
 
 void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const {
   const auto lock = lock_datasets(directory_);
-  const auto page = open_page(name);
-  if (!page || (*page)->journal != journal || (*page)->number != number) return;
+  const auto shared_state = open_state(name);
+  if (!shared_state || (*shared_state)->journal != journal || (*shared_state)->number != number) return;
   (void)files_->remove(datasets() + "/" + name);
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
 }
@@ -287,13 +303,13 @@ Result<void> Stage::make_durable() const {
     auto done = sync_all(journals() + "/" + name);
     if (!done) return std::move(done).error();
   }
-  auto pages = sync_all(datasets());
-  if (!pages) return std::move(pages).error();
-  for (const auto& name : *pages) {
+  auto names = sync_all(datasets());
+  if (!names) return std::move(names).error();
+  for (const auto& name : *names) {
     if (name.find('.') != std::string::npos) continue;
-    auto page = open_page(name);
-    if (!page) return std::move(page).error();
-    ADVECTIO_TRY(make_file_names_durable(*files_, (*page)->path, (*page)->link));
+    auto shared_state = open_state(name);
+    if (!shared_state) return std::move(shared_state).error();
+    ADVECTIO_TRY(make_file_names_durable(*files_, (*shared_state)->path, (*shared_state)->link));
   }
   if (files_->exists(directory_ + "/spill")) ADVECTIO_TRY(sync(directory_ + "/spill"));
   for (const char* name : {"/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));

@@ -1,20 +1,19 @@
 // The stage of one run on one node: a directory (in /dev/shm, or on a node-local disk) that holds everything a
 // run has not yet brought to its files. All of its state is in files and names, so that it outlives any process:
 //
-//   control              one shared page: doorbells, caps, heartbeat          (StageControl)
+//   control              what all share: doorbells, caps, heartbeat          (StageControl)
 //   server.lock          locked (fcntl) by the living server
 //   pool/<segment>       segments nobody uses, touched and warm
 //   spill                where segments on a disk are, when there are any: a link (spill.h)
-//   journals/<writer>/   one per process: `writer` (WriterPage, locked by the living process), `<index>-<segment>`
+//   journals/<writer>/   one per process: `writer` (WriterState, locked by the living process), `<index>-<segment>`
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
-//   datasets/<page>      one DatasetPage per dataset in flight; `<page>.schema` its latest schema; `<page>.writers`
+//   datasets/<name>      one SharedState per dataset in flight; `<name>.schema` its latest schema; `<name>.writers`
 //                        a WriterSlot for each process, where several write it together
-//   questions/<name>     where there are several nodes: a process waits for what the others have in flight of a file,
-//   and
-//                        `<name>.answer` is what its server has heard
+//   questions/<name>     on several nodes: a process waits for what other nodes have in flight of a file; its server
+//                        puts their answer into `<name>.answer`
 //
 // To take a segment is to rename(2) it: whoever's rename succeeds has it, and a process that dies in between leaves
-// the segment in exactly one place. Only the server makes segments, so the cap cannot be exceeded.
+// the segment in exactly one place. Who makes one counts it first (segments.h), so that the cap holds.
 #pragma once
 
 #include <atomic>
@@ -43,7 +42,7 @@ struct StageControl {
   std::uint64_t segment_bytes;
   std::uint64_t segments_max;
   std::uint64_t wait_max_ns;
-  std::atomic<std::uint64_t> segments_total;
+  std::atomic<std::uint64_t> segments_total;          ///< counted before each is made (segments.h)
   alignas(64) std::atomic<std::uint32_t> work;        ///< rung by writers: something new is published (futex)
   alignas(64) std::atomic<std::uint32_t> progress;    ///< rung by the server: segments freed, frames committed (futex)
   alignas(64) std::atomic<std::uint64_t> starved_ns;  ///< CLOCK_MONOTONIC when a writer last found the pool empty
@@ -64,9 +63,14 @@ struct StageControl {
   /// 1: what a program has made durable in its journal is kept until its file is durable (docs/decisions/0010).
   std::uint32_t survives_power;
   std::uint32_t left;  ///< 1: the run has ended, and all of the stage has been forced to the disk (make_durable)
+  // Since version 4, in which writers make segments, too.
+  std::atomic<std::uint64_t> next_segment;   ///< number of the next one that is made
+  std::atomic<std::uint64_t> segments_peak;  ///< most that there were at one time
+  std::atomic<std::uint64_t> input_bytes;    ///< of the largest netCDF file that a program has opened to read it
+  std::atomic<std::uint64_t> relieved_ns;    ///< CLOCK_MONOTONIC when one that had found none last got a segment
 };
 
-struct WriterPage {
+struct WriterState {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t pid;
@@ -84,13 +88,13 @@ struct WriterPage {
 
 enum class DatasetState : std::uint32_t {
   in_flight = 0,
-  // Far from each other, so that a damaged page is not taken for that of a dataset which is done.
+  // Far from each other, so that a damaged shared state is not taken for that of a dataset which is done.
   finished = 0x46494E31,  ///< complete and visible; the server has let go of the file
   failed = 0x9A17C6D2,    ///< the sink met an error; what is staged stays staged
   dropped = 0xC5E8304B,   ///< nothing of it had been synced when its writer died, or it was aborted
 };
 
-struct DatasetPage {
+struct SharedState {
   std::uint64_t magic;
   std::uint32_t version;
   FileFormat format;
@@ -114,22 +118,22 @@ struct DatasetPage {
   std::atomic<std::int32_t> error_sys;
   char error_text[1024];
   /// Since version 2. Processes that write the dataset together, each with a slot; `synced` and `visible` then count
-  /// rounds (syncs of all of them), not records, and `journal` and `number` are those of writer 0. 0: one process.
+  /// syncs (syncs of all of them), not records, and `journal` and `number` are those of writer 0. 0: one process.
   std::uint32_t writers;
   /// Not 0 where servers of several nodes may have to do with it: the owner's number + 1. Only the owner writes the
-  /// file; each of the others has a page like this one, which the owner keeps true through that node's server.
+  /// file; each of the others has a shared state like this one, which the owner keeps true through that node's server.
   std::uint32_t owner;
   std::uint64_t created_ns;  ///< CLOCK_REALTIME; tells datasets of one name apart, where another node is slow to forget
   // Also since version 2, where tiles of split output become one file (the config's `join`); written by the server.
-  /// In the page of that file, of which the server is the writer: how many tiles. `synced` and `visible` count rounds
-  /// then, the syncs of all tiles, and there is no journal.
+  /// In the shared state of that file, of which the server is the writer: how many tiles. `synced` and `visible` count
+  /// syncs then, the syncs of all tiles, and there is no journal.
   std::uint32_t tiles;
-  /// In the page of a tile: name of that page; `alone` where it is written to a file of its own after all. See
-  /// set_whole.
+  /// In the shared state of a tile: name of that shared state; `alone` where it is written to a file of its own after
+  /// all. See set_whole.
   char whole[56];
   /// Of a tile: how many of its syncs are among its records up to `visible`. Of that file: how often a part of the
-  /// round under way has been committed.
-  std::atomic<std::uint64_t> round;
+  /// sync under way has been committed.
+  std::atomic<std::uint64_t> sync_index;
   std::atomic<std::uint64_t> waits;  ///< of a tile: its records up to this sequence have been read, and wait for others
   std::atomic<std::uint64_t> frames_dropped;  ///< written by the program: left out, as the stage was full
   /// CRC-32C of what is known from the beginning and never changes (seal_of).
@@ -142,17 +146,26 @@ struct DatasetPage {
   /// is only in memory.
   std::atomic<std::uint64_t> durable_forced;
   std::uint32_t whole_seal;  ///< CRC-32C of `whole`, where that is not empty
-  /// Of several writers: the round in which all of them have closed it, as its complement (~); 0: not yet. Stored
+  /// Of several writers: the sync in which all of them have closed it, as its complement (~); 0: not yet. Stored
   /// before `visible`. That all have closed is known from their records, which go once they are visible.
-  std::atomic<std::uint64_t> closed_round;
+  std::atomic<std::uint64_t> closed_sync;
+  // Since version 4: a dataset may have further outputs. The server makes a shared state for each.
+  std::uint32_t output;  ///< 0: the file that the program asked for; else the number of the output, from 1
+  char source[4096];     ///< of such an output: path of the file that the program asked for
+  std::atomic<std::uint32_t>
+      outputs_made;  ///< in the shared state of that file: 1 when all outputs have their shared states
+  std::atomic<std::uint64_t> frames_forced;  ///< how many frames `durable_forced` is behind; stored before it
+  /// `frames_visible` (upper half) and the `visible` of its last frame (lower half), in one store before `visible` and
+  /// the slots. After a death between the two that frame does not count.
+  std::atomic<std::uint64_t> frames_counted;
 };
-std::uint32_t seal_of(const DatasetPage& page) noexcept;
-void set_visible(DatasetPage& page, std::uint64_t sequence) noexcept;
+std::uint32_t seal_of(const SharedState& shared_state) noexcept;
+void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept;
 inline constexpr const char* alone = "-";
-/// Say that name (of fewer than 56 bytes) in a tile's page. Who dies meanwhile leaves none.
-void set_whole(DatasetPage& page, const std::string& name) noexcept;
+/// Say that name (of fewer than 56 bytes) in a tile's shared state. Who dies meanwhile leaves none.
+void set_whole(SharedState& shared_state, const std::string& name) noexcept;
 /// Is it what was said?
-bool whole_is_right(const DatasetPage& page) noexcept;
+bool whole_is_right(const SharedState& shared_state) noexcept;
 
 /// Names in the pool: of segments in the stage itself, and of those on a disk (spill.h).
 inline constexpr char segment_letter = 's', spilled_letter = 'd';
@@ -163,14 +176,17 @@ inline bool is_spilled(std::string_view segment) noexcept {
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {
   // written by that writer
-  std::atomic<std::uint64_t> journal;           ///< 0: has not joined yet
-  std::uint32_t number;                         ///< of the dataset in that journal
-  std::uint32_t pid;                            ///< 0: on another node
-  alignas(64) std::atomic<std::uint64_t> turn;  ///< nothing with a smaller turn will come from it any more
-  std::atomic<std::uint64_t> owed;  ///< not 0: it has yet to tell the schema as it was changed from that turn on
-  /// Lengths of the record dimension after its own puts: the latest, each with the turn at which all learn of it.
+  std::atomic<std::uint64_t> journal;                       ///< 0: has not joined yet
+  std::uint32_t number;                                     ///< of the dataset in that journal
+  std::uint32_t pid;                                        ///< 0: on another node
+  alignas(64) std::atomic<std::uint64_t> collective_index;  ///< nothing with a smaller collective index will come from
+                                                            ///< it any more
+  std::atomic<std::uint64_t>
+      schema_pending;  ///< not 0: it has yet to tell the schema as it was changed from that collective index on
+  /// Lengths of the record dimension after its own puts: the latest, each with the collective index at which all learn
+  /// of it.
   struct Step {
-    std::atomic<std::uint64_t> turn;
+    std::atomic<std::uint64_t> collective_index;
     std::atomic<std::uint64_t> records;
   };
   static constexpr std::uint64_t steps_kept = 8;
@@ -178,7 +194,7 @@ struct WriterSlot {
   Step step[steps_kept];
   // written by the server
   alignas(64) std::atomic<std::uint64_t> visible;  ///< its records up to this sequence are in the file, or dropped
-  std::atomic<std::uint64_t> round;                ///< its last sync that has been committed
+  std::atomic<std::uint64_t> sync_index;           ///< its last sync that has been committed
   std::atomic<std::uint64_t> read;                 ///< its last implicit sync that has been; something before may pend
 };
 static_assert(sizeof(WriterSlot) == 320);
@@ -187,17 +203,17 @@ inline constexpr const char* answer_suffix = ".answer";
 
 inline constexpr std::uint64_t control_bytes = 4096;
 inline constexpr std::uint64_t writer_bytes = 4096;
-inline constexpr std::uint64_t dataset_page_bytes = 16384;
+inline constexpr std::uint64_t shared_state_bytes = 16384;
 static_assert(sizeof(StageControl) <= control_bytes);
-static_assert(sizeof(WriterPage) <= writer_bytes);
-static_assert(sizeof(DatasetPage) <= dataset_page_bytes);
+static_assert(sizeof(WriterState) <= writer_bytes);
+static_assert(sizeof(SharedState) <= shared_state_bytes);
 
-/// A mapped page of one of the types above.
+/// A mapped shared state of one of the types above.
 template <typename T>
-class Page {
+class MappedState {
  public:
-  Page() = default;
-  explicit Page(Mapping mapping) : mapping_(std::move(mapping)) {}
+  MappedState() = default;
+  explicit MappedState(Mapping mapping) : mapping_(std::move(mapping)) {}
   T* operator->() const noexcept { return reinterpret_cast<T*>(mapping_.data()); }
   T& operator*() const noexcept { return *reinterpret_cast<T*>(mapping_.data()); }
   T& operator[](std::size_t i) const noexcept { return reinterpret_cast<T*>(mapping_.data())[i]; }
@@ -208,12 +224,12 @@ class Page {
 };
 
 struct DatasetFiles {
-  Page<DatasetPage> page;
-  Page<WriterSlot> slots;  ///< one for each writer of a shared dataset
+  MappedState<SharedState> shared_state;
+  MappedState<WriterSlot> slots;  ///< one for each writer of a shared dataset
 };
 
 enum class Access : std::uint8_t {
-  use,   ///< pages are mapped to be written, too
+  use,   ///< mapped to be written, too
   look,  ///< nothing can be changed, not even by mistake: who only inspects may not disturb a living server
 };
 
@@ -228,11 +244,11 @@ struct Power {
   bool survives = false;
 };
 
-/// The names of the directory, and its shared pages.
+/// The names of the directory, and the shared states in it.
 class Stage {
  public:
-  /// The server's side: make the directory and its control page, or take up what is there. Where it survives a loss of
-  /// power its names do so on return.
+  /// The server's side: make the directory and its control file, or take up what is there. Where it survives a
+  /// loss of power its names do so on return.
   static Result<Stage> make(Files& files, const std::string& directory, std::uint64_t segment_bytes,
                             std::uint64_t segments_max, std::uint64_t wait_max_ns, const Power& power = {});
   /// Everyone else's. Errors: those of is_private; Code::not_found where there is no stage, Code::unsupported for
@@ -249,21 +265,24 @@ class Stage {
 
   /// Segments that nobody uses, without those on a disk.
   [[nodiscard]] std::uint64_t free_segments() const;
+  /// Segments that writers have mapped and not begun: as good as free.
+  [[nodiscard]] std::uint64_t segments_ahead() const;
 
-  /// Name of the page of the dataset whose file is this inode.
-  static std::string page_name(std::uint64_t device, std::uint64_t inode);
-  static Result<std::string> page_name_of(const std::string& path);
+  /// Name of the shared state of the dataset whose file is this inode.
+  static std::string state_name(std::uint64_t device, std::uint64_t inode);
+  static Result<std::string> state_name_of(const std::string& path);
   /// Errors: Code::corrupt where it is not what was made.
-  [[nodiscard]] Result<Page<DatasetPage>> open_page(const std::string& name) const;
+  [[nodiscard]] Result<MappedState<SharedState>> open_state(const std::string& name) const;
   /// The same, whatever is in it.
-  [[nodiscard]] Result<Page<DatasetPage>> open_damaged_page(const std::string& name) const;
-  /// The slots beside that page, one for each writer of a shared dataset.
-  [[nodiscard]] Result<Page<WriterSlot>> open_slots(const std::string& page, std::uint32_t writers) const;
-  /// The page, and the slots where there are several writers: made, or those that another process of this node has made
-  /// for the same dataset meanwhile. What an earlier dataset has left under the name goes. `fill` writes all that is
-  /// known from the beginning, but for magic and version.
+  [[nodiscard]] Result<MappedState<SharedState>> open_damaged_state(const std::string& name) const;
+  /// The slots beside that shared state, one for each writer of a shared dataset.
+  [[nodiscard]] Result<MappedState<WriterSlot>> open_slots(const std::string& shared_state,
+                                                           std::uint32_t writers) const;
+  /// The shared state, and the slots where there are several writers: made, or those that another process of this node
+  /// has made for the same dataset meanwhile. What an earlier dataset has left under the name goes. `fill` writes all
+  /// that is known from the beginning, but for magic and version.
   [[nodiscard]] Result<DatasetFiles> make_dataset(const std::string& name,
-                                                  const std::function<void(DatasetPage&)>& fill) const;
+                                                  const std::function<void(SharedState&)>& fill) const;
   /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
   void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
 
@@ -274,8 +293,8 @@ class Stage {
   /// may be older, or newer, than the rest.
   [[nodiscard]] bool has_lost_power(const std::string& boot) const;
 
-  /// Everything that a later server needs survives a loss of power on return: journals, pages, and the hard links of
-  /// the files in flight. Free segments are nobody's.
+  /// Everything that a later server needs survives a loss of power on return: journals, shared states, and the hard
+  /// links of the files in flight. Free segments are nobody's.
   [[nodiscard]] Result<void> make_durable() const;
 
   /// True while a server holds the lock.
@@ -285,11 +304,11 @@ class Stage {
   Files* files_ = nullptr;
   std::string directory_;
   Access access_ = Access::use;
-  Page<StageControl> control_;
+  MappedState<StageControl> control_;
 };
 
 /// An advisory lock that dies with its process (an open-file-description lock, fcntl(2)). A forked child shares it
-/// until it calls its copy is destroyed.
+/// until its copy is destroyed.
 class ProcessLock {
  public:
   /// Take the lock of `path` (created when it is not there). Code::exists when somebody has it.
@@ -305,7 +324,7 @@ class ProcessLock {
   int fd_ = -1;
 };
 
-/// Ring a doorbell of the control page / wait until it has been rung since `seen`, at most `timeout_ns`.
+/// Ring a doorbell of the control file / wait until it has been rung since `seen`, at most `timeout_ns`.
 void ring(std::atomic<std::uint32_t>& bell) noexcept;
 void await_ring(std::atomic<std::uint32_t>& bell, std::uint32_t seen, std::uint64_t timeout_ns) noexcept;
 

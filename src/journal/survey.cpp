@@ -12,7 +12,7 @@ namespace advectio::journal {
 
 namespace {
 
-/// Of a page that may be damaged: not beyond its end.
+/// Of a shared state that may be damaged: not beyond its end.
 template <std::size_t N>
 std::string text_of(const char (&field)[N]) {
   return {field, ::strnlen(field, N)};
@@ -47,7 +47,7 @@ class Surveyor {
   }
 
  private:
-  /// The page's `visible` counts records of its one writer; each of several has its own in its slot.
+  /// The shared state's `visible` counts records of its one writer; each of several has its own in its slot.
   struct Part {
     std::size_t dataset = 0;
     std::uint64_t visible = 0;
@@ -63,46 +63,46 @@ class Surveyor {
     }
     for (const auto& name : *names) {
       if (name.find('.') != std::string::npos) continue;
-      auto page = stage_.open_page(name);
-      if (page)
-        look_at_dataset(name, **page);
-      else if (page.error().code != Code::not_found)  // finished meanwhile
-        found_.problems.push_back(page.error().message);
+      auto shared_state = stage_.open_state(name);
+      if (shared_state)
+        look_at_dataset(name, **shared_state);
+      else if (shared_state.error().code != Code::not_found)  // finished meanwhile
+        found_.problems.push_back(shared_state.error().message);
     }
   }
 
-  void look_at_dataset(const std::string& name, const DatasetPage& page) {
+  void look_at_dataset(const std::string& name, const SharedState& shared_state) {
     SurveyedDataset d;
-    d.page = name;
-    d.path = text_of(page.path);
-    d.link = text_of(page.link);
-    d.whole = text_of(page.whole);
-    d.error = text_of(page.error_text);
-    d.format = page.format;
-    d.state = static_cast<DatasetState>(page.state.load(std::memory_order_acquire));
-    d.closed = page.closed.load() != 0;
-    d.frames_synced = page.frames_synced.load();
-    d.frames_visible = page.frames_visible.load();
-    // Of a page that was damaged by a crash the smaller one, as a server takes it up.
-    auto visible = std::min(page.visible.load(std::memory_order_acquire), page.visible_next.load());
-    if (found_.power_lost) visible = std::min(visible, page.durable_forced.load());
-    if (const auto durable = page.durable.load(); durable >= visible)
+    d.shared_state = name;
+    d.path = text_of(shared_state.path);
+    d.link = text_of(shared_state.link);
+    d.whole = text_of(shared_state.whole);
+    d.error = text_of(shared_state.error_text);
+    d.format = shared_state.format;
+    d.state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
+    d.closed = shared_state.closed.load() != 0;
+    d.frames_synced = shared_state.frames_synced.load();
+    d.frames_visible = shared_state.frames_visible.load();
+    // Of a shared state that was damaged by a crash the smaller one, as a server takes it up.
+    auto visible = std::min(shared_state.visible.load(std::memory_order_acquire), shared_state.visible_next.load());
+    if (found_.power_lost) visible = std::min(visible, shared_state.durable_forced.load());
+    if (const auto durable = shared_state.durable.load(); durable >= visible)
       d.frames_durable = d.frames_visible;
     else if (durable == 0)
       d.frames_durable = 0;
-    d.bytes_put = page.bytes_put.load();
-    d.frames_dropped = page.frames_dropped.load();
-    d.writers = page.writers;
-    d.tiles = page.tiles;
-    if (page.owner != 0) d.owner = page.owner - 1;
+    d.bytes_put = shared_state.bytes_put.load();
+    d.frames_dropped = shared_state.frames_dropped.load();
+    d.writers = shared_state.writers;
+    d.tiles = shared_state.tiles;
+    if (shared_state.owner != 0) d.owner = shared_state.owner - 1;
     const auto index = found_.datasets.size();
-    if (page.writers == 0) {
-      parts_[{page.journal, page.number}] = {index, visible, 0, true};
-    } else if (auto slots = stage_.open_slots(name, page.writers)) {
-      for (std::uint32_t w = 0; w < page.writers; ++w) {
+    if (shared_state.writers == 0) {
+      parts_.insert({{shared_state.journal, shared_state.number}, {index, visible, 0, true}});
+    } else if (auto slots = stage_.open_slots(name, shared_state.writers)) {
+      for (std::uint32_t w = 0; w < shared_state.writers; ++w) {
         const auto& slot = (*slots)[w];
         if (const auto journal = slot.journal.load(std::memory_order_acquire); journal != 0)
-          parts_[{journal, slot.number}] = {index, slot.visible.load(), 0, w == 0};
+          parts_.insert({{journal, slot.number}, {index, slot.visible.load(), 0, w == 0}});
       }
     } else {
       found_.problems.push_back(slots.error().message);
@@ -163,7 +163,8 @@ class Surveyor {
         break;
       }
       if (!next->has_value()) {
-        if (!j.alive) look_behind(j);
+        // After a loss of power segments are missing that were not forced to the disk.
+        if (!j.alive && !found_.power_lost) look_behind(j);
         break;
       }
       const Record& r = **next;
@@ -214,13 +215,18 @@ class Surveyor {
     if (options_.verify) ++j.payloads_checked;
     if (!whole) ++j.payloads_wrong;
     if (options_.on_record) options_.on_record(j, r, whole);
-    const auto at = parts_.find({j.uid, r.dataset});
-    if (at == parts_.end() || r.sequence <= at->second.visible) return;
-    auto& part = at->second;
+    const auto [from, end] = parts_.equal_range({j.uid, r.dataset});
+    for (auto at = from; at != end; ++at) count(at->second, r);
+  }
+
+  /// In one output of the dataset.
+  void count(Part& part, const Record& r) {
+    if (r.sequence <= part.visible) return;
     auto& d = found_.datasets[part.dataset];
     if (r.type == RecordType::put) part.since_sync += r.payload.size();
-    const bool implicit = (r.flags & flag_implicit) != 0;
-    if ((r.type == RecordType::sync && !implicit) || r.type == RecordType::close) {
+    // A reader's sync ends a frame of one writer, and none of several.
+    const bool ends = (r.flags & flag_implicit) == 0 || d.writers == 0;
+    if ((r.type == RecordType::sync && ends) || r.type == RecordType::close) {
       d.bytes_staged += part.since_sync;
       part.since_sync = 0;
       if (auto sync = decode_sync(r.meta); sync && sync->frame > 0 && part.first) ++d.frames_staged;
@@ -230,16 +236,16 @@ class Surveyor {
   void progress(bool last) {
     if (!options_.on_progress) return;
     const auto now = monotonic_ns();
-    if (!last && now - told_ns_ < 100'000'000) return;
-    told_ns_ = now;
+    if (!last && now - sent_ns_ < 100'000'000) return;
+    sent_ns_ = now;
     options_.on_progress(last ? expected_ : std::min(done_ + under_way_, expected_), expected_);
   }
 
   const Stage& stage_;
   const SurveyOptions& options_;
   Survey found_;
-  std::map<Key, Part> parts_;
-  std::uint64_t expected_ = 0, done_ = 0, under_way_ = 0, told_ns_ = 0;
+  std::multimap<Key, Part> parts_;  // of each output of a dataset
+  std::uint64_t expected_ = 0, done_ = 0, under_way_ = 0, sent_ns_ = 0;
 };
 
 }  // namespace

@@ -35,9 +35,10 @@ struct SurveyedJournal {
   std::optional<Damage> damage;
 };
 
-/// One dataset in flight. Frames and bytes that are in the file and staged no more are only counted by its page.
+/// One dataset in flight. Frames and bytes that are in the file and staged no more are only counted by its shared
+/// state.
 struct SurveyedDataset {
-  std::string page, path, link, error, whole;
+  std::string shared_state, path, link, error, whole;
   FileFormat format = FileFormat::netcdf4;
   DatasetState state = DatasetState::in_flight;
   bool closed = false;
@@ -59,7 +60,7 @@ struct Survey {
   std::uint64_t segment_bytes = 0, segments_max = 0, segments_free = 0;
   std::vector<SurveyedJournal> journals;
   std::vector<SurveyedDataset> datasets;
-  std::vector<std::string> problems;  ///< pages that cannot be read
+  std::vector<std::string> problems;  ///< shared states that cannot be read
 
   [[nodiscard]] bool damaged() const;
 };

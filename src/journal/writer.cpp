@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <new>
 #include <random>
 #include <utility>
 
+#include "journal/segments.h"
 #include "journal/spill.h"
 #include "platform/machine.h"
 
@@ -19,6 +21,8 @@ namespace advectio::journal {
 namespace {
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
+constexpr std::size_t listed_max = 16;
+constexpr std::chrono::milliseconds look_again_min(20), look_again_max(640);
 
 void copy_text(char* to, std::size_t size, const std::string& from) {
   const auto n = std::min(size - 1, from.size());
@@ -35,8 +39,8 @@ std::string chain_name(std::uint64_t index, const std::string& segment) {
 }
 
 Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
-                                 const std::function<void(WriterPage&)>& fill) {
-  // The server looks at names without a dot only: it sees the directory when the page is complete and locked.
+                                 const std::function<void(WriterState&)>& fill) {
+  // The server looks at names without a dot only: it sees the directory when the shared state is complete and locked.
   const std::string hidden = stage.journals() + "/." + name;
   ADVECTIO_TRY(stage.files().make_directory(hidden, 0700));
   auto lock = ProcessLock::take(hidden + "/writer");
@@ -46,12 +50,12 @@ Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
   ADVECTIO_TRY((*file)->reserve(writer_bytes));
   auto mapping = stage.files().map(**file, writer_bytes, true);
   if (!mapping) return std::move(mapping).error();
-  Page<WriterPage> page(std::move(mapping).value());
-  fill(*page);
-  page->magic = writer_magic;
-  page->version = format_version;
+  MappedState<WriterState> shared_state(std::move(mapping).value());
+  fill(*shared_state);
+  shared_state->magic = writer_magic;
+  shared_state->version = format_version;
   ADVECTIO_TRY(stage.files().rename(hidden, stage.journals() + "/" + name));
-  return MadeJournal{std::move(page), std::move(lock).value()};
+  return MadeJournal{std::move(shared_state), std::move(lock).value()};
 }
 
 void begin_segment(std::byte* segment, std::uint64_t bytes, std::uint64_t journal, std::uint64_t index,
@@ -78,29 +82,29 @@ Result<std::unique_ptr<Writer>> Writer::open(const Stage& stage, const WriterIde
   char suffix[24];
   std::snprintf(suffix, sizeof suffix, "-%08x", static_cast<unsigned>(uid));
   const std::string name = who + suffix;
-  auto made = make_journal(stage, name, [&](WriterPage& page) {
-    page.pid = identity.pid;
-    page.rank = identity.rank;
-    page.journal = uid;
-    page.started_ns = realtime_ns();
-    copy_text(page.host, sizeof page.host, identity.host);
-    copy_text(page.command, sizeof page.command, identity.command);
+  auto made = make_journal(stage, name, [&](WriterState& shared_state) {
+    shared_state.pid = identity.pid;
+    shared_state.rank = identity.rank;
+    shared_state.journal = uid;
+    shared_state.started_ns = realtime_ns();
+    copy_text(shared_state.host, sizeof shared_state.host, identity.host);
+    copy_text(shared_state.command, sizeof shared_state.command, identity.command);
   });
   if (!made) return std::move(made).error();
-  // Each process maps the control page for itself.
+  // Each process maps the control file for itself.
   auto own = Stage::open(stage.files(), stage.directory());
   if (!own) return std::move(own).error();
   return std::unique_ptr<Writer>(new Writer(std::move(own).value(), stage.journals() + "/" + name, name, uid,
-                                            std::move(made->page), std::move(made->lock)));
+                                            std::move(made->shared_state), std::move(made->lock)));
 }
 
-Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
-               ProcessLock lock)
+Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid,
+               MappedState<WriterState> shared_state, ProcessLock lock)
     : stage_(std::move(stage)),
       directory_(std::move(directory)),
       name_(std::move(name)),
       uid_(uid),
-      page_(std::move(page)),
+      shared_state_(std::move(shared_state)),
       lock_(std::move(lock)) {
   segment_bytes_ = stage_.control().segment_bytes;
   on_disk_ = is_on_disk(stage_.directory());
@@ -134,13 +138,13 @@ std::uint64_t Writer::payload_max(std::uint64_t meta) const noexcept {
 
 std::uint64_t Writer::payload_now(std::uint64_t meta) const noexcept {
   if (current_.data == nullptr) return 0;
-  const auto room = segment_bytes_ - at_;
+  const auto room = current_.bytes - at_;
   const auto fixed = record_bytes(meta, 0);
   return room > fixed ? (room - fixed) / alignment * alignment : 0;
 }
 
 std::uint64_t Writer::segments_for(std::uint64_t bytes) const noexcept {
-  const auto room = current_.data != nullptr ? segment_bytes_ - at_ : 0;
+  const auto room = current_.data != nullptr ? current_.bytes - at_ : 0;
   if (bytes <= room) return 0;
   const auto holds = segment_bytes_ - segment_header_bytes;
   return (bytes - room + holds - 1) / holds;
@@ -149,15 +153,17 @@ std::uint64_t Writer::segments_for(std::uint64_t bytes) const noexcept {
 Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
                                      std::span<const std::byte> meta, std::uint64_t payload_bytes,
                                      const std::function<std::uint32_t(std::byte*)>& fill,
-                                     const WhileWaiting& while_waiting, std::uint32_t turn) {
+                                     const WhileWaiting& while_waiting, std::uint32_t collective_index) {
   const auto total = record_bytes(meta.size(), payload_bytes);
-  if (total > segment_bytes_ - segment_header_bytes)
+  const auto& control = stage_.control();
+  const auto cap = control.segments_limit.load() * segment_bytes_;
+  if (long_segment_bytes(control, total) > std::max(cap, segment_bytes_))
     return Error{Code::invalid,
                  std::string("a ") + name_of(type) + " record of " + std::to_string(total) +
-                     " bytes does not fit a segment of " + std::to_string(segment_bytes_) +
-                     " bytes; raise stage.segment_bytes",
+                     " bytes does not fit the stage, which may hold " + std::to_string(cap) +
+                     " bytes; raise stage.bytes_max",
                  0};
-  if (current_.data == nullptr || at_ + total > segment_bytes_) ADVECTIO_TRY(next_segment(while_waiting));
+  if (current_.data == nullptr || at_ + total > current_.bytes) ADVECTIO_TRY(next_segment(total, while_waiting));
 
   std::byte* const record = current_.data + at_;
   std::byte* const meta_at = record + sizeof(RecordHeader);
@@ -175,7 +181,7 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
   header.meta_crc = crc32c(meta.data(), meta.size());
   header.payload_crc = payload_bytes > 0 ? fill(payload_at) : 0;
   header.time_ns = realtime_ns();
-  header.turn = turn;
+  header.collective_index = collective_index;
   header.crc = crc32c(&header, offsetof(RecordHeader, crc));
   std::memcpy(record, &header, sizeof header);
 
@@ -189,26 +195,57 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
   return header.sequence;
 }
 
-Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
+/// One that has been mapped ahead; the server may have taken it back for another process meanwhile.
+bool Writer::take_ahead(Segment& out) {
+  const std::lock_guard guard(mutex_);
+  while (!ahead_.empty()) {
+    Segment s = std::move(ahead_.front());
+    ahead_.pop_front();
+    // What is left of the frame needs one less: more would be taken from other writers, or made in vain.
+    if (ahead_wanted_ > 1) --ahead_wanted_;
+    if (!stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
+      continue;
+    mappings_.at(s.name).used = ++uses_;
+    out = std::move(s);
+    return true;
+  }
+  return false;
+}
+
+/// Make one. This process touches it, at the same time as others touch theirs, and waits for nobody.
+bool Writer::take_new(std::uint64_t record, Segment& out) {
+  const auto& control = stage_.control();
+  if (control.version < shared_making_version) return false;
+  const auto bytes = long_segment_bytes(control, record);
+  auto made = bytes > segment_bytes_ ? make_long_segment(stage_, directory_, bytes)
+                                     : make_segment(stage_, directory_, Pages::reserved);
+  if (!made || !made->has_value()) return false;
+  const auto& [name, hidden] = **made;
+  const auto path = directory_ + "/" + chain_name(next_index_, name);
+  auto* const data = mapped(name, hidden, false, When::now);
+  if (data == nullptr || !stage_.files().rename(hidden, path)) {
+    // Out of address space or descriptors: let the caller wait or fail.
+    (void)stage_.files().remove(hidden);
+    uncount_segments(stage_.control(), count_of_segment(name));
+    const std::lock_guard guard(mutex_);
+    mappings_.erase(name);
+    return false;
+  }
+  out = Segment{name, data, bytes};
+  return true;
+}
+
+/// `record`: bytes of the record that does not fit the one under way.
+Result<void> Writer::next_segment(std::uint64_t record, const WhileWaiting& while_waiting) {
   Segment next;
   std::uint64_t waiting_since = 0;
+  const bool usual = record <= segment_bytes_ - segment_header_bytes;
   for (;;) {
     const auto seen = stage_.control().progress.load(std::memory_order_acquire);
-    {
-      // One that has been mapped ahead; the server may have taken it back for another process meanwhile.
-      const std::lock_guard guard(mutex_);
-      while (next.data == nullptr && !ahead_.empty()) {
-        Segment s = std::move(ahead_.front());
-        ahead_.pop_front();
-        // What is left of the frame needs one less: more would be taken from other writers, or made in vain.
-        if (ahead_wanted_ > 1) --ahead_wanted_;
-        if (stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
-          next = std::move(s);
-      }
-    }
-    if (next.data == nullptr) take_from_pool(chain_name(next_index_, ""), false, next, When::now);
-    if (next.data == nullptr && spills_) take_from_pool(chain_name(next_index_, ""), true, next, When::now);
-    if (next.data != nullptr) break;
+    if (usual && (take_ahead(next) || take_from_pool(chain_name(next_index_, ""), segment_letter, next, When::now)))
+      break;
+    if (take_new(record, next)) break;
+    if (usual && spills_ && take_from_pool(chain_name(next_index_, ""), spilled_letter, next, When::now)) break;
 
     auto& control = stage_.control();
     const auto now = monotonic_ns();
@@ -220,10 +257,14 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
     if (while_waiting) ADVECTIO_TRY(while_waiting());
     await_ring(control.progress, seen, wait_slice_ns);
   }
-  if (waiting_since != 0) stage_.control().wait_ns.fetch_add(monotonic_ns() - waiting_since, std::memory_order_relaxed);
+  if (waiting_since != 0) {
+    const auto now = monotonic_ns();
+    stage_.control().wait_ns.fetch_add(now - waiting_since, std::memory_order_relaxed);
+    stage_.control().relieved_ns.store(now, std::memory_order_relaxed);
+  }
   wake_.notify_one();
 
-  begin_segment(next.data, segment_bytes_, uid_, next_index_, next_sequence_);
+  begin_segment(next.data, next.bytes, uid_, next_index_, next_sequence_);
 
   // Only now the old one is sealed: a reader that sees the seal finds the next one ready.
   if (current_.data != nullptr) {
@@ -233,6 +274,10 @@ Result<void> Writer::next_segment(const WhileWaiting& while_waiting) {
   let_go(current_);
   note_unsynced();
   current_ = std::move(next);
+  {
+    const std::lock_guard guard(mutex_);
+    current_name_ = current_.name;
+  }
   at_ = synced_at_ = segment_header_bytes;
   ++next_index_;
   unsynced_.names = true;
@@ -270,9 +315,10 @@ Result<void> Writer::make_durable(const Unsynced& unsynced) const {
   return {};
 }
 
-/// A spilled segment is for one use: its pages are the kernel's to write back and to forget.
+/// A spilled segment is for one use, its pages are the kernel's to write back and to forget; and a long one is
+/// removed.
 void Writer::let_go(const Segment& segment) {
-  if (!is_spilled(segment.name)) return;
+  if (!is_spilled(segment.name) && !is_long(segment.name)) return;
   const std::lock_guard guard(mutex_);
   mappings_.erase(segment.name);
 }
@@ -294,70 +340,111 @@ std::uint64_t Writer::room_segments() {
   return room + ahead_.size();
 }
 
-bool Writer::take_from_pool(const std::string& as_prefix, bool spilled, Segment& out, When when) {
-  auto names = stage_.files().list(stage_.pool());
-  if (!names) return false;
-  // Those we have mapped before first: their pages are in our page tables.
-  {
+/// The name of a free segment, the best first: those mapped here, as their pages are in our page
+/// tables; then the lowest numbers, so that as few as can be are in use at all. To list the pool for each would cost
+/// more than to map it.
+std::string Writer::next_free(std::vector<std::string>& listed, char letter) {
+  if (listed.empty()) {
+    auto names = stage_.files().list(stage_.pool());
+    if (!names) return "";
+    std::erase_if(*names, [letter](const std::string& n) { return n[0] != letter; });
     const std::lock_guard guard(mutex_);
     std::stable_partition(names->begin(), names->end(),
                           [this](const std::string& n) { return mappings_.count(n) > 0; });
+    if (names->size() > listed_max) names->resize(listed_max);
+    listed.assign(names->rbegin(), names->rend());
   }
-  for (const auto& name : *names) {
-    if (name[0] != (spilled ? spilled_letter : segment_letter)) continue;
-    const std::string path = directory_ + "/" + as_prefix + name;
-    if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
-    auto* data = mapped(name, path, when);
-    if (data == nullptr) {
-      // Out of address space or descriptors: give it back, and let the caller wait or fail.
-      (void)stage_.files().rename(path, stage_.pool() + "/" + name);
-      return false;
-    }
-    out = Segment{name, data};
-    return true;
+  if (listed.empty()) return "";
+  auto name = std::move(listed.back());
+  listed.pop_back();
+  return name;
+}
+
+bool Writer::take_from_pool(const std::string& as_prefix, char letter, Segment& out, When when) {
+  // One list for each thread. What it says may be old: when all of it has gone, look once more.
+  const bool spilled = letter == spilled_letter;
+  std::vector<std::string> now;
+  auto& listed = spilled ? now : listed_[static_cast<std::size_t>(when)];
+  for (int looks = listed.empty() ? 1 : 0; looks < 2; ++looks) {
+    do {
+      const auto name = next_free(listed, letter);
+      if (name.empty()) return false;
+      const std::string path = directory_ + "/" + as_prefix + name;
+      if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
+      auto* data = mapped(name, path, true, when);
+      if (data == nullptr) {
+        // Out of address space or descriptors: give it back, and let the caller wait or fail.
+        (void)stage_.files().rename(path, stage_.pool() + "/" + name);
+        return false;
+      }
+      out = Segment{name, data, segment_bytes_};
+      return true;
+    } while (!listed.empty());
   }
   return false;
 }
 
-std::byte* Writer::mapped(const std::string& segment, const std::string& path, When when) {
+/// `touched`: its pages are there.
+std::byte* Writer::mapped(const std::string& segment, const std::string& path, bool touched, When when) {
   {
     const std::lock_guard guard(mutex_);
-    if (const auto it = mappings_.find(segment); it != mappings_.end()) return it->second.data();
+    if (const auto it = mappings_.find(segment); it != mappings_.end()) {
+      it->second.used = ++uses_;
+      return it->second.mapping.data();
+    }
   }
   auto file = stage_.files().open(path, OpenMode::read_write, 0600);
   if (!file) return nullptr;
-  auto mapping = stage_.files().map(**file, segment_bytes_, true);
+  auto mapping = stage_.files().map(**file, bytes_of_segment(stage_.control(), segment), true);
   if (!mapping) return nullptr;
-  // The server has touched every page.
-  mapping->populate(on_disk_ || is_spilled(segment), when == When::ahead);
+  mapping->populate(!touched || on_disk_ || is_spilled(segment), when == When::ahead);
   const std::lock_guard guard(mutex_);
-  auto [it, fresh] = mappings_.emplace(segment, std::move(mapping).value());
-  return it->second.data();
+  auto [it, fresh] = mappings_.emplace(segment, Mapped{std::move(mapping).value(), ++uses_});
+  return it->second.mapping.data();
+}
+
+/// With many writers all would have mapped the whole stage before long, and page tables are memory, too.
+void Writer::unmap_one_too_many() {
+  if (mappings_.size() <= 2 * ahead_most_ + 8) return;
+  auto oldest = mappings_.end();
+  for (auto it = mappings_.begin(); it != mappings_.end(); ++it) {
+    const auto held = [&](const Segment& s) { return s.name == it->first; };
+    if (it->first == current_name_ || std::any_of(ahead_.begin(), ahead_.end(), held)) continue;
+    if (oldest == mappings_.end() || it->second.used < oldest->second.used) oldest = it;
+  }
+  if (oldest != mappings_.end()) mappings_.erase(oldest);
 }
 
 void Writer::keep_ahead(std::uint64_t segments) noexcept {
   {
     const std::lock_guard guard(mutex_);
     ahead_wanted_ = segments;
+    ahead_most_ = std::max(ahead_most_, segments);
   }
   wake_.notify_one();
 }
 
 void Writer::stay_ahead() {
   std::unique_lock guard(mutex_);
+  auto pause = look_again_min;
   while (!ending_) {
+    unmap_one_too_many();
     if (ahead_.size() >= ahead_wanted_) {
       wake_.wait(guard);
+      pause = look_again_min;
       continue;
     }
     guard.unlock();
     Segment s;
-    const bool got = take_from_pool("ahead-", false, s, When::ahead);
+    const bool got = take_from_pool("ahead-", segment_letter, s, When::ahead);
     guard.lock();
     if (got) {
       ahead_.push_back(std::move(s));
+      pause = look_again_min;
     } else {
-      wake_.wait_for(guard, std::chrono::milliseconds(20));
+      // None is free. The model computes, and is not to be disturbed often.
+      if (wake_.wait_for(guard, pause) == std::cv_status::no_timeout) pause = look_again_min;
+      pause = std::min(2 * pause, look_again_max);
     }
   }
 }

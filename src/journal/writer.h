@@ -1,6 +1,7 @@
 // The writing end of one process's journal.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -27,12 +28,12 @@ struct WriterIdentity {
 
 /// A journal's directory, complete and locked.
 struct MadeJournal {
-  Page<WriterPage> page;
+  MappedState<WriterState> shared_state;
   ProcessLock lock;
 };
-/// `fill` writes the page; magic and version are there already.
+/// `fill` writes the shared state; magic and version are there already.
 Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
-                                 const std::function<void(WriterPage&)>& fill);
+                                 const std::function<void(WriterState&)>& fill);
 /// The file name of a segment as that number of a chain.
 std::string chain_name(std::uint64_t index, const std::string& segment);
 /// Write the header of a segment that has been taken; nothing is published in it yet.
@@ -50,23 +51,23 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Bytes of payload that one record can carry at the most, next to `meta` bytes of meta.
+  /// Bytes of payload that one record of a usual segment can carry at the most, next to `meta` bytes of meta.
   [[nodiscard]] std::uint64_t payload_max(std::uint64_t meta) const noexcept;
   /// Bytes of payload that still fit the segment under way, next to `meta` bytes of meta; 0 when none do.
   [[nodiscard]] std::uint64_t payload_now(std::uint64_t meta) const noexcept;
 
   /// Write one record whose payload is filled in by `fill(to)`, which returns its CRC-32C. Returns its sequence.
-  /// Blocks while the stage has no free segment; see `WhileWaiting`. Errors: what `while_waiting` gave; Code::invalid
-  /// for a record that is longer than a segment.
+  /// One that is longer than a segment gets a segment of its own. Blocks while the stage is full; see `WhileWaiting`.
+  /// Errors: what `while_waiting` gave; Code::invalid for a record that is longer than the stage.
   Result<std::uint64_t> append(RecordType type, std::uint16_t flags, std::uint32_t dataset,
                                std::span<const std::byte> meta, std::uint64_t payload_bytes,
                                const std::function<std::uint32_t(std::byte*)>& fill, const WhileWaiting& while_waiting,
-                               std::uint32_t turn = 0);
+                               std::uint32_t collective_index = 0);
 
   /// Whether the records that follow may go on in segments on a disk when the stage is full (spill.h).
   void spills(bool may) noexcept { spills_ = may; }
 
-  /// Free segments of the stage, those held ready here among them, and those that may still be made.
+  /// Free segments of the stage, those held ready here among them, and those that can still be made.
   [[nodiscard]] std::uint64_t room_segments();
 
   /// End the segment under way, so that the server can recycle it once it is drained; the next record begins another.
@@ -102,28 +103,37 @@ class Writer {
   void forget_in_child() noexcept;
 
  private:
-  Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid, Page<WriterPage> page,
+  Writer(Stage stage, std::string directory, std::string name, std::uint64_t uid, MappedState<WriterState> shared_state,
          ProcessLock lock);
 
   struct Segment {
     std::string name;  ///< of the file in the pool
     std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  struct Mapped {
+    Mapping mapping;
+    std::uint64_t used = 0;  ///< the latest use has the highest number
   };
 
-  Result<void> next_segment(const WhileWaiting& while_waiting);
+  Result<void> next_segment(std::uint64_t record, const WhileWaiting& while_waiting);
   enum class When : std::uint8_t { now, ahead };
-  bool take_from_pool(const std::string& as_prefix, bool spilled, Segment& out, When when);
+  bool take_ahead(Segment& out);
+  bool take_from_pool(const std::string& as_prefix, char letter, Segment& out, When when);
+  bool take_new(std::uint64_t record, Segment& out);
+  std::string next_free(std::vector<std::string>& listed, char letter);
   void ask_for_room();
   void let_go(const Segment& segment);
   void note_unsynced();
-  std::byte* mapped(const std::string& segment, const std::string& path, When when);
+  std::byte* mapped(const std::string& segment, const std::string& path, bool touched, When when);
+  void unmap_one_too_many();
   void stay_ahead();
 
   Stage stage_;
   std::string directory_;
   std::string name_;
   std::uint64_t uid_ = 0;
-  Page<WriterPage> page_;
+  MappedState<WriterState> shared_state_;
   ProcessLock lock_;
   std::uint64_t segment_bytes_ = 0;
   bool on_disk_ = false;  ///< the stage
@@ -137,13 +147,16 @@ class Writer {
   std::uint64_t appended_ = 0;
   std::uint64_t next_index_ = 0;
 
+  std::array<std::vector<std::string>, 2> listed_;  ///< of the pool, by When: each is one thread's, the next one last
+
   // Shared with the thread that takes and maps segments ahead of need.
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::unordered_map<std::string, Mapping>
-      mappings_;  ///< every segment this process has ever had: kept warm, but for spilled ones
+  std::unordered_map<std::string, Mapped> mappings_;  ///< of segments that may come back
+  std::uint64_t uses_ = 0;
+  std::string current_name_;
   std::deque<Segment> ahead_;
-  std::uint64_t ahead_wanted_ = 0;
+  std::uint64_t ahead_wanted_ = 0, ahead_most_ = 0;  ///< `ahead_most_`: the most that was ever wanted
   bool ending_ = false;
   std::thread thread_;
 };

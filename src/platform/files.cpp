@@ -198,7 +198,7 @@ Files& system_files() {
   return files;
 }
 
-Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path) {
+Result<std::vector<std::byte>> read_file(Files& files, const std::string& path) {
   auto file = files.open(path, OpenMode::read);
   if (!file) return std::move(file).error();
   auto size = (*file)->size();
@@ -224,7 +224,7 @@ std::string directory_of(const std::string& path) {
   return path.substr(0, path.find_last_of('/') + 1);
 }
 
-Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes, bool durable) {
+Result<void> replace_file(Files& files, const std::string& path, std::span<const std::byte> bytes, bool durable) {
   const std::string next = path + ".next";
   {
     auto file = files.open(next, OpenMode::create, 0600);

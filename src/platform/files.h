@@ -81,7 +81,7 @@ class Files {
 Files& system_files();
 
 /// Read a whole (small) file.
-Result<std::vector<std::byte>> read_whole(Files& files, const std::string& path);
+Result<std::vector<std::byte>> read_file(Files& files, const std::string& path);
 
 /// What the file holds (of a directory: its names) survives a loss of power on return.
 Result<void> make_durable(Files& files, const std::string& path);
@@ -94,7 +94,7 @@ std::string directory_of(const std::string& path);
 
 /// Put a whole (small) file in place in one step: readers see the old bytes or the new ones. `durable`: so does whoever
 /// comes after a loss of power.
-Result<void> replace_whole(Files& files, const std::string& path, std::span<const std::byte> bytes,
-                           bool durable = false);
+Result<void> replace_file(Files& files, const std::string& path, std::span<const std::byte> bytes,
+                          bool durable = false);
 
 }  // namespace advectio

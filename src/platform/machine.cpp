@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -73,6 +74,40 @@ std::string boot_id() {
 bool is_on_disk(const std::string& path) noexcept {
   struct statfs fs {};
   return ::statfs(path.c_str(), &fs) == 0 && fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC;
+}
+
+namespace {
+
+/// The number behind a name ("MemAvailable: 12 kB", "inactive_file 12"); 0 where there is none.
+std::uint64_t number_after(const std::string& file, const std::string& name) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind(name, 0) == 0) return std::strtoull(line.c_str() + name.size(), nullptr, 10);
+  return 0;
+}
+
+/// What the control groups of this process leave, where they limit it. Pages of files can be dropped.
+std::uint64_t left_by_control_groups() {
+  std::uint64_t least = kNoLimit;
+  std::ifstream in("/proc/self/cgroup");
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind("0::/", 0) != 0) continue;
+    for (std::string group = line.substr(3); group.size() > 1; group.erase(group.rfind('/'))) {
+      const std::string at = "/sys/fs/cgroup" + group;
+      const auto limit = limit_in(at + "/memory.max");
+      const auto used = limit_in(at + "/memory.current");
+      if (limit == kNoLimit || used == kNoLimit) continue;
+      const auto held = used - std::min(used, number_after(at + "/memory.stat", "inactive_file "));
+      least = std::min(least, limit - std::min(limit, held));
+    }
+  }
+  return least;
+}
+
+}  // namespace
+
+std::uint64_t available_memory_bytes() {
+  return std::min(number_after("/proc/meminfo", "MemAvailable:") << 10U, left_by_control_groups());
 }
 
 std::uint64_t usable_memory_bytes() {

@@ -10,6 +10,10 @@ namespace advectio {
 /// limit counts what is in /dev/shm too).
 std::uint64_t usable_memory_bytes();
 
+/// Bytes of main memory that processes here can still get without any being written to a swap device: what the system
+/// says is available, or less where a control group's limit is nearer (version 2 of control groups only). 0: not known.
+std::uint64_t available_memory_bytes();
+
 /// Cores this process may run on (its affinity mask); at least 1.
 unsigned usable_cores();
 

@@ -1,6 +1,7 @@
 #include "server/control_socket.h"
 
 #include <fcntl.h>
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -109,7 +110,7 @@ void ControlSocket::finish(const std::string& answer) {
 
 Result<std::string> secret_of_run(Files& files, const std::string& run_dir) {
   const auto path = run_dir + "/secret";
-  if (auto there = read_whole(files, path); there && there->size() == secret_bytes)
+  if (auto there = read_file(files, path); there && there->size() == secret_bytes)
     return std::string(reinterpret_cast<const char*>(there->data()), there->size());
   std::random_device random;
   std::string secret;
@@ -118,7 +119,7 @@ Result<std::string> secret_of_run(Files& files, const std::string& run_dir) {
     std::snprintf(hex, sizeof hex, "%08x", random());
     secret += hex;
   }
-  ADVECTIO_TRY(replace_whole(files, path, std::as_bytes(std::span(secret))));
+  ADVECTIO_TRY(replace_file(files, path, std::as_bytes(std::span(secret))));
   return secret;
 }
 

@@ -5,25 +5,27 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <utility>
 
 #include "journal/reader.h"
+#include "journal/segments.h"
 #include "journal/spill.h"
+#include "platform/machine.h"
 
 namespace advectio {
 
 namespace {
 
-constexpr std::chrono::milliseconds starved_look_around(3);
-constexpr std::uint64_t enough_for_now = 4;  // free segments with which making more can wait
+constexpr std::chrono::milliseconds starved_look_around(3), warm_look_around(20);
+constexpr std::uint64_t free_bytes_most = 64ULL
+                                          << 20;  // kept free at the most, once as many as are to be warm are there
 constexpr std::uint64_t spill_ahead = 2;
 constexpr std::uint64_t spill_wanted_lately_ns = 500'000'000;
-constexpr std::array<std::byte, 65536> zeros{};
+constexpr std::uint64_t count_ahead_every_ns = 200'000'000, look_at_memory_every_ns = 2'000'000'000;
+constexpr std::uint64_t short_of_memory = 10;  // less than a tenth of it is available
+constexpr std::uint64_t input_to_frame = 8;    // a restart is up to so many times as large as a history frame
 
 struct Count {
   std::uint64_t segments = 0;
@@ -34,9 +36,10 @@ struct Count {
 std::pair<Count, Count> count_segments(const journal::Stage& stage) {
   Count stages, spill;
   const auto see = [&](const std::string& segment) {
-    if (segment.empty() || (segment[0] != journal::segment_letter && !journal::is_spilled(segment))) return;
-    auto& c = journal::is_spilled(segment) ? spill : stages;
-    ++c.segments;
+    const bool spilled = journal::is_spilled(segment);
+    if (segment.empty() || (segment[0] != journal::segment_letter && !spilled && !journal::is_long(segment))) return;
+    auto& c = spilled ? spill : stages;
+    c.segments += spilled ? 1 : journal::count_of_segment(segment);
     c.next_number = std::max<std::uint64_t>(c.next_number, std::strtoull(segment.c_str() + 1, nullptr, 10) + 1);
   };
   auto& files = stage.files();
@@ -55,6 +58,8 @@ std::pair<Count, Count> count_segments(const journal::Stage& stage) {
       for (const auto& name : *names) {
         if (name.rfind("ahead-", 0) == 0)
           see(name.substr(6));
+        else if (name[0] == '.')
+          see(name.substr(1));  // its writer is making it
         else if (const auto parsed = journal::parse_chain_name(name))
           see(parsed->second);
       }
@@ -63,31 +68,18 @@ std::pair<Count, Count> count_segments(const journal::Stage& stage) {
   return {stages, spill};
 }
 
-/// Segments that writers have mapped and not begun: as good as free.
-std::uint64_t ahead_of_need(const journal::Stage& stage) {
-  std::uint64_t n = 0;
-  auto writers = stage.files().list(stage.journals());
-  if (!writers) return 0;
-  for (const auto& w : *writers) {
-    if (auto names = stage.files().list(stage.journals() + "/" + w))
-      n += static_cast<std::uint64_t>(std::count_if(
-          names->begin(), names->end(), [](const std::string& name) { return name.rfind("ahead-", 0) == 0; }));
-  }
-  return n;
-}
-
 }  // namespace
 
 SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
     : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log) {
   const auto [there, spilled] = count_segments(stage);
-  total_ = there.segments;
-  next_number_ = there.next_number;
   next_spilled_ = spilled.next_number;
-  begun_ = total_.load();
-  set_limit(stage.control().segments_max);
-  stage_.control().segments_total.store(total_);
-  stage_.control().spill_total.store(spilled.segments);
+  auto& control = stage_.control();
+  if (control.next_segment.load() < there.next_number) control.next_segment.store(there.next_number);
+  control.segments_limit.store(control.segments_max);
+  control.segments_total.store(there.segments);
+  control.segments_peak.store(std::max(control.segments_peak.load(), there.segments));
+  control.spill_total.store(spilled.segments);
 }
 
 void SegmentPool::begin() {
@@ -111,38 +103,70 @@ void SegmentPool::warm_ahead() {
   while (!ending_) {
     guard.unlock();
     if (giving_back_.load()) {
-      while (!ending_.load() && remove_free()) {
+      while (!ending_.load() && journal::remove_free_segment(stage_)) {
       }
       return;
     }
-    auto free = stage_.free_segments();
-    const auto wanted = total_.load() < warm_ ? warm_ : wanted_later();
-    if (free < wanted) free += ahead_of_need(stage_);
-    const bool made = free < wanted && make_one(true);
+    const auto now = journal::monotonic_ns();
+    const auto free = stage_.free_segments();
+    if (now - ahead_counted_ns_ > count_ahead_every_ns) {
+      ahead_ = stage_.segments_ahead();
+      ahead_counted_ns_ = now;
+    }
+    const auto warm = free + ahead_;
+    if (const auto all = total(); all > warm) used_most_ = std::max(used_most_, all - warm);
+    free_least_ = std::min(free_least_, free);
+    look_at_memory(now);
+    const bool made = !memory_is_short_ && (total() < wanted_total() || warm < wanted_free()) && make_one(true);
     // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
     // computes now (Linux: nice is per thread).
     if (!made && std::exchange(first, false))
       (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
     guard.lock();
-    if (!made && !ending_) wake_.wait_for(guard, std::chrono::milliseconds(10), [this] { return ending_.load(); });
+    if (!made && !ending_) wake_.wait_for(guard, warm_look_around, [this] { return ending_.load(); });
   }
+}
+
+/// What has stayed free since the last look is given back where memory is short, half of it at a time.
+void SegmentPool::look_at_memory(std::uint64_t now) {
+  if (now - looked_at_memory_ns_ < look_at_memory_every_ns) return;
+  looked_at_memory_ns_ = now;
+  const auto available = std::min(available_memory_bytes(), available_at_most_.load());
+  memory_is_short_ = available > 0 && available < usable_memory_bytes() / short_of_memory;
+  auto idle = memory_is_short_ ? (free_least_ + 1) / 2 : 0;
+  while (idle > 0 && journal::remove_free_segment(stage_)) --idle;
+  free_least_ = stage_.free_segments();
 }
 
 /// Segments come back as soon as they are drained, and each that is made costs the model CPU: a stage that is as large
 /// as a frame needs no second one beside it.
-std::uint64_t SegmentPool::wanted_later() const noexcept {
-  const auto some = std::min(warm_, enough_for_now);
-  return resting_.load() ? some : std::max(some, warm_ / 4);
+std::uint64_t SegmentPool::wanted_free() const noexcept {
+  const auto most = std::max<std::uint64_t>(1, free_bytes_most / stage_.control().segment_bytes);
+  const auto some = std::min(warm_ / 4, most);
+  return std::max<std::uint64_t>(1, resting_.load() ? some / 2 : some);
 }
 
-/// For writers that wait, at the server's own priority. The server's loop is no place for it: a turn of that may be
-/// hundreds of megabytes long.
+/// A file that is read tells how large a restart will be. It counts once the program has put frames of that order:
+/// others read far more than they write.
+std::uint64_t SegmentPool::wanted_total() const noexcept {
+  const auto& control = stage_.control();
+  const auto read = control.input_bytes.load(std::memory_order_relaxed) / control.segment_bytes;
+  if (resting_.load()) return 0;
+  return std::max(warm_, std::min(read, input_to_frame * used_most_));
+}
+
+/// For writers that wait although there is room: they could not make segments themselves. At the server's own priority.
+/// The server's loop is no place for it: a turn of that may be hundreds of megabytes long.
 void SegmentPool::make_what_is_missed() {
   auto answered = journal::monotonic_ns();
   std::unique_lock guard(mutex_);
   while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_.load(); })) {
     make_spill();
-    if (stage_.control().starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
+    auto& control = stage_.control();
+    if (const auto limit = control.segments_limit.load(); limit < control.segments_max && !limit_logged_.exchange(true))
+      log_.warning("the stage cannot grow beyond " + std::to_string(limit) + " segments: there is no more room in " +
+                   stage_.directory());
+    if (control.starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
     guard.unlock();
     answered = journal::monotonic_ns();
     // Enough that the writer need not ask for each; it asks again.
@@ -169,69 +193,36 @@ void SegmentPool::make_spill() {
   }
 }
 
-void SegmentPool::set_limit(std::uint64_t segments) noexcept {
-  limit_ = segments;
-  stage_.control().segments_limit.store(segments);
+void SegmentPool::grow_beyond_cap() noexcept {
+  auto& control = stage_.control();
+  control.segments_limit.store(std::max(control.segments_limit.load(), total()) + 1);
+  journal::ring(control.progress);
 }
 
 /// `ahead`: of need, which may be over meanwhile.
 bool SegmentPool::make_one(bool ahead) {
   const auto in_vain = [this, ahead] { return ending_.load() || (ahead && giving_back_.load()); };
-  // Both threads make: each first takes its place in the count.
-  if (begun_.fetch_add(1) >= limit_.load()) {
-    --begun_;
+  auto made = journal::make_segment(stage_, stage_.pool(), journal::Pages::cleared, in_vain);
+  Result<void> done;
+  if (!made) {
+    done = std::move(made).error();
+  } else {
+    if (!made->has_value()) return false;
+    done = stage_.files().rename((*made)->path, stage_.pool() + "/" + (*made)->name);
+    if (!done) {
+      (void)stage_.files().remove((*made)->path);
+      journal::uncount_segments(stage_.control(), 1);
+    }
+  }
+  if (!done) {
+    // Whatever it is, to try again at once is in vain.
+    stage_.control().segments_limit.store(total());
+    if (!limit_logged_.exchange(true))
+      log_.warning("the stage cannot grow beyond " + std::to_string(total()) + " segments: " + done.error().message);
     return false;
   }
-  char name[24];
-  std::snprintf(name, sizeof name, "s%06llu", static_cast<unsigned long long>(next_number_.fetch_add(1)));
-  const std::string hidden = stage_.pool() + "/." + name;
-  auto& files = stage_.files();
-  auto file = files.open(hidden, OpenMode::create, 0600);
-  const auto bytes = stage_.control().segment_bytes;
-  Result<void> reserved;
-  if (!file) {
-    reserved = std::move(file).error();
-  } else if (reserved = (*file)->reserve(bytes); reserved) {
-    // Memory that has only been reserved is cleared when it is first touched; that must not be in a put. Written, it is
-    // in half the time of touching a mapping of it.
-    for (std::uint64_t at = 0; reserved && at < bytes && !in_vain(); at += zeros.size())
-      reserved = (*file)->write(at, std::span(zeros).first(std::min<std::uint64_t>(zeros.size(), bytes - at)));
-  }
-  if (in_vain()) {
-    (void)files.remove(hidden);
-    --begun_;
-    return false;
-  }
-  if (reserved) reserved = files.rename(hidden, stage_.pool() + "/" + name);
-  if (!reserved) {
-    (void)files.remove(hidden);
-    --begun_;
-    set_limit(total_.load());
-    log_.warning("the stage cannot grow beyond " + std::to_string(limit_.load()) +
-                 " segments: " + reserved.error().message);
-    return false;
-  }
-  stage_.control().segments_total.store(++total_);
   journal::ring(stage_.control().progress);
   return true;
-}
-
-/// One that is still free: a writer may take it meanwhile.
-bool SegmentPool::remove_free() {
-  auto& files = stage_.files();
-  const auto names = files.list(stage_.pool());
-  if (!names) return false;
-  for (const auto& name : *names) {
-    if (name.empty() || name[0] != journal::segment_letter) continue;
-    // Out of the writers' sight first: one that takes it at the same moment has it, or has not.
-    const std::string hidden = stage_.pool() + "/." + name;
-    if (!files.rename(stage_.pool() + "/" + name, hidden)) continue;
-    (void)files.remove(hidden);
-    --begun_;
-    stage_.control().segments_total.store(--total_);
-    return true;
-  }
-  return false;
 }
 
 }  // namespace advectio

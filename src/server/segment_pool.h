@@ -1,4 +1,5 @@
-// Makes the stage's segments, up to its cap, ahead of need: touching fresh pages costs several times the copy itself.
+// Makes the stage's segments ahead of need, up to its cap: touching fresh pages costs several times the copy itself.
+// Writers that find none free make their own (journal/segments.h).
 #pragma once
 
 #include <algorithm>
@@ -8,22 +9,24 @@
 #include <thread>
 
 #include "journal/stage.h"
-#include "server/log.h"
+#include "platform/log.h"
 
 namespace advectio {
 
 class SegmentPool {
  public:
-  /// Counts the segments that are there; `begin` makes others.
+  /// Counts the segments that are there; `begin` makes others. `warm`: segments to make at once.
   SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log);
   ~SegmentPool();
   SegmentPool(const SegmentPool&) = delete;
   SegmentPool& operator=(const SegmentPool&) = delete;
 
-  /// In threads of its own: makes `warm` segments at once, and later keeps a part of so many free, as long as there are
-  /// fewer than `segments_max` of the stage in all. The threads end with the pool.
+  /// In threads of its own: makes `warm` segments at once. Later it keeps some free, and has as many in all as the
+  /// largest file that a program reads would take (StageControl::input_bytes), as long as its frames are of that
+  /// order. Where the machine is short of memory it makes none ahead, and removes those that stay free. The threads end
+  /// with the pool.
   void begin();
-  [[nodiscard]] std::uint64_t total() const noexcept { return total_.load(); }
+  [[nodiscard]] std::uint64_t total() const noexcept { return stage_.control().segments_total.load(); }
   /// While a model puts a frame and no core is free: leave the making ahead for later, as long as some are free.
   void rest(bool resting) noexcept { resting_.store(resting); }
   /// Nobody is expected to write any more: make no segments ahead, and give those back that are free. Whoever writes
@@ -31,28 +34,38 @@ class SegmentPool {
   void give_back() noexcept { giving_back_.store(true); }
   /// One segment more than there are, where the run could not go on otherwise. (There may be more than the cap already,
   /// from a server before.)
-  void grow_beyond_cap() noexcept { set_limit(std::max(limit_.load(), total_.load()) + 1); }
+  void grow_beyond_cap() noexcept;
   /// True when no more segments can be made: the cap is reached, or the file system is full.
-  [[nodiscard]] bool exhausted() const noexcept { return total_.load() >= limit_.load(); }
+  [[nodiscard]] bool exhausted() const noexcept { return total() >= stage_.control().segments_limit.load(); }
+
+  /// For tests: the machine has at most that much memory left, whatever it says.
+  void pretend_available(std::uint64_t bytes) noexcept { available_at_most_.store(bytes); }
 
  private:
   void warm_ahead();
   void make_what_is_missed();
   void make_spill();
-  [[nodiscard]] std::uint64_t wanted_later() const noexcept;
+  void look_at_memory(std::uint64_t now);
+  [[nodiscard]] std::uint64_t wanted_free() const noexcept;
+  [[nodiscard]] std::uint64_t wanted_total() const noexcept;
   bool make_one(bool ahead);
-  bool remove_free();
-  void set_limit(std::uint64_t segments) noexcept;
 
   const journal::Stage& stage_;
   std::uint64_t warm_;
   Log& log_;
-  std::atomic<std::uint64_t> total_{0};  ///< made
-  std::atomic<std::uint64_t> begun_{0};  ///< and those in the making
-  std::atomic<std::uint64_t> limit_{0};
-  std::atomic<std::uint64_t> next_number_{0}, next_spilled_{0};
+  std::atomic<std::uint64_t> next_spilled_{0};
+  std::atomic<std::uint64_t> available_at_most_{~0ULL};
   std::atomic<bool> resting_{false};
   std::atomic<bool> giving_back_{false};
+  std::atomic<bool> limit_logged_{false};  ///< the log says that the stage cannot grow
+
+  // The warming thread's own.
+  std::uint64_t ahead_ = 0, ahead_counted_ns_ = 0;  ///< held ready by writers, when last counted
+  std::uint64_t used_most_ = 0;                     ///< the most that were in use at one time
+  bool memory_is_short_ = false;
+  std::uint64_t looked_at_memory_ns_ = 0;
+  std::uint64_t free_least_ = 0;  ///< fewest that were free since then
+
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<bool> ending_{false};

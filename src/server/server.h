@@ -11,14 +11,15 @@
 #include <memory>
 #include <string>
 
+#include "cluster/remote_encoder.h"
+#include "cluster/transport.h"
 #include "config/config.h"
 #include "core/executor.h"
 #include "core/result.h"
 #include "platform/files.h"
-#include "server/helping.h"
-#include "server/log.h"
-#include "server/neighbours.h"
+#include "platform/log.h"
 #include "sinks/sink.h"
+#include "workflow/workflow.h"
 
 namespace advectio {
 
@@ -42,14 +43,15 @@ struct ServerOptions {
   std::uint64_t wait_max_ns = 0;
   std::string spill;  ///< directory; empty: nothing spills
   std::uint64_t spill_max = 0;
-  double exit_when_idle_s = -1;  ///< < 0: only when told to drain
-  bool recover = false;          ///< finish what is there, then end; nobody new is expected
-  bool survives_power = false;   ///< where the stage is made: what programs make durable in it is kept (decision 10)
-  std::string boot;              ///< the present one; empty: not known
-  bool drain_later = false;      ///< the programs need not wait for their files when they end
-  unsigned threads = 0;          ///< for the status only
-  Neighbours* neighbours = nullptr;  ///< the servers of the run's other nodes, where there are
-  Helping* helping = nullptr;        ///< what they do for each other; null: nothing
+  double exit_when_idle_s = -1;    ///< < 0: only when told to drain
+  bool recover = false;            ///< finish what is there, then end; nobody new is expected
+  bool survives_power = false;     ///< where the stage is made: what programs make durable in it is kept (decision 10)
+  std::string boot;                ///< the present one; empty: not known
+  bool drain_later = false;        ///< the programs need not wait for their files when they end
+  unsigned threads = 0;            ///< for the status only
+  Transport* transport = nullptr;  ///< the servers of the run's other nodes, where there are
+  workflow::Settings workflow;     ///< whose files other programs read and write
+  RemoteEncoder* remote_encoder = nullptr;  ///< what they do for each other; null: nothing
 };
 
 enum class Outcome : std::uint8_t {

@@ -1,24 +1,63 @@
+#include "server/status.h"
+
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <utility>
 
 #include "journal/mirror.h"
-#include "server/server_impl.h"
+#include "server/coupled.h"
+#include "server/live.h"
 
 namespace advectio {
 
-std::uint64_t ServerImpl::backlog() const {
-  std::uint64_t bytes = 0;
-  for (const auto& [name, j] : journals_) {
-    for (const auto& load : j->loads) bytes += load.bytes;
-    if (j->reader) bytes += j->reader->bytes_ahead();
+/// The status of all nodes, for node 0 to tell: sums of the stages, everybody's datasets.
+json Status::with_others(json own) const {
+  const auto describe = [this](unsigned node, const json& status) -> json {
+    return {{"node", node},
+            {"name", run_.relay->name(node)},
+            {"pid", status["pid"]},
+            {"backlog_bytes", status["stage"]["backlog_bytes"]},
+            {"bytes_max", status["stage"]["bytes_max"]},
+            {"memory_peak_bytes", status["server"]["memory_peak_bytes"]}};
+  };
+  for (auto& d : own["datasets"]) d["node"] = run_.relay->name(run_.relay->node());
+  if (own.contains("readers"))
+    for (auto& r : own["readers"]["connected"]) r["node"] = run_.relay->name(run_.relay->node());
+  if (run_.relay->node() != 0) return own;
+  own["nodes"] = json::array({describe(0, own)});
+  const auto snapshots = run_.relay->snapshots();
+  for (unsigned n = 1; n < snapshots.size(); ++n) {
+    const auto other = json::parse(snapshots[n], nullptr, false);
+    if (!other.is_object()) continue;
+    own["nodes"].push_back(describe(n, other));
+    for (const char* list : {"writers", "datasets", "errors"})
+      for (const auto& x : other[list]) own[list].push_back(x);
+    ConfigNames::add(own["config_names"], other["config_names"]);
+    for (const char* group : {"server", "stage"})
+      for (auto& [key, value] : own[group].items())
+        if (value.is_number() && other[group].contains(key)) {
+          if (value.is_number_float())
+            value = value.get<double>() + other[group][key].get<double>();
+          else
+            value = value.get<std::uint64_t>() + other[group][key].get<std::uint64_t>();
+        }
+    if (own.contains("readers") && other.contains("readers")) {
+      auto& readers = own["readers"];
+      for (const auto& x : other["readers"]["connected"]) readers["connected"].push_back(x);
+      readers["bytes_held"] =
+          readers["bytes_held"].get<std::uint64_t>() + other["readers"]["bytes_held"].get<std::uint64_t>();
+    }
   }
-  return bytes;
+  return own;
 }
 
-json ServerImpl::status_json(bool final) {
+json Status::to_json(bool final) {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   const auto cpu = [](const timeval& t) {
@@ -31,15 +70,16 @@ json ServerImpl::status_json(bool final) {
       if (line.rfind("RssAnon:", 0) == 0) memory = std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
   }
   memory_peak_ = std::max(memory_peak_, memory);
-  auto& control = stage_.control();
+  auto& control = run_.stage.control();
   const auto segment = control.segment_bytes;
   const auto allocated = control.segments_total.load() * segment;
-  allocated_peak_ = std::max(allocated_peak_, allocated);
-  const auto waiting = backlog();
-  backlog_peak_ = std::max(backlog_peak_, waiting);
+  // While it ends, segments go: what is warm is not what there was for frames.
+  const auto warm = std::min(allocated, (run_.stage.free_segments() + run_.stage.segments_ahead()) * segment);
+  const auto waiting = ledger_.backlog();
+  run_.backlog_peak = std::max(run_.backlog_peak, waiting);
 
   json writers = json::array();
-  for (const auto& [name, j] : journals_) {
+  for (const auto& [name, j] : ledger_.journals) {
     if (!j->reader || journal::is_mirror(name)) continue;
     const auto& w = j->reader->writer();
     writers.push_back(
@@ -47,20 +87,22 @@ json ServerImpl::status_json(bool final) {
   }
   std::uint64_t encode_ns = 0;
   json datasets = json::array();
-  for (const auto& d : datasets_) {
+  for (const auto& d : ledger_.outputs) {
     if (d->owner) continue;  // its owner knows it all
     encode_ns += d->encode_ns;
     if (d->joined) continue;
     datasets.push_back(
-        {{"path", d->path},
+        {{"path", run_.coupled->name(d->path)},
          {"format", std::string(name_of(d->policy.format.value_or(d->format)))},
          {"state", name_of(d->state)},
          {"writer", d->writer},
          {"tiles", d->tiles_count > 0 ? json(d->tiles_count) : json()},
-         {"frames_synced", d->page ? std::max(d->frames_synced, d->page->frames_synced.load()) : d->frames_synced},
+         {"output_of", d->output > 0 ? json(d->source) : json()},
+         {"frames_synced",
+          d->shared_state ? std::max(d->frames_synced, d->shared_state->frames_synced.load()) : d->frames_synced},
          {"frames_visible", d->frames_visible},
          {"frames_durable", d->frames_durable},
-         {"frames_dropped", d->page ? d->page->frames_dropped.load() : d->frames_dropped},
+         {"frames_dropped", d->shared_state ? d->shared_state->frames_dropped.load() : d->frames_dropped},
          {"promise", std::string(name_of(d->policy.promise))},
          {"bytes_put", d->bytes_put},
          {"bytes_written", d->bytes_written},
@@ -74,26 +116,28 @@ json ServerImpl::status_json(bool final) {
          {"error", d->state == State::failed ? json(d->error.message) : json()}});
   }
   json all = {{"version", ADVECTIO_VERSION},
-              {"run_dir", options_.run_dir},
+              {"run_dir", run_.options.run_dir},
               {"pid", ::getpid()},
-              {"uptime_s", seconds(monotonic_ns() - started_ns_)},
+              {"uptime_s", seconds(monotonic_ns() - run_.started_ns)},
               {"final", final},
-              {"left", left_},
+              {"left", run_.shutdown.left},
               {"server",
-               {{"threads", options_.threads},
+               {{"threads", run_.options.threads},
                 {"memory_bytes", memory},
                 {"memory_peak_bytes", memory_peak_},
                 {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},
                 {"encode_cpu_s", seconds(encode_ns)},
-                {"drain_max", config_.server.drain_max ? json(*config_.server.drain_max) : json()},
-                {"held_back_s", seconds(rate_.held_ns())}}},
+                {"drain_max", run_.config.server.drain_max ? json(*run_.config.server.drain_max) : json()},
+                {"held_back_s", seconds(run_.rate.held_ns())}}},
               {"stage",
-               {{"directory", stage_.directory()},
+               {{"directory", run_.stage.directory()},
                 {"bytes_max", control.segments_max * segment},
                 {"bytes_allocated", allocated},
-                {"bytes_allocated_peak", allocated_peak_},
+                {"bytes_allocated_peak", control.segments_peak.load() * segment},
+                {"bytes_held", allocated - warm},
+                {"bytes_warm", warm},
                 {"backlog_bytes", waiting},
-                {"backlog_peak_bytes", backlog_peak_},
+                {"backlog_peak_bytes", run_.backlog_peak},
                 {"spill_bytes_max", control.spill_max.load() * segment},
                 {"spill_bytes", control.spill_total.load() * segment},
                 {"spilled_bytes", control.spilled.load() * segment},
@@ -101,34 +145,45 @@ json ServerImpl::status_json(bool final) {
                 {"wait_s", seconds(control.wait_ns.load())}}},
               {"writers", writers},
               {"datasets", datasets},
-              {"errors", errors_}};
-  if (options_.helping != nullptr) {
-    all["server"]["chunks_by_others"] = options_.helping->by_others();
-    all["server"]["chunks_for_others"] = options_.helping->for_others();
+              {"config_names", run_.config_names.to_json()},
+              {"errors", run_.errors}};
+  if (run_.live) all["readers"] = run_.live->status();
+  if (run_.options.remote_encoder != nullptr) {
+    all["server"]["chunks_by_others"] = run_.options.remote_encoder->by_others();
+    all["server"]["chunks_for_others"] = run_.options.remote_encoder->for_others();
   }
-  return relay_ ? with_others(std::move(all)) : all;
+  return run_.relay ? with_others(std::move(all)) : all;
 }
 
-std::string ServerImpl::status() {
-  // The ledger belongs to the loop: ask it for a picture, and take the last one when it is deep in a commit.
-  std::unique_lock guard(picture_mutex_);
-  if (concluded_) return picture_;
-  picture_wanted_ = true;
-  journal::ring(stage_.control().work);
-  picture_made_.wait_for(guard, std::chrono::milliseconds(500), [this] { return !picture_wanted_; });
-  return picture_;
+std::string Snapshot::get(const std::function<void()>& wake) {
+  std::unique_lock guard(mutex_);
+  if (concluded_) return text_;
+  wanted_ = true;
+  wake();
+  made_.wait_for(guard, std::chrono::milliseconds(500), [this] { return !wanted_; });
+  // Of a server that has only begun there is no last one.
+  made_.wait_for(guard, std::chrono::seconds(30), [this] { return !text_.empty(); });
+  return text_;
 }
 
-void ServerImpl::make_picture() {
-  {
-    const std::lock_guard guard(picture_mutex_);
-    if (!picture_wanted_ && !picture_.empty()) return;
-  }
-  auto text = status_json(false).dump(-1, ' ', false, json::error_handler_t::replace);
-  const std::lock_guard guard(picture_mutex_);
-  picture_ = std::move(text);
-  picture_wanted_ = false;
-  picture_made_.notify_all();
+bool Snapshot::is_wanted() {
+  const std::lock_guard guard(mutex_);
+  return wanted_ || text_.empty();
+}
+
+void Snapshot::put(std::string text) {
+  const std::lock_guard guard(mutex_);
+  text_ = std::move(text);
+  wanted_ = false;
+  made_.notify_all();
+}
+
+void Snapshot::conclude(std::string text) {
+  const std::lock_guard guard(mutex_);
+  text_ = std::move(text);
+  concluded_ = true;
+  wanted_ = false;
+  made_.notify_all();
 }
 
 }  // namespace advectio

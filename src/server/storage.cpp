@@ -1,7 +1,13 @@
 #include "server/storage.h"
 
+#include "config/glob.h"
+
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
+
+#include "operators/bit_round.h"
 
 namespace advectio {
 
@@ -15,10 +21,6 @@ bool compresses(std::uint32_t id) {
 }
 bool shuffles(std::uint32_t id) {
   return id == filter_id::shuffle || id == filter_id::bitshuffle;
-}
-
-bool is_float(DataType t) {
-  return t == DataType::float32 || t == DataType::float64;
 }
 
 std::uint32_t level_or(const DatasetPolicy& policy, int fallback) {
@@ -109,6 +111,23 @@ std::vector<std::uint64_t> default_chunks(const Schema& schema, const Variable& 
   return chunks;
 }
 
+std::vector<std::uint32_t> filters_named(const DatasetPolicy& policy) {
+  Variable v;
+  v.type = DataType::float32;
+  v.chunks = {1};
+  if (policy.codec == Codec::asked) v.filters = {{filter_id::deflate, {1}}};
+  apply_codec(v, policy);
+  std::vector<std::uint32_t> ids;
+  for (const auto& f : v.filters) ids.push_back(f.id);
+  return ids;
+}
+
+Operators operators_of(const DatasetPolicy& policy) {
+  std::vector<std::unique_ptr<Operator>> all;
+  all.push_back(std::make_unique<BitRound>([policy](const std::string& name) { return round_bits(policy, name); }));
+  return Operators(std::move(all));
+}
+
 Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
   Schema s = asked;
   if (policy.format) s.format = *policy.format;
@@ -147,19 +166,22 @@ Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
       }
       if (!v.contiguous && v.type != DataType::string) apply_codec(v, policy);
     }
-    if (const unsigned bits = round_bits(policy, v.name); bits > 0 && is_float(v.type)) {
-      const std::uint32_t all = v.type == DataType::float32 ? 23 : 52;
-      if (bits < all) v.round_bits = bits;
-    }
-    const std::string mark = "_QuantizeBitRoundNumberOfSignificantBits";
-    if (v.round_bits > 0 && std::none_of(v.attributes.begin(), v.attributes.end(),
-                                         [&mark](const Attribute& a) { return a.name == mark; })) {
-      Attribute a{mark, DataType::int32, 1, {}, {}};
-      Encoder(a.values).number(static_cast<std::int32_t>(v.round_bits));
-      v.attributes.push_back(std::move(a));
-    }
   }
   return s;
+}
+
+std::vector<int> select_variables(Schema& schema, const DatasetPolicy& policy) {
+  if (policy.variables.empty()) return {};
+  std::vector<int> numbers;
+  std::vector<Variable> kept;
+  for (auto& variable : schema.variables) {
+    const bool is_named = std::any_of(policy.variables.begin(), policy.variables.end(),
+                                      [&](const auto& pattern) { return glob_matches(pattern, variable.name); });
+    numbers.push_back(is_named ? static_cast<int>(kept.size()) : -1);
+    if (is_named) kept.push_back(std::move(variable));
+  }
+  schema.variables = std::move(kept);
+  return numbers;
 }
 
 }  // namespace advectio

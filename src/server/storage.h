@@ -3,16 +3,27 @@
 
 #include "config/config.h"
 #include "core/schema.h"
+#include "operators/operator.h"
 
 namespace advectio {
 
-/// The schema as it is written. Only storage changes (format, chunks, filters, bit rounding and the attribute that
-/// records it): dimensions, names, types and values stay as asked. Errors: Code::unsupported where the format cannot
-/// hold the schema (say, NC_UINT in a classic file).
+/// What changes fields on their way: the roundings that the rules name, and those that the program has asked for.
+Operators operators_of(const DatasetPolicy& policy);
+
+/// The schema as it is written. Only storage changes (format, chunks, filters): dimensions, names, types, attributes
+/// and values stay as asked. Applied to its own result it changes nothing. Errors: Code::unsupported where the format
+/// cannot hold the schema (say, NC_UINT in a classic file).
 Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy);
+
+/// HDF5 filters that a variable gets by `codec` and `shuffle` of the policy, whatever the program asked for.
+std::vector<std::uint32_t> filters_named(const DatasetPolicy& policy);
 
 /// Chunk lengths for a variable that has none: one step of each unlimited dimension, and of the others as much as fits
 /// 4 MiB, the slowest dimensions cut first.
 std::vector<std::uint64_t> default_chunks(const Schema& schema, const Variable& variable);
+
+/// Leaves out the variables that the policy does not name. Returns for each of those that there were its new number;
+/// -1: left out. Empty: all stay.
+std::vector<int> select_variables(Schema& schema, const DatasetPolicy& policy);
 
 }  // namespace advectio

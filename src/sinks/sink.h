@@ -1,45 +1,58 @@
-// The contract of a destination of blocks. Calls into one sink are serial; parallelism is inside.
+// The contract of a destination of fields. Calls into one sink are serial; parallelism is inside.
 //
-// Life:  open (by each sink's own factory) → declare → (write* → commit)* → close
+// Life:  open (each sink has its own factory) → declare → (begin → ready* → end)* → close
 //
-// What every sink promises, and the conformance suite (tests/sinks/) checks:
-//  * After `commit` returned ok, the file at the dataset's path can be read by an ordinary reader and holds
-//    every block written before it, whatever happens to this process from then on (not: to the machine; for that
-//    see `make_durable`).
-//  * If the process dies between two commits, `open` with `resume` brings the file to the state of a commit: the last
-//    one that returned ok, or the one under way. Writing the same blocks again is then right: blocks name their place.
-//  * After any error the sink is only good for `abandon` or destruction, which leave the file in the state of the last
-//    commit; a new sink opened with `resume` goes on from there. One exception: a commit that was decided, but failed
-//    or was killed while its last bytes were put in their places, may leave the file unreadable until that `resume` has
-//    completed it.
+// Every sink promises this, and the conformance suite (tests/sinks/) checks it as far as the sink's
+// abilities go:
+//  * After `end` or `checkpoint` has returned ok, an ordinary reader can read what is at the
+//    dataset's path. It finds every part that was `ready` before. This holds whatever happens to
+//    this process from then on. It does not hold for the machine: for that there is `make_durable`.
+//    Both calls are commits.
+//  * When the process dies between two commits, `open` with `resume` brings the destination to the
+//    state of a commit: the last one that returned ok, or the one under way. Giving the same parts
+//    again is then right: parts name their place.
+//  * After any error the sink is only good for `abandon` or destruction. Both leave the destination
+//    in the state of the last commit, and a new sink opened with `resume` continues from there. One
+//    exception: where a commit fails after it was decided, the file may be unreadable; `resume`
+//    completes the commit.
+//
+// docs/sinks/writing-a-sink.md shows how a sink is written.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/box.h"
+#include "core/field.h"
 #include "core/result.h"
 #include "core/schema.h"
 
 namespace advectio {
 
-/// The piece of one variable that one rank puts.
-struct Block {
-  std::uint32_t variable = 0;         ///< index into Schema::variables
-  Box box;                            ///< in the variable's index space; `count` elements in each dimension
-  std::vector<std::uint64_t> stride;  ///< distance of neighbours in each dimension; empty: all 1
-  /// Dense, row-major, native byte order, of the variable's type. Borrowed until the next `commit` (or `abandon`)
-  /// returns. Text and numbers: volume × size_of(type) bytes. Strings: each as length (u32) and bytes, or
-  /// `null_string`.
-  const std::byte* data = nullptr;
-  std::uint64_t bytes = 0;
+/// What a sink can do. `declare` refuses a schema that is beyond it.
+struct Abilities {
+  /// What a destination can hold in one format.
+  struct Form {
+    FileFormat format = FileFormat::netcdf4;  ///< Schema::format
+    std::vector<DataType> types;              ///< of variables and of attributes
+    std::size_t unlimited_max = SIZE_MAX;     ///< unlimited dimensions of a schema
+  };
+  std::vector<Form> forms;
+  bool rewrites = true;      ///< changes bytes that were committed; false: it only appends
+  bool directory = false;    ///< the path is a directory; false: a file
+  bool checkpoints = true;   ///< can commit in the midst of a frame
+  bool keeps_layout = true;  ///< chunks, filters and byte order are kept as the schema has them
 };
 
+/// An error (Code::unsupported) that names the first thing in the schema that is beyond these
+/// abilities.
+Result<void> can_carry(const Abilities& abilities, const Schema& schema);
+
 struct SinkCounters {
-  std::uint64_t bytes_in = 0;   ///< of blocks written
+  std::uint64_t bytes_in = 0;   ///< of parts that were ready; strings count what they take
   std::uint64_t bytes_out = 0;  ///< given to the file system
   std::uint64_t encode_ns = 0;  ///< CPU time of gather, shuffle and compression, over all threads
   std::uint64_t write_ns = 0;   ///< time in file-system writes
@@ -49,25 +62,43 @@ class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// Make the file hold `schema`: create what is new, set what has changed, rename what was renamed. Before any
-  /// `write`; again whenever the schema has changed. The same schema again changes nothing.
+  /// Constant over the sink's life.
+  [[nodiscard]] virtual Abilities abilities() const = 0;
+
+  /// The destination shall hold `schema`: the sink creates what is new, sets what has changed and
+  /// renames what was renamed. Comes before any `begin`, and again whenever the schema has changed,
+  /// also in the midst of a frame. The same schema again changes nothing.
   virtual Result<void> declare(const Schema& schema) = 0;
 
-  /// Take a block. May return before it is in the file; blocks while too much memory is in flight. Of two blocks that
-  /// overlap the later one wins. Unlimited dimensions grow as blocks ask for it.
-  virtual Result<void> write(const Block& block) = 0;
+  /// The parts that follow belong to this frame, counted from 1 over the dataset's life: also where
+  /// the destination begins with a later one. A frame that comes again has its old number: after a
+  /// crash, or where a program ends a frame twice. Its parts are then added to the frame.
+  virtual Result<void> begin(std::uint64_t frame) = 0;
 
-  /// Write everything so far and make it readable: the promise `visible` holds on return. Blocks.
-  virtual Result<void> commit() = 0;
+  /// This part of the field has been put, and may be read from now on. Parts may overlap, and may
+  /// come twice: then the sink must hold the values that the field has now. May return before they
+  /// are in the file; blocks while too much memory is in flight. The sink may keep the field, and
+  /// lets go of it before `end`, `checkpoint`, `close` or `abandon` returns. Unlimited dimensions
+  /// grow as parts ask for it.
+  virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
 
-  /// A function that makes all that is committed now survive a loss of power (fdatasync); it may be called on another
-  /// thread while this sink goes on, and after `close`. It owns what it needs.
+  /// The frame is complete. All of it is readable on return (the promise `visible`). Also without a
+  /// `begin`, where nothing but the schema has changed. Blocks.
+  virtual Result<void> end() = 0;
+
+  /// The same in the midst of a frame, which goes on. Only where `abilities().checkpoints`; else
+  /// Code::unsupported.
+  virtual Result<void> checkpoint() = 0;
+
+  /// A function that makes all that is committed now survive a loss of power (fdatasync). It may be
+  /// called on another thread while this sink goes on, and after `close`. It owns what it needs.
   virtual std::function<Result<void>()> make_durable() = 0;
 
-  /// commit, then let go of the file. Idempotent.
+  /// Commits, then lets go of the destination. Idempotent.
   virtual Result<void> close() = 0;
 
-  /// Drop what was not committed and let go of the file. Never fails; never changes what was committed.
+  /// Drops what was not committed and lets go of the destination. Never fails; never changes what
+  /// was committed.
   virtual void abandon() noexcept = 0;
 
   [[nodiscard]] virtual SinkCounters counters() const = 0;

@@ -143,7 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:1: unknown key compression; did you mean datasets.codec? (a key of a rule, "
               "beside match)"},
         Wrong{"netcdf_version: 4\n",
-              "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, log, datasets"},
+              "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, readers, workflow, log, "
+              "datasets, couple"},
         Wrong{"log:\n  rotate_daily: yes\n", "advectio.yaml:2: unknown key log.rotate_daily; known here: level, file"},
         Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
 
@@ -212,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"datasets:\n  - wrfout\n",
               "advectio.yaml:2: datasets[0]: a rule is wanted, beginning with match: PATTERN"},
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
-        Wrong{"- stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
-        Wrong{"stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets"},
+        Wrong{"- stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets, couple"},
+        Wrong{"stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets, couple"},
         Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"},
         Wrong{"# log\n, nothing\nlog:\n", "advectio.yaml:2: not YAML: what stands here belongs nowhere"}));
 
@@ -243,9 +244,20 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:4: datasets[0].full: drop-frame cannot be for what is promised to be durable"},
         Wrong{"datasets:\n  - match: a\n    join: true\n    full: drop-frame\n",
               "advectio.yaml:4: datasets[0].full: drop-frame cannot be for tiles that become one file (join: true)"},
-        Wrong{"stage:\n  bytes_max: 40MiB\n",
-              "advectio.yaml:2: stage.bytes_max (40MiB) holds fewer than two segments of 32MiB (stage.segment_bytes, "
-              "default); make stage.bytes_max at least 64MiB or stage.segment_bytes smaller"},
+        Wrong{"datasets:\n  - match: a\n    outputs: [{path: small}]\n",
+              "advectio.yaml:3: datasets[0].outputs: path: 'small' needs {name}, for the name of the program's file"},
+        Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"{name}\"}]\n",
+              "advectio.yaml:3: datasets[0].outputs: path: '{name}' is no other file than the program's"},
+        Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"x{name}\", promise: durable}]\n",
+              "advectio.yaml:3: datasets[0].outputs: an output has no key promise; known: path, codec, level, deflate, "
+              "shuffle, chunks, format, round, durable"},
+        Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"x{name}\", codec: zstd, format: classic}]\n",
+              "advectio.yaml:3: datasets[0].outputs[0].codec: zstd cannot be: the classic formats have no compression"},
+        Wrong{"datasets:\n  - match: a\n    join: true\n    outputs: [{path: \"x{name}\"}]\n",
+              "advectio.yaml:4: datasets[0].outputs cannot be of tiles that become one file (join: true)"},
+        Wrong{"stage:\n  bytes_max: 3MiB\n",
+              "advectio.yaml:2: stage.bytes_max (3MiB) holds fewer than two segments of 2MiB (stage.segment_bytes, "
+              "default); make stage.bytes_max at least 4MiB or stage.segment_bytes smaller"},
         Wrong{"stage:\n  segment_bytes: 64MiB\n  bytes_max: 100MiB\n",
               "advectio.yaml:3: stage.bytes_max (100MiB) holds fewer than two segments of 64MiB (stage.segment_bytes, "
               "advectio.yaml:2); make stage.bytes_max at least 128MiB or stage.segment_bytes smaller"},
@@ -359,6 +371,11 @@ TEST(Config, ExplainedAndParsedAgainIsTheSame) {
       {"format", {"asked", "netcdf4", "netcdf4-classic"}},
       {"round", {"none", "{T: 1, \"*\": 52, \"null\": 3}"}},
       {"durable", {"true", "false"}},
+      {"outputs",
+       {"none", "[{path: \"s/{name}\"}]",
+        "[{path: \"{name}.x\", codec: deflate, level: 2, chunks: {a: 1}}, {path: \"/b {name}\", format: cdf5, round: "
+        "{T: "
+        "9}}]"}},
       {"close", {"async", "wait"}}};
   std::mt19937 random(7);
   const auto draw = [&](const auto& table, const std::string& indent) {
@@ -374,6 +391,17 @@ TEST(Config, ExplainedAndParsedAgainIsTheSame) {
     const Config config = parsed(text);
     expect_same(parsed(to_yaml(config)), config);
   }
+}
+
+TEST(Config, AnOutputIsAFileOfItsOwn) {
+  const Config config =
+      parsed("datasets: [{match: a*, codec: zstd, outputs: [{path: \"small/{name}\", format: cdf5}]}]");
+  const auto policy = resolve(config, "/run/a.nc");
+  ASSERT_EQ(policy.outputs.size(), 1U);
+  EXPECT_EQ(policy.outputs[0].policy.format, FileFormat::cdf5);
+  EXPECT_EQ(policy.outputs[0].policy.codec, Codec::asked) << "not that of the rule";
+  EXPECT_EQ(output_path(policy.outputs[0], "/run/a.nc"), "/run/small/a.nc");
+  EXPECT_EQ(output_path({"/arch/{name}/{name}.x", {}}, "/run/a.nc"), "/arch/a.nc/a.nc.x");
 }
 
 TEST(Config, ExampleIsTheDefaultsAndNamesEveryKey) {
@@ -423,6 +451,67 @@ TEST(Durations, ReadBackAsWritten) {
   for (const char* text : {"0", "500ms", "30s", "10min", "2h", "1500ms"})
     EXPECT_EQ(duration_text(*parse_duration(text)), text);
   EXPECT_EQ(*parse_duration("1.5s"), std::chrono::milliseconds(1500));
+}
+
+TEST(Couple, ReadsEveryKeyOfARule) {
+  const Config config = parsed(R"(workflow: {directory: w, name: scale, wait_max: 5s, restart_max: 2s}
+couple:
+  - match: "hist.{m}.nc"
+    from: "fc-{m}"
+    to: [letkf, plots]
+    mode: memory+file
+    when: sync
+    keep: read
+    exclude: ["*0000*"]
+    variables: [T, "Q*"]
+  - {match: "/run/*.nc", from: letkf, to: "fc-*"}
+)");
+  ASSERT_EQ(config.couple.size(), 2U);
+  const auto& rule = config.couple[0];
+  EXPECT_EQ(rule.from, std::vector<std::string>{"fc-{m}"});
+  EXPECT_EQ(rule.to, (std::vector<std::string>{"letkf", "plots"}));
+  EXPECT_EQ(rule.mode, CoupleRule::Mode::memory_and_file);
+  EXPECT_EQ(rule.when, CoupleRule::When::sync);
+  EXPECT_EQ(rule.keep, CoupleRule::Keep::read);
+  EXPECT_EQ(rule.exclude, std::vector<std::string>{"*0000*"});
+  EXPECT_EQ(rule.variables, (std::vector<std::string>{"T", "Q*"}));
+  EXPECT_EQ(rule.origin, "advectio.yaml:3");
+  EXPECT_EQ(config.workflow.name, "scale");
+  EXPECT_EQ(config.workflow.restart_max, std::chrono::seconds(2));
+  const Config again = parsed(to_yaml(config));
+  ASSERT_EQ(again.couple.size(), 2U);
+  EXPECT_EQ(again.couple[0].match, rule.match);
+  EXPECT_EQ(again.couple[0].variables, rule.variables);
+}
+
+TEST(Couple, RefusesWhatCannotBeRight) {
+  const auto of = [](const std::string& rule) { return refusal("couple:\n  - {" + rule + "}\n"); };
+  EXPECT_THAT(of("match: x, from: a"), HasSubstr("advectio.yaml:2: couple[0]: to is missing"));
+  EXPECT_THAT(of("match: x, from: a, to: b, mod: file"), HasSubstr("couple[0].mod; did you mean couple.mode?"));
+  EXPECT_THAT(of("match: x, from: a, to: b, mode: disk"), HasSubstr("none of: memory, memory+file, file"));
+  EXPECT_THAT(of("match: \"h.{m}\", from: \"f-{n}\", to: b"), HasSubstr("couple[0].from: {n} is not in match"));
+  EXPECT_THAT(of("match: \"h.{m\", from: a, to: b"), HasSubstr("a '{' that begins no {name}"));
+  EXPECT_THAT(of("match: \"{m}.{m}\", from: a, to: b"), HasSubstr("has {m} twice"));
+  EXPECT_THAT(of("match: a/x, from: a, to: b"), HasSubstr("begin it with / or */"));
+  EXPECT_THAT(of("match: x, from: a b, to: b"), HasSubstr("is no name of a program"));
+  EXPECT_THAT(of("match: x, from: a, to: b, variables: T"), HasSubstr("say mode: memory+file"));
+  EXPECT_THAT(of("match: x.{m}, from: a, to: b"), HasSubstr("stands in quotes"));
+}
+
+TEST(Couple, FillsInWhatANameHolds) {
+  CoupleRule rule;
+  rule.match = "/run/{cycle}/hist.{m}.pe*.nc";
+  const auto captures = couples(rule, "/run/0007/hist.03.pe000001.nc");
+  ASSERT_TRUE(captures.has_value());
+  EXPECT_EQ(filled_in({"fc-{m}-{cycle}"}, *captures), std::vector<std::string>{"fc-03-0007"});
+  EXPECT_FALSE(couples(rule, "/run/0007/hist.nc"));
+  EXPECT_FALSE(couples(rule, "/other/0007/hist.03.pe000001.nc"));
+  rule.exclude = {"/run/0000/*"};
+  EXPECT_TRUE(couples(rule, "/run/0007/hist.03.pe000001.nc"));
+  EXPECT_FALSE(couples(rule, "/run/0000/hist.03.pe000001.nc"));
+  rule.match = "a[0-9]?.{x}+(1).nc";
+  EXPECT_TRUE(couples(rule, "/d/a7z.q+(1).nc"));
+  EXPECT_FALSE(couples(rule, "/d/abz.q+(1).nc"));
 }
 
 }  // namespace

@@ -8,18 +8,18 @@
 namespace advectio {
 namespace {
 
-Config parsed(const std::string& text) {
+Config config_of(const std::string& text) {
   auto config = parse_config(text, "c");
   EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
   return config.ok() ? *config : default_config();
 }
 
 TEST(Policy, IsTheDefaultWhereNoRuleMatches) {
-  EXPECT_EQ(resolve(parsed("datasets: [{match: wrfrst_*, codec: zstd}]"), "/run/wrfout_d01"), DatasetPolicy{});
+  EXPECT_EQ(resolve(config_of("datasets: [{match: wrfrst_*, codec: zstd}]"), "/run/wrfout_d01"), DatasetPolicy{});
 }
 
 TEST(Policy, LaterRulesOverrideKeyByKey) {
-  const Config config = parsed(R"(datasets:
+  const Config config = config_of(R"(datasets:
   - {match: "*", codec: zstd, level: 3, durable: false}
   - {match: "wrfout_*", shuffle: bit}
   - {match: "wrfout_d02*", durable: true, capture: false}
@@ -37,7 +37,7 @@ TEST(Policy, LaterRulesOverrideKeyByKey) {
 }
 
 TEST(Policy, ALevelDoesNotOutliveItsCodec) {
-  const Config config = parsed(R"(datasets:
+  const Config config = config_of(R"(datasets:
   - {match: "*", codec: zstd, level: 19}
   - {match: "b*", codec: deflate}
   - {match: "c*", codec: deflate, deflate: libdeflate, level: 12}
@@ -50,7 +50,7 @@ TEST(Policy, ALevelDoesNotOutliveItsCodec) {
 }
 
 TEST(Policy, ARuleCanTakeBackWhatAnEarlierOneSaid) {
-  const Config config = parsed(R"(datasets:
+  const Config config = config_of(R"(datasets:
   - {match: "*", chunks: {lev: 1}, round: {T: 3}, format: netcdf4-classic}
   - {match: "x", chunks: asked, round: none, format: asked}
 )");
@@ -58,15 +58,15 @@ TEST(Policy, ARuleCanTakeBackWhatAnEarlierOneSaid) {
 }
 
 TEST(Policy, PatternsWithASlashAreHeldAgainstTheWholePath) {
-  const Config config = parsed("datasets: [{match: /scratch/*/hist*, codec: lz4}]");
+  const Config config = config_of("datasets: [{match: /scratch/*/hist*, codec: lz4}]");
   EXPECT_EQ(resolve(config, "/scratch/a/b/hist.nc").codec, Codec::lz4);
   EXPECT_EQ(resolve(config, "/home/hist.nc").codec, Codec::asked);
-  EXPECT_EQ(resolve(parsed("datasets: [{match: hist*, codec: lz4}]"), "/home/hist.nc").codec, Codec::lz4);
-  EXPECT_EQ(resolve(parsed("datasets: [{match: home*, codec: lz4}]"), "/home/hist.nc").codec, Codec::asked);
+  EXPECT_EQ(resolve(config_of("datasets: [{match: hist*, codec: lz4}]"), "/home/hist.nc").codec, Codec::lz4);
+  EXPECT_EQ(resolve(config_of("datasets: [{match: home*, codec: lz4}]"), "/home/hist.nc").codec, Codec::asked);
 }
 
 TEST(Policy, RoundsByTheVeryNameBeforeAnyPattern) {
-  const auto policy = resolve(parsed("datasets: [{match: a, round: {\"*\": 12, \"Q*\": 8, T: 10}}]"), "/a");
+  const auto policy = resolve(config_of("datasets: [{match: a, round: {\"*\": 12, \"Q*\": 8, T: 10}}]"), "/a");
   EXPECT_EQ(round_bits(policy, "T"), 10U);
   EXPECT_EQ(round_bits(policy, "QVAPOR"), 12U) << "the first pattern that matches";
   EXPECT_EQ(round_bits(DatasetPolicy{}, "T"), 0U);
@@ -93,15 +93,24 @@ TEST(StageCap, AutoIsAQuarterOfMemoryOrMostOfWhatIsFree) {
 }
 
 TEST(StageCap, RefusesAMachineWithoutRoomForTwoSegments) {
-  auto cap = stage_bytes_max(default_config(), 64ULL << 30, 64ULL << 20);
+  auto cap = stage_bytes_max(default_config(), 64ULL << 30, 4ULL << 20);
   ASSERT_FALSE(cap.ok());
   EXPECT_EQ(cap.error().message,
-            "stage.bytes_max: auto comes to 32MiB here (memory 64GiB, free in /dev/shm 64MiB), less than two segments "
-            "of 32MiB; make room there, or set stage.directory or a smaller stage.segment_bytes");
+            "stage.bytes_max: auto comes to 2MiB here (memory 64GiB, free in /dev/shm 4MiB), less than two segments "
+            "of 2MiB; make room there, or set stage.directory or a smaller stage.segment_bytes");
+}
+
+// A server that had to map more segments than a process may have mappings would fail in the midst of a run.
+TEST(StageCap, SegmentsGrowWithAStageOfWhichThereWouldBeTooMany) {
+  const Config config = default_config();
+  EXPECT_EQ(stage_segment_bytes(config, 16ULL << 30), 2ULL << 20);
+  EXPECT_EQ(stage_segment_bytes(config, 64ULL << 30), 2ULL << 20);
+  EXPECT_EQ(stage_segment_bytes(config, 65ULL << 30), 4ULL << 20);
+  EXPECT_EQ(stage_segment_bytes(config, 1ULL << 40), 32ULL << 20);
 }
 
 TEST(StageCap, IsWhatWasGivenWhereItWasGiven) {
-  EXPECT_EQ(*stage_bytes_max(parsed("stage: {bytes_max: 3GiB}"), 1, 1), 3ULL << 30);
+  EXPECT_EQ(*stage_bytes_max(config_of("stage: {bytes_max: 3GiB}"), 1, 1), 3ULL << 30);
 }
 
 }  // namespace

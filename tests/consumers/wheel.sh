@@ -19,6 +19,8 @@ advectio=$work/venv/bin/advectio
 "$advectio" --version
 "$advectio" config explain >/dev/null
 "$advectio" check
+# The dashboard's page and coastlines are in it.
+"$work/venv/bin/python" -c "from importlib.resources import files as f; [(f('advectio') / n).read_bytes() for n in ('view/page/index.html', 'view/page/app.js', 'pictures/coastlines.npz')]"
 ./frames plain.nc
 "$advectio" run --json summary.json -- ./frames carried.nc
 "$work/venv/bin/python" - <<'PYTHON'

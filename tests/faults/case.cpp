@@ -163,6 +163,8 @@ Case Case::of(std::uint64_t seed) {
     auto d = dataset_of(random, i, c.writers);
     // One after the other, as the files of a model are.
     if (i > 0 && below(3) == 0) d.begins = c.datasets.back().begins + c.datasets.back().frames;
+    // Seeds below are known for what they were without.
+    d.second = seed >= 90'000 && c.nodes == 1 && !d.tiled() && mix(seed * datasets_max + i) % 3 == 0;
     c.datasets.push_back(std::move(d));
   }
   return c;
@@ -174,6 +176,7 @@ Case Case::of_power(std::uint64_t seed) {
   c.nodes = 1;
   c.io_nodes = 0;
   for (auto& d : c.datasets) {
+    d.second = false;                           // it is no part of a promise
     if (d.tiled()) d.writing = Writing::alone;  // tiles that become one file do not wait for a promise
     d.promised = mix(seed * datasets_max + static_cast<std::uint64_t>(&d - c.datasets.data())) % 4 != 0;
   }
@@ -208,7 +211,7 @@ std::string Case::text() const {
        std::to_string(pause_us) + " us, " + std::to_string(restarts) + " restarts;";
   for (const auto& d : datasets)
     s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") +
-         (d.promised ? " promised" : "") + " by " +
+         (d.promised ? " promised" : "") + (d.second ? " twice" : "") + " by " +
          (d.tiled() ? std::to_string(d.cuts_y.size() - 1) + "x" + std::to_string(d.cuts_x.size() - 1) + " tiles" +
                           (d.halo > 0 ? " with halos" : "")
           : d.shared() ? "all"

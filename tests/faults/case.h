@@ -61,6 +61,7 @@ struct DatasetCase {
   std::uint64_t chunk_y = 0;
   bool deflate = false;
   bool promised = false;                      ///< `promise: durable`
+  bool second = false;                        ///< it has a further output, a classic file (`outputs`)
   std::vector<std::uint64_t> cuts_y, cuts_x;  ///< of tiles: where each begins, and the end
   std::uint64_t halo = 0;                     ///< cells of its neighbours that a tile has on each side
 
@@ -74,6 +75,8 @@ struct DatasetCase {
   [[nodiscard]] Area held(std::uint32_t writer, std::uint32_t writers) const;
   /// The name of the file that this writer creates.
   [[nodiscard]] std::string file_of(std::uint32_t writer) const;
+  /// Of the further output's file.
+  [[nodiscard]] std::string second_file() const { return "second_" + name; }
 };
 
 struct Case {

@@ -61,29 +61,29 @@ void Run::damage_journal() {
 }
 
 void Run::damage_page() {
-  std::vector<fs::path> pages;
-  for (const auto& page : files_in(run_dir_ + "/datasets"))
-    if (page.filename().string().find('.') == std::string::npos) pages.push_back(page);
-  if (pages.empty()) return;
-  const auto& page = pages[below(pages.size())];
-  using journal::DatasetPage;
+  std::vector<fs::path> shared_states;
+  for (const auto& shared_state : files_in(run_dir_ + "/datasets"))
+    if (shared_state.filename().string().find('.') == std::string::npos) shared_states.push_back(shared_state);
+  if (shared_states.empty()) return;
+  const auto& shared_state = shared_states[below(shared_states.size())];
+  using journal::SharedState;
   struct Field {
     std::uint64_t at, bytes;
   };
   const Field fields[] = {{0, 32},
-                          {offsetof(DatasetPage, path), 40},
-                          {offsetof(DatasetPage, link), 60},
-                          {offsetof(DatasetPage, synced), 32},
-                          {offsetof(DatasetPage, visible), 36},
-                          {offsetof(DatasetPage, writers), 20},
-                          {offsetof(DatasetPage, whole), 8}};
+                          {offsetof(SharedState, path), 40},
+                          {offsetof(SharedState, link), 60},
+                          {offsetof(SharedState, synced), 32},
+                          {offsetof(SharedState, visible), 36},
+                          {offsetof(SharedState, writers), 20},
+                          {offsetof(SharedState, whole), 8}};
   const auto& field = fields[below(std::size(fields))];
-  flip(page, field.at + below(field.bytes), 1 + below(4));
+  flip(shared_state, field.at + below(field.bytes), 1 + below(4));
   for (std::size_t i = 0; i < case_.datasets.size(); ++i) {
     const auto is_page_of = [&](const std::string& name) {
       struct stat st {};
       return ::stat((output_ + "/" + name).c_str(), &st) == 0 &&
-             journal::Stage::page_name(st.st_dev, st.st_ino) == page.filename();
+             journal::Stage::state_name(st.st_dev, st.st_ino) == shared_state.filename();
     };
     touched_[i] = touched_[i] || is_page_of(case_.datasets[i].name);
     for (std::uint32_t w = 0; w < case_.writers; ++w)

@@ -10,7 +10,7 @@
 //
 //   case.h          what a seed stands for
 //   run.h           one run of it: run.cpp the processes and faults, damage.cpp, without_power.cpp, judge.cpp
-//   writer.h        a process of the program;  servers.h, neighbours.h  the servers
+//   writer.h        a process of the program;  servers.h, transport.h  the servers
 //   system_calls.h  the system as they find it
 #include <sys/prctl.h>
 #include <sys/wait.h>

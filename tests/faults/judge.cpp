@@ -30,6 +30,7 @@ void Run::judge_dataset(std::size_t i) {
   Found found(d, i);
   bool readable = judge_file(i, d.name, found.look_into(output_ + "/" + d.name, d.domain(), d.domain(), synced, begun));
   if (d.tiled()) readable = judge_tiles(i, found, synced) && readable;
+  if (d.second) judge_second(i, synced, begun);
   std::uint64_t held = 0;
   for (std::uint64_t f = 0; f < synced; ++f) held += found.holds(f, d.domain()) ? 1 : 0;
   if (held == synced) return;
@@ -41,6 +42,29 @@ void Run::judge_dataset(std::size_t i) {
     failed(text + (report_.damaged ? ", and it was not touched" : ""));
   else if (!is_said)
     failed(text + ", and nobody says so");
+}
+
+/// The file of the further output holds the same frames, or somebody says why not.
+void Run::judge_second(std::size_t i, std::uint64_t synced, std::uint64_t begun) {
+  const auto& d = case_.datasets[i];
+  Found found(d, i);
+  const auto name = d.second_file();
+  if (!judge_file(i, name, found.look_into(output_ + "/" + name, d.domain(), d.domain(), synced, begun))) return;
+  std::uint64_t held = 0;
+  for (std::uint64_t f = 0; f < synced; ++f) held += found.holds(f, d.domain()) ? 1 : 0;
+  if (held == synced || is_said_of(name) || (vanished_ && said(i))) return;
+  // A journal or a page that is damaged is the dataset's.
+  if (touched_[i] && said(i)) return;
+  failed(name + ": of " + std::to_string(synced) + " synced frames " + std::to_string(held) +
+         " are there, and nobody says so");
+}
+
+/// An error names that file.
+bool Run::is_said_of(const std::string& file) const {
+  std::istringstream lines(log());
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(" error: ") != std::string::npos && line.find("/" + file) != std::string::npos) return true;
+  return false;
 }
 
 /// Those that have not become one file each hold what their process has synced, where the one file does not.
@@ -59,7 +83,7 @@ bool Run::judge_tiles(std::size_t i, Found& found, std::uint64_t synced_by_all) 
   }
   if (!apart_[i]) return readable;
   const auto why = why_apart(i);
-  // Of a tile whose page is damaged it is said that it is what it is.
+  // Of a tile whose shared state is damaged it is said that it is what it is.
   if (why.empty() && !(case_.has(Kind::page_damaged) && said(i)))
     failed(d.name + ": its tiles are files of their own, and nobody says so");
   if (!may_stay_apart(i, why)) failed(d.name + ": its tiles are files of their own: " + why);
@@ -123,7 +147,7 @@ void Run::judge_leftover(const Path& file) {
   const bool empty = std::filesystem::file_size(file, ignored) == 0;
   for (std::size_t i = 0; i < case_.datasets.size(); ++i) {
     const auto& d = case_.datasets[i];
-    if (d.name == name) return;
+    if (d.name == name || (d.second && d.second_file() == name)) return;
     for (std::uint32_t w = 0; w < case_.writers; ++w)
       // Of one that could not be created the program has been told; nothing was put there.
       if (d.file_of(w) == name && (apart_[i] || (empty && ledger_.told[w] && ledger_.part[i][w].begun == 0))) return;

@@ -31,7 +31,7 @@ struct Ledger {
   struct Meeting {
     std::atomic<int> state{0};  ///< 1: told; 2: could not be created
     std::atomic<std::uint32_t> joined{0};
-    char page[64], path[256], link[320];
+    char shared_state[64], path[256], link[320];
     std::uint64_t journal, created_ns;
     std::uint32_t number, owner;
   };

@@ -1,6 +1,6 @@
 // A disk that loses power. What a process has forced to it (fsync, fdatasync) is noted; when all processes are dead,
-// the tree becomes what such a disk may hold: of each file what was forced last, or any of its newer pages of 4 KiB; of
-// each directory the names that were forced last, or the newer ones.
+// the tree becomes what such a disk may hold: of each file what was forced last, or any of its newer shared states of 4
+// KiB; of each directory the names that were forced last, or the newer ones.
 //
 // Names keep their inodes, by which Advectio knows files: everything happens in place, and whatever has ever been named
 // in a directory that was forced keeps another name in the shadow.

@@ -58,6 +58,8 @@ class Run {
   // The judgement (judge.cpp).
   void judge();
   void judge_dataset(std::size_t i);
+  void judge_second(std::size_t i, std::uint64_t synced, std::uint64_t begun);
+  [[nodiscard]] bool is_said_of(const std::string& file) const;
   bool judge_tiles(std::size_t i, Found& found, std::uint64_t synced_by_all);
   bool judge_file(std::size_t i, const std::string& name, const std::string& wrong);
   void judge_leftover(const Path& file);

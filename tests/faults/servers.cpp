@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "apps/advectiod/open_sink.h"
-#include "faults/neighbours.h"
+#include "cluster/remote_encoder.h"
 #include "faults/power.h"
-#include "server/helping.h"
+#include "faults/transport.h"
 #include "server/server.h"
 #include "sinks/netcdf4/elsewhere.h"
 
@@ -35,15 +35,17 @@ void hold_signals(int how) {
   ::sigprocmask(how, &told, nullptr);
 }
 
-/// Tiles become one file; and what is promised.
+/// Tiles become one file; what is promised; further outputs.
 std::string config_of(const Case& c) {
   std::string rules = "datasets:\n  - {match: \"t*_0*\", join: true}\n";
-  for (const auto& d : c.datasets)
+  for (const auto& d : c.datasets) {
     if (d.promised) rules += "  - {match: " + d.name + ", promise: durable}\n";
+    if (d.second) rules += "  - {match: " + d.name + ", outputs: [{path: \"second_{name}\", format: cdf5}]}\n";
+  }
   return rules;
 }
 
-int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover, Neighbours* neighbours,
+int serve(const Case& c, const std::string& run_dir, const std::string& log_file, bool recover, Transport* transport,
           int boot) {
   const int fd = ::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   ::dup2(fd, STDERR_FILENO);
@@ -54,22 +56,22 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   ServerOptions options;
   options.run_dir = run_dir;
   options.segment_bytes = segment_bytes;
-  options.segments_max = recover && neighbours == nullptr ? 2 : c.segments_max;
+  options.segments_max = recover && transport == nullptr ? 2 : c.segments_max;
   options.warm_segments = recover ? 0 : 2;
   options.wait_max_ns = 2'000'000'000;
   options.recover = recover;
-  options.neighbours = neighbours;
+  options.transport = transport;
   options.boot = "boot " + std::to_string(boot);
   options.survives_power = c.has(Kind::power_lost);
   const auto memory = std::make_shared<MemoryBudget>(config->server.memory_max);
-  std::optional<Helping> helping;
-  if (neighbours != nullptr)
-    options.helping = &helping.emplace(
-        *neighbours, executor,
+  std::optional<RemoteEncoder> remote_encoder;
+  if (transport != nullptr)
+    options.remote_encoder = &remote_encoder.emplace(
+        *transport, executor,
         [memory](std::span<const std::byte> request) { return encode_for_another(request, memory); }, 1);
   auto server = Server::open(
       system_files(), options, *config,
-      [&](const SinkRequest& r) { return open_sink(r, memory, executor, options.helping); }, log);
+      [&](const SinkRequest& r) { return open_sink(r, memory, executor, options.remote_encoder); }, log);
   if (!server) {
     std::fprintf(stderr, "advectiod: error: %s\n", server.error().message.c_str());
     return 2;
@@ -86,7 +88,7 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   hold_signals(SIG_UNBLOCK);
   const auto outcome = (*server)->run();
   serving = nullptr;
-  if (neighbours != nullptr) neighbours->leave(!stopped);
+  if (transport != nullptr) transport->leave(!stopped);
   return static_cast<int>(outcome);
 }
 
@@ -117,8 +119,8 @@ void Servers::start(Task task, std::uint32_t victim, std::uint64_t dies_at) {
       if (::chdir(output_.c_str()) != 0) return 1;  // as a run is started where it writes
       if (task == Task::serve || dies_at != 0) expose(ledger_.weather, output_, n == victim ? dies_at : 0);
       if (case_.has(Kind::power_lost)) watch_disk(run_dirs_[n]);
-      const auto neighbours = case_.nodes > 1 ? wires.neighbours_of(n, case_.io_nodes) : nullptr;
-      return serve(case_, run_dirs_[n], log_file_, task == Task::recover, neighbours.get(), boot_);
+      const auto transport = case_.nodes > 1 ? wires.transport_of(n, case_.io_nodes) : nullptr;
+      return serve(case_, run_dirs_[n], log_file_, task == Task::recover, transport.get(), boot_);
     });
 }
 

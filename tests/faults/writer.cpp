@@ -61,7 +61,7 @@ std::unique_ptr<CapturedDataset> WriterProcess::begin(Session& session, std::siz
     ledger_.told[me_] = true;
     return nullptr;
   }
-  if (d.shared()) static_cast<SharedDataset&>(*made).end_turn();
+  if (d.shared()) static_cast<SharedDataset&>(*made).end_collective_call();
   return made;
 }
 
@@ -73,7 +73,7 @@ std::unique_ptr<SharedDataset> WriterProcess::invite(Session& session, std::size
     m.state = 2;
     return nullptr;
   }
-  std::snprintf(m.page, sizeof m.page, "%s", told.page.c_str());
+  std::snprintf(m.shared_state, sizeof m.shared_state, "%s", told.shared_state.c_str());
   std::snprintf(m.path, sizeof m.path, "%s", told.path.c_str());
   std::snprintf(m.link, sizeof m.link, "%s", told.link.c_str());
   m.journal = told.journal;
@@ -89,9 +89,9 @@ std::unique_ptr<SharedDataset> WriterProcess::join(Session& session, std::size_t
   auto& m = ledger_.meeting[i];
   while (m.state == 0 && !ledger_.gone[0]) ::usleep(100);
   if (m.state != 1) return nullptr;
-  auto made = session.join(
-      {m.page, m.path, m.link, case_.datasets[i].format, m.journal, m.number, case_.writers, m.owner, m.created_ns},
-      me_);
+  auto made = session.join({m.shared_state, m.path, m.link, case_.datasets[i].format, m.journal, m.number,
+                            case_.writers, m.owner, m.created_ns},
+                           me_);
   ++m.joined;
   await_all(m);
   return made ? std::move(made).value() : nullptr;
@@ -146,10 +146,10 @@ bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std
     step();
     if (!put_rows(dataset, i, f, {y, all.x, std::min(rows, all.y + all.ny - y), all.nx}, file)) return false;
   }
-  if (together != nullptr) together->end_turn();
+  if (together != nullptr) together->end_collective_call();
   step();
   const bool done = accepted(dataset.sync());
-  if (together != nullptr) together->end_turn();
+  if (together != nullptr) together->end_collective_call();
   if (!done) return false;
   part.synced = static_cast<std::uint32_t>(f + 1);
   ++ledger_.frames;

@@ -32,12 +32,12 @@ class Directory {
     std::string name =
         std::filesystem::exists("/dev/shm") ? "/dev/shm/advectio-fuzz-XXXXXX" : "/tmp/advectio-fuzz-XXXXXX";
     path_ = ::mkdtemp(name.data());
-    alignas(WriterPage) std::array<std::byte, writer_bytes> page{};
-    auto& writer = *reinterpret_cast<WriterPage*>(page.data());
+    alignas(WriterState) std::array<std::byte, writer_bytes> shared_state{};
+    auto& writer = *reinterpret_cast<WriterState*>(shared_state.data());
     writer.magic = writer_magic;
     writer.version = format_version;
     writer.journal = journal_uid;
-    put("writer", {page.begin(), page.end()});
+    put("writer", {shared_state.begin(), shared_state.end()});
   }
   ~Directory() {
     std::error_code ignored;
@@ -106,7 +106,7 @@ void understand(const Record& r) {
     case RecordType::put: (void)decode_put(r.meta); break;
     case RecordType::sync:
     case RecordType::close: (void)decode_sync(r.meta); break;
-    case RecordType::join: (void)decode_join(r.meta); break;
+    case RecordType::enter: (void)decode_enter(r.meta); break;
     case RecordType::settle: (void)decode_settle(r.meta); break;
     default: (void)name_of(r.type); break;
   }
@@ -123,7 +123,7 @@ void read(const std::string& directory, Trust trust, std::size_t bytes) {
     fuzz::hold(n < bytes / sizeof(RecordHeader), "there are no more records than bytes");
     fuzz::hold(n == 0 || r.sequence == last + 1, "records come in order");
     last = r.sequence;
-    const auto& mapping = (*reader)->held().back().mapping;
+    const auto& mapping = *(*reader)->held().back().mapping;
     const auto* end = mapping.data() + mapping.bytes();
     fuzz::hold(r.meta.data() + r.meta.size() <= end && r.payload.data() + r.payload.size() <= end,
                "a record lies in its segment");

@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto meta = fuzz::bytes_of(data + 1, size - 1);
   switch (data[0] % 5) {
     case 0: check(meta, journal::decode_create); break;
-    case 1: check(meta, journal::decode_join); break;
+    case 1: check(meta, journal::decode_enter); break;
     case 2: check(meta, journal::decode_put); break;
     case 3: check(meta, journal::decode_sync); break;
     default: check(meta, journal::decode_settle); break;

@@ -69,12 +69,12 @@ TEST(Crc32c, LeavesTheVectorRegistersAsAModelNeedsThem) {
 TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   const Create create{FileFormat::cdf5, "/data/wrfout", "/data/.wrfout.advectio-1", "12-34"};
   const Put put{7, {{1, 0, 5}, {1, 40, 9}}, {1, 2, 3}};
-  const Sync sync{4, 5, 6, 7};
+  const Sync sync{4, 5, 6, SyncIndex{7}};
   auto c = decode_create(encode(create));
   ASSERT_TRUE(c.ok());
   EXPECT_EQ(c->path, create.path);
   EXPECT_EQ(c->link, create.link);
-  EXPECT_EQ(c->page, create.page);
+  EXPECT_EQ(c->shared_state, create.shared_state);
   EXPECT_EQ(c->format, create.format);
   auto p = decode_put(encode(put));
   ASSERT_TRUE(p.ok());
@@ -84,10 +84,10 @@ TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   auto s = decode_sync(encode(sync));
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(s->bytes, 6U);
-  EXPECT_EQ(s->round, 7U);
-  auto j = decode_join(encode(Join{"12-34", 3}));
+  EXPECT_EQ(number(s->sync_index), 7U);
+  auto j = decode_enter(encode(Enter{"12-34", 3}));
   ASSERT_TRUE(j.ok());
-  EXPECT_EQ(j->page, "12-34");
+  EXPECT_EQ(j->shared_state, "12-34");
   EXPECT_EQ(j->writer, 3U);
   auto settle = decode_settle(encode(Settle{{4, 9}, {6}}));
   ASSERT_TRUE(settle.ok());
@@ -102,10 +102,10 @@ TEST(Records, OfVersionOneReadWithWhatCameLaterLeftOut) {
   create.resize(create.size() - 4);
   ASSERT_TRUE(decode_create(create).ok());
   EXPECT_EQ(decode_create(create)->writers, 0U);
-  auto sync = encode(Sync{4, 5, 6, 7});
+  auto sync = encode(Sync{4, 5, 6, SyncIndex{7}});
   sync.resize(sync.size() - 8);
   ASSERT_TRUE(decode_sync(sync).ok());
-  EXPECT_EQ(decode_sync(sync)->round, 0U);
+  EXPECT_EQ(number(decode_sync(sync)->sync_index), 0U);
   sync.resize(sync.size() - 1);
   EXPECT_FALSE(decode_sync(sync).ok());
 }
@@ -113,7 +113,7 @@ TEST(Records, OfVersionOneReadWithWhatCameLaterLeftOut) {
 TEST(Records, APageNameCannotLeadOutOfTheStage) {
   for (const char* name : {"", "../x", "a/b", ".hidden"})
     EXPECT_FALSE(decode_create(encode(Create{FileFormat::netcdf4, "/a", "/b", name})).ok() ||
-                 decode_join(encode(Join{name, 1})).ok())
+                 decode_enter(encode(Enter{name, 1})).ok())
         << name;
 }
 

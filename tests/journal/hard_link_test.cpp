@@ -23,14 +23,14 @@ class HardLinkTest : public ::testing::Test {
     std::ofstream(file_) << "x";
   }
   std::string give(const std::vector<std::string>& directories) {
-    return give_hard_link(page_, file_, hard_link_name(file_, 0xabcd, "1"), directories);
+    return give_hard_link(shared_state_, file_, hard_link_name(file_, 0xabcd, "1"), directories);
   }
   static bool same(const std::string& a, const std::string& b) { return fs::exists(a) && fs::equivalent(a, b); }
 
   Scratch scratch_;
   std::string own_ = ".advectio-" + std::to_string(::geteuid()) + "/";
   std::string file_ = scratch_ / "out/deep/a.nc";
-  DatasetPage page_{};
+  SharedState shared_state_{};
 };
 
 TEST_F(HardLinkTest, LiesWhereTheRunWasStartedAndLeavesNothing) {
@@ -38,8 +38,8 @@ TEST_F(HardLinkTest, LiesWhereTheRunWasStartedAndLeavesNothing) {
   ASSERT_EQ(directories.front(), scratch_ / "run/" + own_);
   const auto link = give(directories);
   EXPECT_EQ(link, directories.front() + ".a.nc.advectio-0000abcd-1");
-  EXPECT_EQ(page_.link, link);
-  EXPECT_EQ(page_.seal, seal_of(page_));
+  EXPECT_EQ(shared_state_.link, link);
+  EXPECT_EQ(shared_state_.seal, seal_of(shared_state_));
   EXPECT_TRUE(is_hard_link(link));
   EXPECT_TRUE(same(link, file_));
   ASSERT_TRUE(remove_hard_link(system_files(), link).ok());
@@ -64,7 +64,7 @@ TEST_F(HardLinkTest, LiesInTheNextDirectoryWhereOneDoesNotTakeIt) {
   const auto beside = scratch_ / "out/deep/";
   const auto link = give({open_to_all, "/proc/self/", beside});
   EXPECT_EQ(link, beside + ".a.nc.advectio-0000abcd-1");
-  EXPECT_EQ(page_.link, link);
+  EXPECT_EQ(shared_state_.link, link);
   EXPECT_FALSE(fs::exists(open_to_all + ".a.nc.advectio-0000abcd-1"));
   ASSERT_TRUE(remove_hard_link(system_files(), link).ok());
   EXPECT_TRUE(fs::exists(beside));
@@ -72,9 +72,9 @@ TEST_F(HardLinkTest, LiesInTheNextDirectoryWhereOneDoesNotTakeIt) {
 
 TEST_F(HardLinkTest, IsTheFileItselfWhereNoneCanBeMade) {
   EXPECT_EQ(give({"/proc/self/"}), file_);
-  EXPECT_EQ(page_.link, file_);
-  EXPECT_EQ(page_.seal, seal_of(page_));
-  EXPECT_FALSE(is_hard_link(page_.link));
+  EXPECT_EQ(shared_state_.link, file_);
+  EXPECT_EQ(shared_state_.seal, seal_of(shared_state_));
+  EXPECT_FALSE(is_hard_link(shared_state_.link));
 }
 
 TEST_F(HardLinkTest, ReplacesWhatAnEarlierLifeOfTheDatasetHasLeft) {

@@ -10,8 +10,10 @@
 #include <random>
 #include <thread>
 
+#include "journal/mirror.h"
 #include "journal/reader.h"
 #include "journal/scratch.h"
+#include "journal/segments.h"
 #include "journal/writer.h"
 
 namespace advectio::journal {
@@ -19,15 +21,21 @@ namespace {
 
 constexpr std::uint64_t segment_bytes = 64 * 1024;
 
-/// A stage whose segments the test makes itself, as the server would.
+/// A stage whose segments the test makes itself, as the server would, and which may have no more than those.
 class JournalTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto stage = Stage::make(system_files(), scratch_ / "run", segment_bytes, 8, 1'000'000'000);
     ASSERT_TRUE(stage.ok());
     stage_ = std::move(stage).value();
+    may_have(0);
   }
+  /// Writers may make more, up to that number of segments in all.
+  void may_have(std::uint64_t segments) const { stage_.control().segments_limit.store(segments); }
   void add_segments(int n) {
+    stage_.control().segments_total.fetch_add(static_cast<std::uint64_t>(n));
+    stage_.control().next_segment.fetch_add(static_cast<std::uint64_t>(n));
+    may_have(stage_.control().segments_total.load());
     for (int i = 0; i < n; ++i) {
       const std::string name = "s" + std::to_string(made_++);
       auto file = system_files().open(stage_.pool() + "/." + name, OpenMode::create_new, 0600);
@@ -209,7 +217,7 @@ class DamageTest : public JournalTest {
     auto r = reader(name_, Trust::scan);
     for (auto next = r->next(); next.ok() && next->has_value(); next = r->next()) {
       const auto& h = r->held().back();
-      const auto begin = static_cast<std::uint64_t>((*next)->meta.data() - h.mapping.data()) - sizeof(RecordHeader);
+      const auto begin = static_cast<std::uint64_t>((*next)->meta.data() - h.mapping->data()) - sizeof(RecordHeader);
       places_.push_back({h.index, begin, record_bytes((*next)->meta.size(), (*next)->payload.size())});
     }
     ASSERT_EQ(places_.size(), said_.size());
@@ -278,7 +286,7 @@ TEST_F(DamageTest, ACutAnywhereKeepsEveryRecordBeforeIt) {
     const auto segment = random() % (places_.back().segment + 1);
     const std::uint64_t at = random() % segment_bytes;
     const auto path = file_of(segment);
-    auto whole = read_whole(system_files(), path);
+    auto whole = read_file(system_files(), path);
     ASSERT_TRUE(whole.ok());
     {
       auto file = system_files().open(path, OpenMode::read_write, 0600);
@@ -353,14 +361,150 @@ TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {
   ::close(pipe_ends[1]);
 }
 
-TEST_F(JournalTest, ARecordLongerThanASegmentIsRefusedAndSaysWhatToDo) {
+/// Files of a directory whose names begin so.
+std::vector<std::string> named(const std::string& directory, const std::string& beginning) {
+  auto names = system_files().list(directory).value();
+  std::erase_if(names, [&](const auto& n) { return n.rfind(beginning, 0) != 0; });
+  return names;
+}
+
+TEST_F(JournalTest, ARecordLongerThanTheStageIsRefusedAndSaysWhatToDo) {
   add_segments(2);
   auto w = writer();
   auto s = w->append(
-      RecordType::put, 0, 1, {}, segment_bytes, [](std::byte*) { return 0U; }, nullptr);
+      RecordType::put, 0, 1, {}, 2 * segment_bytes, [](std::byte*) { return 0U; }, nullptr);
   ASSERT_FALSE(s.ok());
   EXPECT_EQ(s.error().code, Code::invalid);
-  EXPECT_NE(s.error().message.find("stage.segment_bytes"), std::string::npos);
+  EXPECT_NE(s.error().message.find("stage.bytes_max"), std::string::npos) << s.error().message;
+}
+
+// 64 ranks waited for a server that made one segment after the other: 50 s for the first frame.
+TEST_F(JournalTest, AWriterMakesASegmentWhereNoneIsFreeAndTheCapAllowsIt) {
+  may_have(3);
+  auto w = writer();
+  std::mt19937 random(1);
+  std::vector<Said> said;
+  const auto give_up = [] { return Result<void>(Error{Code::full, "full", 0}); };
+  for (;;) {
+    said.push_back(random_record(random));
+    const auto& one = said.back();
+    const auto sequence = w->append(
+        one.type, 0, one.dataset, one.meta, one.payload.size(),
+        [&](std::byte* to) { return copy_crc32c(to, one.payload.data(), one.payload.size()); }, give_up);
+    if (sequence.ok()) continue;
+    EXPECT_EQ(sequence.error().code, Code::full);
+    said.pop_back();
+    break;
+  }
+  EXPECT_EQ(w->segments_used(), 3U);
+  EXPECT_EQ(stage_.control().segments_total.load(), 3U);
+  EXPECT_EQ(stage_.control().segments_peak.load(), 3U);
+  EXPECT_EQ(stage_.control().waits.load(), 1U) << "only at the cap";
+  auto r = reader(w->name());
+  for (std::size_t i = 0; i < said.size(); ++i) expect_same(**r->next(), said[i], i + 1);
+  for (int n = 0; n < 2; ++n) ASSERT_TRUE(r->release_oldest(stage_, true).ok());
+  EXPECT_EQ(named(stage_.pool(), "s").size(), 2U);
+  ASSERT_TRUE(say(*w, said.front()).ok()) << "it goes on in one that has come back";
+  EXPECT_EQ(stage_.control().segments_total.load(), 3U);
+}
+
+TEST_F(JournalTest, ALeaseKeepsWhatARecordRefersToWhenItsReaderHasGone) {
+  may_have(3);
+  auto w = writer();
+  std::mt19937 random(1);
+  const auto one = random_record(random);
+  ASSERT_TRUE(say(*w, one).ok());
+  auto r = reader(w->name());
+  std::optional<Record> record = **r->next();
+  EXPECT_TRUE(r->held().front().is_leased());
+  auto lease = record->lease;
+  const auto payload = record->payload;
+  record.reset();
+  EXPECT_TRUE(r->held().front().is_leased());
+  r.reset();
+  EXPECT_TRUE(std::ranges::equal(payload, one.payload));
+
+  r = reader(w->name());
+  (void)r->next();
+  EXPECT_FALSE(r->held().front().is_leased()) << "the lease was on another reader's mapping";
+}
+
+TEST_F(JournalTest, ManyWritersTogetherMakeNoMoreSegmentsThanTheCap) {
+  may_have(8);
+  std::vector<std::unique_ptr<Writer>> writers;
+  for (int n = 0; n < 6; ++n) writers.push_back(writer());
+  std::atomic<std::uint64_t> got{0};
+  std::vector<std::thread> threads;
+  for (auto& w : writers) {
+    threads.emplace_back([&got, &w] {
+      const auto most = w->payload_max(0);
+      const auto give_up = [] { return Result<void>(Error{Code::full, "full", 0}); };
+      while (w->append(
+                  RecordType::put, 0, 1, {}, most, [](std::byte*) { return 0U; }, give_up)
+                 .ok())
+        ++got;
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(got.load(), 8U);
+  EXPECT_EQ(stage_.control().segments_total.load(), 8U);
+}
+
+TEST_F(JournalTest, ARecordLongerThanASegmentGetsALongOneThatIsRemovedWhenItComesBack) {
+  add_segments(1);
+  may_have(5);
+  auto w = writer();
+  std::mt19937 random(7);
+  std::vector<Said> said{random_record(random), random_record(random), random_record(random)};
+  said[1].payload.resize(2 * segment_bytes + 8192);
+  for (auto& byte : said[1].payload) byte = static_cast<std::byte>(random());
+  said[2].payload.resize(segment_bytes - 8192);  // more than is left of the long one
+  for (const auto& s : said) ASSERT_TRUE(say(*w, s).ok());
+  EXPECT_EQ(stage_.control().segments_total.load(), 5U) << "one, three for the long one, one";
+  auto r = reader(w->name());
+  for (std::size_t i = 0; i < said.size(); ++i) expect_same(**r->next(), said[i], i + 1);
+  for (int n = 0; n < 2; ++n) ASSERT_TRUE(r->release_oldest(stage_, true).ok());
+  EXPECT_EQ(stage_.control().segments_total.load(), 2U);
+  EXPECT_EQ(named(stage_.pool(), "").size(), 1U) << "the usual one";
+}
+
+// Else a schema of 3 MiB would wait for ever in a stage that is full of free segments.
+TEST_F(JournalTest, FreeSegmentsGoToMakeRoomForALongOne) {
+  add_segments(4);
+  auto w = writer();
+  Said long_one{RecordType::schema, 1, {}, Bytes(2 * segment_bytes)};
+  ASSERT_TRUE(say(*w, long_one).ok());
+  // The writer may have mapped it ahead of need when it was opened.
+  EXPECT_EQ(named(stage_.pool(), "s").size() + named(stage_.journals() + "/" + w->name(), "ahead-").size(), 1U);
+  EXPECT_EQ(stage_.control().segments_total.load(), 4U);
+}
+
+// It was counted, and nobody would ever have given it back.
+TEST_F(JournalTest, ASegmentInTheMakingWhenItsWriterDiesIsNotCountedAnyMore) {
+  may_have(4);
+  std::string name;
+  {
+    auto w = writer();
+    name = w->name();
+    ASSERT_TRUE(say(*w, Said{RecordType::close, 1, {}, {}}).ok());
+  }
+  ASSERT_TRUE(make_segment(stage_, stage_.journals() + "/" + name, Pages::reserved)->has_value());
+  EXPECT_EQ(stage_.control().segments_total.load(), 2U);
+  free_journal(stage_, name);
+  EXPECT_EQ(stage_.control().segments_total.load(), 1U);
+  EXPECT_EQ(named(stage_.pool(), "").size(), 1U);
+}
+
+// A process that knows of version 3 only counts on the server to make them.
+TEST_F(JournalTest, InAStageOfAnOlderVersionOnlyTheServerMakesSegments) {
+  stage_.control().version = shared_making_version - 1;
+  may_have(4);
+  auto w = writer();
+  const auto s = w->append(RecordType::close, 0, 1, {}, 0, nullptr, [] {
+    return Result<void>(Error{Code::full, "full", 0});
+  });
+  EXPECT_FALSE(s.ok());
+  EXPECT_EQ(stage_.control().segments_total.load(), 0U);
 }
 
 // What it took beyond its frame other writers missed, and the server made anew.
@@ -517,20 +661,20 @@ TEST_F(JournalTest, DamagedSegmentHeadersLoseNothingOnceTheWriterHasGone) {
 }
 
 TEST_F(JournalTest, APageThatIsNotWhatWasMadeIsNotOpened) {
-  auto made = stage_.make_dataset("1-2", [](DatasetPage& p) {
+  auto made = stage_.make_dataset("1-2", [](SharedState& p) {
     p.journal = 7;
     std::strcpy(p.path, "/a/b.nc");
   });
   ASSERT_TRUE(made.ok());
-  made->page->visible.store(9);  // changes all the time
-  EXPECT_TRUE(stage_.open_page("1-2").ok());
-  for (auto* at : {&made->page->path[1], reinterpret_cast<char*>(&made->page->number), &made->page->link[4000],
-                   reinterpret_cast<char*>(&made->page->tiles)}) {
+  made->shared_state->visible.store(9);  // changes all the time
+  EXPECT_TRUE(stage_.open_state("1-2").ok());
+  for (auto* at : {&made->shared_state->path[1], reinterpret_cast<char*>(&made->shared_state->number),
+                   &made->shared_state->link[4000], reinterpret_cast<char*>(&made->shared_state->tiles)}) {
     *at ^= 1;
-    EXPECT_EQ(stage_.open_page("1-2").error().code, Code::corrupt);
+    EXPECT_EQ(stage_.open_state("1-2").error().code, Code::corrupt);
     *at ^= 1;
   }
-  EXPECT_TRUE(stage_.open_page("1-2").ok());
+  EXPECT_TRUE(stage_.open_state("1-2").ok());
 }
 
 TEST_F(JournalTest, AWriterThatCannotMapItsStageFailsAndHarmsNobody) {
@@ -539,28 +683,29 @@ TEST_F(JournalTest, AWriterThatCannotMapItsStageFailsAndHarmsNobody) {
 }
 
 TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
-  const auto page = [](std::uint64_t journal) {
-    return [journal](DatasetPage& p) {
+  const auto shared_state = [](std::uint64_t journal) {
+    return [journal](SharedState& p) {
       p.journal = journal;
       p.number = 1;
       p.writers = 2;
     };
   };
-  auto first = stage_.make_dataset("1-2", page(7));
+  auto first = stage_.make_dataset("1-2", shared_state(7));
   ASSERT_TRUE(first.ok());
   // Another process comes to the same one.
-  auto again = stage_.make_dataset("1-2", page(7));
+  auto again = stage_.make_dataset("1-2", shared_state(7));
   ASSERT_TRUE(again.ok());
-  first->slots[1].turn.store(5);
-  EXPECT_EQ(again->slots[1].turn.load(), 5U);
+  first->slots[1].collective_index.store(5);
+  EXPECT_EQ(again->slots[1].collective_index.load(), 5U);
   // The file has gone, and left its inode to the next.
-  auto next = stage_.make_dataset("1-2", page(8));
+  auto next = stage_.make_dataset("1-2", shared_state(8));
   ASSERT_TRUE(next.ok());
-  EXPECT_EQ(next->slots[1].turn.load(), 0U);
-  EXPECT_EQ(first->page->state.load(), static_cast<std::uint32_t>(DatasetState::dropped)) << "nobody waits for it";
+  EXPECT_EQ(next->slots[1].collective_index.load(), 0U);
+  EXPECT_EQ(first->shared_state->state.load(), static_cast<std::uint32_t>(DatasetState::dropped))
+      << "nobody waits for it";
   stage_.remove_dataset("1-2", 7, 1);
-  ASSERT_TRUE(stage_.open_page("1-2").ok());
-  EXPECT_EQ((*stage_.open_page("1-2"))->journal, 8U);
+  ASSERT_TRUE(stage_.open_state("1-2").ok());
+  EXPECT_EQ((*stage_.open_state("1-2"))->journal, 8U);
   stage_.remove_dataset("1-2", 8, 1);
   EXPECT_TRUE(system_files().list(stage_.datasets())->empty());
 }

@@ -30,16 +30,20 @@ class MirrorTest : public ::testing::Test {
     ASSERT_TRUE(w.ok());
     writer_ = std::move(w).value();
   }
+  /// The stage may have no more than those.
   static void add_segments(const Stage& stage, int n) {
+    stage.control().segments_total.store(static_cast<std::uint64_t>(n));
+    stage.control().next_segment.store(static_cast<std::uint64_t>(n));
+    stage.control().segments_limit.store(static_cast<std::uint64_t>(n));
     for (int i = 0; i < n; ++i) {
       const std::string path = stage.pool() + "/s" + std::to_string(i);
       auto file = system_files().open(path, OpenMode::create_new, 0600);
       ASSERT_TRUE(file.ok() && (*file)->reserve(segment_bytes).ok());
     }
   }
-  /// Records 1 … n, each of 4 KB that hold its number.
-  void write(int n) {
-    for (int i = 1; i <= n; ++i) {
+  /// Records `first` … `last`, each of 4 KB that hold its number.
+  void write(int last, int first = 1) {
+    for (int i = first; i <= last; ++i) {
       const auto fill = [i](std::byte* to) {
         std::memset(to, i, 4000);
         return crc32c(to, 4000);
@@ -145,6 +149,24 @@ TEST_F(MirrorTest, WithNoSegmentThereIsNoRoomAndNothingIsLost) {
   EXPECT_EQ(sequences(*r), (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
+TEST_F(MirrorTest, MakesSegmentsUpToTheCapAndALongOneForALongRecord) {
+  add_segments(here_, 0);
+  here_.control().segments_limit.store(5);
+  write(2);
+  const Bytes field(2 * segment_bytes + 8192, std::byte{3});
+  ASSERT_TRUE(writer_
+                  ->append(RecordType::put, 0, 1, {}, field.size(),
+                           [&](std::byte* to) { return copy_crc32c(to, field.data(), field.size()); }, {})
+                  .ok());
+  write(5, 4);
+  const auto from = reader(there_, writer_->name());
+  const auto m = mirror(*from);
+  EXPECT_EQ(send(*m, *from, [](const Record&) { return true; }), 5);
+  EXPECT_EQ(here_.control().segments_total.load(), 5U) << "one, three for the long record, one";
+  const auto r = reader(here_, "node1@" + writer_->name());
+  EXPECT_EQ(sequences(*r), (std::vector<std::uint64_t>{1, 2, 3, 4, 5}));
+}
+
 TEST_F(MirrorTest, AServerThatBeginsThrowsThemAwayAndKeepsJournals) {
   add_segments(here_, 3);
   write(5);
@@ -162,7 +184,7 @@ TEST_F(MirrorTest, AServerThatBeginsThrowsThemAwayAndKeepsJournals) {
   const auto free = system_files().list(here_.pool());
   const auto taken = system_files().list(here_.journals() + "/" + journals->front());
   ASSERT_TRUE(free.ok() && taken.ok());
-  EXPECT_EQ(free->size() + taken->size() - 1, 3U);  // beside its page
+  EXPECT_EQ(free->size() + taken->size() - 1, 3U);  // beside its shared state
 }
 
 /// A server that begins again mirrors the same journals in the segments of the mirrors before.

@@ -37,7 +37,7 @@ class SurveyTest : public ::testing::Test {
     ASSERT_TRUE(w.ok());
     writer_ = std::move(w).value();
     writer_->keep_ahead(0);
-    auto page = stage_.make_dataset("1-2", [&](DatasetPage& p) {
+    auto shared_state = stage_.make_dataset("1-2", [&](SharedState& p) {
       p.journal = writer_->journal();
       p.number = 1;
       p.format = FileFormat::cdf5;
@@ -47,11 +47,11 @@ class SurveyTest : public ::testing::Test {
       p.durable = 3;
       set_visible(p, 3);
     });
-    ASSERT_TRUE(page.ok());
+    ASSERT_TRUE(shared_state.ok());
     say(RecordType::create, encode(Create{FileFormat::cdf5, "/out/wrfout", "/out/.wrfout", "1-2", 0}), 0);
     for (std::uint64_t frame = 1; frame <= 2; ++frame) {
       say(RecordType::put, encode(Put{0, {{0}, {block}}, {}}), block);
-      say(RecordType::sync, encode(Sync{frame, 0, block, 0}), 0);
+      say(RecordType::sync, encode(Sync{frame, 0, block, {}}), 0);
     }
     say(RecordType::put, encode(Put{0, {{0}, {block}}, {}}), block / 2);
   }
@@ -102,7 +102,7 @@ TEST_F(SurveyTest, ALossOfPowerLeavesWhatWasForcedToTheDisk) {
   options.boot = "another";
   const auto found = look(options);
   EXPECT_TRUE(found.power_lost);
-  // The page says that the first is in the file, and not that the file was forced.
+  // The shared state says that the first is in the file, and not that the file was forced.
   EXPECT_EQ(found.datasets[0].frames_staged, 2U);
   // All of it was when the run ended.
   stage_.control().left = 1;
@@ -157,7 +157,7 @@ TEST_F(SurveyTest, ListsEveryRecordInItsOrder) {
 }
 
 TEST_F(SurveyTest, ChangesNothing) {
-  const auto picture = [this] {
+  const auto snapshot = [this] {
     std::map<std::string, std::pair<std::string, std::int64_t>> all;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(run_dir())) {
       struct stat st {};
@@ -168,11 +168,11 @@ TEST_F(SurveyTest, ChangesNothing) {
     }
     return all;
   };
-  const auto before = picture();
+  const auto before = snapshot();
   SurveyOptions options;
   options.verify = true;
   (void)look(options);
-  EXPECT_TRUE(picture() == before);
+  EXPECT_TRUE(snapshot() == before);
 }
 
 /// The segment of a writer that has ended with any one of its bytes changed: told where it counts, and never believed.
@@ -228,6 +228,28 @@ TEST_F(SurveyTest, SegmentsBehindAGapAreDamage) {
   const auto found = look();
   ASSERT_TRUE(found.journals[0].damage.has_value());
   EXPECT_EQ(found.journals[0].damage->segment, moved);
+}
+
+// `inspect` called a journal damaged whose last frames had only not been forced to the disk.
+TEST_F(SurveyTest, AfterALossOfPowerSegmentsBehindAGapAreNoDamage) {
+  for (int i = 0; i < 6; ++i) say(RecordType::put, encode(Put{0, {{0}, {block}}, {}}), block);
+  const auto second = segment("00000001");
+  ASSERT_NE(second, "");
+  const auto in = directory();
+  writer_.reset();
+  ASSERT_TRUE(system_files().rename(in + second, in + "00000002" + second.substr(8)).ok());
+  SurveyOptions options;
+  options.boot = "another";
+  EXPECT_FALSE(look(options).journals[0].damage.has_value());
+}
+
+// A frame that a reader's sync had ended was counted as unsynced.
+TEST_F(SurveyTest, AReadersSyncEndsAFrameOfOneWriter) {
+  auto done = writer_->append(RecordType::sync, flag_implicit, 1, encode(Sync{3, 0, block, {}}), 0, nullptr, nullptr);
+  ASSERT_TRUE(done.ok());
+  const auto found = look();
+  EXPECT_EQ(found.datasets[0].frames_staged, 2U);
+  EXPECT_EQ(found.datasets[0].bytes_unsynced, 0U);
 }
 
 TEST_F(SurveyTest, PagesThatAreNoPagesAreToldOf) {

@@ -29,16 +29,16 @@ TEST(Files, CreateKeepsTheInodeAndCreateNewRefuses) {
   ASSERT_TRUE(system_files().link(scratch / "f", scratch / "g").ok());
   auto again = system_files().open(scratch / "f", OpenMode::create);
   ASSERT_TRUE((*again)->write(0, bytes(10)).ok());
-  EXPECT_EQ(read_whole(system_files(), scratch / "g")->size(), 10U);
+  EXPECT_EQ(read_file(system_files(), scratch / "g")->size(), 10U);
   EXPECT_EQ(system_files().open(scratch / "f", OpenMode::create_new).error().code, Code::exists);
   EXPECT_EQ(system_files().open(scratch / "no/f", OpenMode::create).error().sys, ENOENT);
 }
 
 TEST(Files, ReplaceWholeShowsTheOldBytesOrTheNew) {
   const Scratch scratch;
-  ASSERT_TRUE(replace_whole(system_files(), scratch / "f", bytes(10)).ok());
-  ASSERT_TRUE(replace_whole(system_files(), scratch / "f", bytes(20)).ok());
-  EXPECT_EQ(read_whole(system_files(), scratch / "f")->size(), 20U);
+  ASSERT_TRUE(replace_file(system_files(), scratch / "f", bytes(10)).ok());
+  ASSERT_TRUE(replace_file(system_files(), scratch / "f", bytes(20)).ok());
+  EXPECT_EQ(read_file(system_files(), scratch / "f")->size(), 20U);
   EXPECT_EQ(system_files().list(scratch.path())->size(), 1U);
 }
 

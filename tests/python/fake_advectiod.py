@@ -9,7 +9,12 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   drain_s    how long a drain takes
   exit       exit code after the drain
   left       when asked to leave: there is something to leave, and its exit code is 3
+  numbers    of its config's values, by key
   here       what its config comes to on this machine, where it is not as always
+  rules      the dataset rules of its config (see `rule` in fake_installation.py)
+  not_readable  its rules by which files are stored as somebody cannot read them
+  like       what of its config fits none of the files of --like
+  config_names  names in the rules of its config, and whether a dataset has them
   transfers  stage.in and stage.out of its config
   recover    what `recover --json` prints; recover_exit its exit code, recover_s how long it takes
   inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
@@ -49,11 +54,12 @@ def config():
     values = {
         "stage.directory": "/dev/shm",
         "stage.bytes_max": "auto",
-        "stage.segment_bytes": "32MiB",
-        "stage.warm_bytes": "512MiB",
+        "stage.segment_bytes": "2MiB",
+        "stage.warm_bytes": "256MiB",
         "stage.spill": "null",
         "stage.drain": "here",
         "server.restarts_max": "5",
+        "server.memory_max": "512MiB",
         "log.level": "warning",
     }
     origins = {}
@@ -78,7 +84,11 @@ def config():
     if "--example" in sys.argv:
         print("stage:\n  directory: /dev/shm")
         return 0
-    numbers = {"stage.segment_bytes": 32 << 20, "stage.warm_bytes": 512 << 20}
+    numbers = told().get("numbers", {}) | {
+        "stage.segment_bytes": 2 << 20,
+        "stage.warm_bytes": 256 << 20,
+        "server.memory_max": 512 << 20,
+    }
     print(
         json.dumps(
             {
@@ -93,17 +103,21 @@ def config():
                     }
                     for k, v in values.items()
                 ],
-                "datasets": [],
+                "datasets": told().get("rules", []),
+                "couple": [],
                 "transfers": {"in": [], "out": []} | told().get("transfers", {}),
                 "here": {
                     "memory_bytes": 8 << 30,
                     "threads": 2,
                     "stage_free_bytes": 4 << 30,
                     "stage_bytes_max": 1 << 30,
+                    "segment_bytes": 2 << 20,
                     "stage_error": None,
                 }
                 | told().get("here", {}),
+                "not_readable": told().get("not_readable", []),
             }
+            | ({"like": told()["like"]} if "--like" in sys.argv else {})
         )
     )
     return 0
@@ -161,12 +175,23 @@ class Serve:
             "pid": os.getpid(),
             "uptime_s": time.monotonic() - self.began,
             "final": final,
-            "server": {"threads": 2, "memory_bytes": 1 << 20, "memory_peak_bytes": 2 << 20, "encode_cpu_s": 0.5},
+            "left": False,
+            "server": {
+                "threads": 2,
+                "memory_bytes": 1 << 20,
+                "memory_peak_bytes": 2 << 20,
+                "cpu_s": 0.7,
+                "encode_cpu_s": 0.5,
+                "drain_max": None,
+                "held_back_s": 0.0,
+            },
             "stage": {
                 "directory": self.run_dir,
                 "bytes_max": 1 << 30,
                 "bytes_allocated": 0,
                 "bytes_allocated_peak": 0,
+                "bytes_held": 0,
+                "bytes_warm": 0,
                 "backlog_bytes": int(left * 1e9),
                 "backlog_peak_bytes": 10**9,
                 "spill_bytes_max": 0,
@@ -177,6 +202,7 @@ class Serve:
             },
             "writers": [],
             "datasets": self.told.get("datasets", []),
+            "config_names": self.told.get("config_names", []),
             "errors": [],
         } | self.nodes()
 
@@ -185,7 +211,14 @@ class Serve:
             return {}
         return {
             "nodes": [
-                {"node": i, "name": name, "pid": 1000 + i, "backlog_bytes": 5_000_000, "bytes_max": 1 << 30}
+                {
+                    "node": i,
+                    "name": name,
+                    "pid": 1000 + i,
+                    "backlog_bytes": 5_000_000,
+                    "bytes_max": 1 << 30,
+                    "memory_peak_bytes": 9,
+                }
                 for i, name in enumerate(node_names())
             ]
         }
@@ -249,7 +282,8 @@ class Serve:
             os.kill(os.getpid(), signal.SIGKILL)
         event(f"pid {os.getpid()}")
         os.makedirs(self.run_dir, exist_ok=True)
-        open(os.path.join(self.run_dir, "control"), "w").close()
+        for name in ("control", "capture.conf"):
+            open(os.path.join(self.run_dir, name), "w").close()
         for other in range(1, int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))):
             while not os.path.exists(note_path(f"ready{other}")):
                 time.sleep(0.02)
@@ -303,7 +337,16 @@ def main():
         print(json.dumps({"done": 1, "of": 2}))
         for record in what.get("records", []) if "--records" in sys.argv else []:
             print(json.dumps({"record": record}))
-        empty = {"served": False, "server_pid": 1, "segment_bytes": 1, "segments_max": 2, "segments_free": 0, "nodes": 0}
+        empty = {
+            "served": False,
+            "power_lost": False,
+            "node": 0,
+            "server_pid": 1,
+            "segment_bytes": 1,
+            "segments_max": 2,
+            "segments_free": 0,
+            "nodes": 0,
+        }
         found = empty | {"journals": [], "datasets": [], "errors": [], "damaged": False} | what.get("inspect", {})
         print(json.dumps({"result": found | {"run_dir": sys.argv[2]}}))
         return 1 if found["damaged"] else 0

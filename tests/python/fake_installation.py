@@ -15,11 +15,23 @@ SOURCE = HERE.parent.parent / "python" / "src"
 
 def dataset(path="/out/wrfout_d01", state="finished", error=None, **changes):
     return {
-        "path": path, "format": "netCDF-4", "state": state, "writer": "0-1", "frames_synced": 3, "frames_visible": 3,
+        "path": path, "format": "netCDF-4", "state": state, "writer": "0-1", "tiles": None, "frames_synced": 3, "frames_visible": 3,
         "frames_durable": 3, "frames_dropped": 0, "promise": "staged", "bytes_put": 3_000_000_000, "bytes_written": 1_000_000_000, "ratio": 3.0,
         "stall_s": {"median": 0.031, "max": 0.2}, "to_visible_s": {"median": 1.5, "max": 2.0},
         "to_durable_s": {"median": 1.75, "max": 2.5}, "drain_bytes_per_s": 5e8, "error": error,
     } | changes  # fmt: skip
+
+
+def rule(match, origin="advectio.yaml:3", **values):
+    """Of a config, as advectiod tells it."""
+    return {
+        "match": match,
+        "origin": origin,
+        "values": [
+            {"key": key, "value": value, "origin": origin, "type": "", "doc": "", "number": None}
+            for key, value in values.items()
+        ],
+    }
 
 
 def survey_of_dataset(path="/out/wrfout_d01", **changes):

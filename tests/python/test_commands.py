@@ -22,6 +22,28 @@ def test_help_of_every_command_shows_an_example_or_says_what_to_do(fake):
         assert f"advectio {command}" in done.stdout.replace("Usage: ", ""), command
 
 
+def test_help_shows_examples_that_can_be_copied_and_no_types_of_flags(fake):
+    lines = fake.run("run", "--help", env={"COLUMNS": "60"}).stdout.splitlines()
+    at = lines.index("   advectio run --nodes a,b,c --io-nodes 1 -- mpirun -H a:32,b:32 ./wrf.exe")
+    assert lines[at - 1] == "   # three nodes, one for output only"
+    assert any(line.strip() == "Usage: advectio run [OPTIONS] -- COMMAND…" for line in lines), lines
+    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "env", "exec", "config"):
+        assert not re.search(r"<bool>|<list\[|<str>|BOOLEAN", fake.run(command, "--help").stdout), command
+
+
+def test_the_shell_completes_commands_and_options(fake):
+    def completed(words: str, at: int) -> list[str]:
+        asked = {"_ADVECTIO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        return fake.run(env=asked).stdout.split()
+
+    assert completed("advectio insp", 1) == ["inspect"]
+    assert completed("advectio recover --dry", 2) == ["--dry-run"]
+    assert (
+        "_ADVECTIO_COMPLETE"
+        in fake.run("--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}).stdout
+    )
+
+
 def test_missing_programs_are_one_line_that_names_the_places(fake):
     done = fake.run("run", "--", "true", env={"ADVECTIO_PREFIX": "/no/where"})
     assert done.returncode == 2
@@ -94,16 +116,24 @@ def test_check_passes_where_all_is_well(fake):
 def test_check_finds_a_frame_that_does_not_fit(fake):
     done = fake.run("check", "--frame-bytes", "1.5GiB", "--json")
     assert done.returncode == 1
-    assert findings(done, "error") == ["a frame of 1.61 GB does not fit the stage (1.07 GB)"]
+    assert findings(done, "error") == ["a frame of 1.5 GiB does not fit the stage (1 GiB)"]
     done = fake.run("check", "--frame-bytes", "900MB", "--json")
     assert done.returncode == 0
-    assert "the stage (1.07 GB) holds one frame of 900 MB, not two" in findings(done, "warning")
+    assert "the stage (1 GiB) holds one frame of 900 MB, not two" in findings(done, "warning")
 
 
 def test_check_finds_more_ranks_than_segments(fake):
-    done = fake.run("check", "--ranks", "64", "--json")
+    done = fake.run("check", "--ranks", "600", "--json")
     assert done.returncode == 1
-    assert findings(done, "error")[0].startswith("64 writing ranks on this node each hold a segment of 33.6 MB")
+    assert findings(done, "error")[0].startswith("600 writing ranks on this node each hold a segment of 2 MiB")
+
+
+def test_check_tells_the_memory_that_a_node_needs(fake):
+    done = fake.run("check", "--ranks", "64", "--frame-bytes", "120MB", "--json")
+    memory = next(w for w in findings(done, "ok") if w.startswith("memory: "))
+    assert memory.startswith("memory: about 456 MB of stage and up to 597 MB for the server"), memory
+    done = fake.run("check", "--ranks", "4", "--frame-bytes", "120MB", "--json")
+    assert any(w.startswith("memory: about 336 MB of stage") for w in findings(done, "ok")), "what is warm from the start"
 
 
 def test_check_counts_the_ranks_of_a_node_and_says_what_several_nodes_mean(fake):
@@ -117,9 +147,9 @@ def test_check_counts_the_ranks_of_a_node_and_says_what_several_nodes_mean(fake)
 
 
 def test_check_finds_a_frame_that_is_larger_than_what_is_warm(fake):
-    done = fake.run("check", "--frame-bytes", "600MB", "--json")
-    assert "537 MB of the stage are touched before the first frame of 600 MB comes" in findings(done, "warning")
-    done = fake.run("check", "--frame-bytes", "500MB", "--json")
+    done = fake.run("check", "--frame-bytes", "300MB", "--json")
+    assert "256 MiB of the stage are touched before the first frame of 300 MB comes" in findings(done, "warning")
+    done = fake.run("check", "--frame-bytes", "250MB", "--json")
     assert not any("touched" in w for w in findings(done, "warning"))
 
 
@@ -140,17 +170,17 @@ def test_check_finds_a_stage_that_is_not_there(fake):
     (fake.work / "advectio.yaml").write_text("stage:\n  directory: /no/where\n")
     done = fake.run("check", "--json")
     assert done.returncode == 1
-    assert findings(done, "error") == ["stage.directory /no/where is not a directory"]
+    assert findings(done, "error") == ["advectio.yaml:2: stage.directory /no/where does not exist"]
 
 
 def test_check_looks_at_where_output_spills(fake):
     (fake.work / "advectio.yaml").write_text("stage:\n  spill: /no/where\n")
     done = fake.run("check", "--json")
     assert done.returncode == 1
-    assert findings(done, "error") == ["stage.spill /no/where is not a directory that can be written in"]
+    assert findings(done, "error") == ["advectio.yaml:2: stage.spill /no/where does not exist"]
     (fake.work / "advectio.yaml").write_text("stage:\n  spill: /dev/shm\n")
     done = fake.run("check", "--json")
-    assert "stage.spill /dev/shm is memory, which the stage could take as well" in findings(done, "warning")
+    assert "advectio.yaml:2: stage.spill /dev/shm is memory, which the stage could take as well" in findings(done, "warning")
 
 
 def test_check_finds_a_library_that_cannot_be_loaded(fake):
@@ -183,12 +213,12 @@ def test_example_is_printed(fake):
 
 def final(**changes):
     return {
-        "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True,
-        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "encode_cpu_s": 0.0},
-        "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "backlog_bytes": 0,
+        "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True, "left": False,
+        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "cpu_s": 0.0, "encode_cpu_s": 0.0, "drain_max": None, "held_back_s": 0.0},
+        "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "bytes_held": 0, "bytes_warm": 0, "backlog_bytes": 0,
                   "backlog_peak_bytes": 0, "spill_bytes_max": 0,
                   "spill_bytes": 0, "spilled_bytes": 0, "waits": 0, "wait_s": 0.0},
-        "writers": [], "datasets": [dataset()], "errors": [],
+        "writers": [], "datasets": [dataset()], "config_names": [], "errors": [],
     } | changes  # fmt: skip
 
 
@@ -225,6 +255,27 @@ def test_recover_dry_run_tells_the_same_and_starts_no_recovery(fake):
     assert left.exists()
 
 
+def test_recover_tells_who_still_writes(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    journals = [survey_of_journal(alive=True)]
+    fake.tell(recover=final(), inspect={"journals": journals, "datasets": [survey_of_dataset(bytes_unsynced=500)]})
+    done = fake.run("recover", "--dry-run", left)
+    assert "wrf.exe (4711) on localhost is still alive; `advectio recover` would wait until it has ended\n" in done.stderr
+    assert "dropped" not in done.stderr
+    told = json.loads(fake.run("recover", "--dry-run", "--json", left).stdout)
+    assert told["alive"] == [{"pid": 4711, "host": "localhost", "rank": 0, "command": "./wrf.exe"}]
+    assert "waiting for processes that still write: wrf.exe (4711) on localhost\n" in fake.run("recover", left).stderr
+
+
+def test_a_dry_recovery_of_a_run_under_way_says_that_it_is(fake):
+    left = fake.directory / "left"
+    left.mkdir()
+    fake.tell(inspect={"served": True, "server_pid": 77})
+    done = fake.run("recover", "--dry-run", left)
+    assert "the run is under way: process 77 serves it, and `advectio recover` would refuse it\n" in done.stderr
+
+
 def test_recover_of_what_holds_nothing_any_more_says_so(fake):
     left = fake.directory / "left"
     left.mkdir()
@@ -252,7 +303,10 @@ def test_recover_of_what_is_no_run_directory_is_one_line(fake):
     assert (done.returncode, done.stderr) == (2, f"advectio: error: {file} is not a directory\n")
     fake.tell(inspect_exit=2)
     done = fake.run("recover", fake.directory)
-    assert (done.returncode, done.stderr) == (2, f"advectio: error: no stage at {fake.directory}\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"advectio: error: {fake.directory} is not the run directory of a run (there is no control page)\n",
+    )
 
 
 def test_inspect_shows_who_wrote_and_what_is_staged(fake):
@@ -290,7 +344,7 @@ def test_inspect_does_not_take_a_process_of_another_host_for_ended(fake):
 def test_inspect_lists_records_as_they_come(fake):
     left = fake.directory / "left"
     left.mkdir()
-    record = {"journal": "0-1-x", "sequence": 5, "type": "put", "dataset": 1, "turn": 0, "flags": 0, "bytes": 77,
+    record = {"journal": "0-1-x", "sequence": 5, "type": "put", "dataset": 1, "collective_index": 0, "flags": 0, "bytes": 77,
               "time_s": 0.25, "crc_ok": False}  # fmt: skip
     fake.tell(records=[record])
     lines = fake.run("inspect", "--records", left).stdout.splitlines()
@@ -299,6 +353,35 @@ def test_inspect_lists_records_as_they_come(fake):
     lines = fake.run("inspect", "--records", "--json", left).stdout.splitlines()
     assert json.loads(lines[0]) == {"record": record}
     assert json.loads(lines[1])["journals"] == []
+
+
+def test_recover_of_a_stage_names_the_runs_in_it(fake):
+    run = fake.stage / "advectio-7" / "run1"
+    run.mkdir(parents=True)
+    (run / "control").touch()
+    fake.tell(inspect_exit=2)
+    done = fake.run("inspect", run.parent)
+    assert done.stderr == (
+        f"advectio: error: {run.parent} is not the run directory of a run (there is no control page); runs that are there: {run}\n"
+    )
+
+
+def test_env_says_what_is_missing(fake):
+    done = fake.run("env")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "advectio: warning: ADVECTIO_RUN is missing, and without it every call is passed on to netCDF: start the command by "
+        "`advectio run`, or name a run with --run-dir DIR\n"
+    )
+    done = fake.run("env", "--run-dir", fake.directory / "none")
+    assert f"no server answers in {fake.directory}/none, and without one every call is passed on to netCDF" in done.stderr
+    assert (
+        f"advectiod serve --run-dir {fake.directory}/none --exit-when-idle 60 --config {fake.work}/advectio.yaml &`"
+        in done.stderr
+    )
+    inside = fake.run("run", "-q", "--", *fake.command("env"))
+    assert inside.stderr == ""
+    assert "export ADVECTIO_RUN=" in inside.stdout
 
 
 def test_env_prints_lines_a_shell_can_evaluate(fake):

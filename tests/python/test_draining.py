@@ -32,7 +32,7 @@ def left(fake):
 
 def test_a_run_that_is_drained_later_ends_with_its_command_and_says_what_waits_where(on_disk):
     on_disk.tell(left=True, datasets=[dataset(state="open")], inspect={"datasets": [survey_of_dataset()]})
-    done = on_disk.run("run", "--drain-later", "--json", "-", "--", "true")
+    done = on_disk.run("run", "--drain-later", "--json", "s.json", "--", "true")
     assert done.returncode == 0, done.stderr
     (run,) = on_disk.run_directories
     assert on_disk.events[0].endswith("--drain-later")
@@ -41,7 +41,7 @@ def test_a_run_that_is_drained_later_ends_with_its_command_and_says_what_waits_w
         f"advectio: 1 dataset (2.00 kB) wait in {run}; `advectio drain {run}` writes them to their files"
     )
     assert json.loads((run / "left.json").read_text())["command"] == ["true"]
-    assert json.loads(done.stdout)["left"] is True
+    assert json.loads((on_disk.work / "s.json").read_text())["left"] is True
     assert "1 dataset, not all of it written yet" in done.stderr
 
 

@@ -1,7 +1,7 @@
 """Numbers as people read and write them."""
 
 import pytest
-from advectio.quantities import parse_duration, parse_size, rate_text, size_text, time_text
+from advectio.quantities import config_size_text, parse_duration, parse_size, rate_text, size_text, time_text
 from advectio.summary import median
 
 
@@ -19,6 +19,15 @@ def test_sizes_that_are_none(text):
 def test_durations():
     assert parse_duration("5min") == 300
     assert parse_duration("500ms") == 0.5
+
+
+def test_sizes_of_a_config_are_shown_as_they_are_written():
+    written = ["2MiB", "900GiB", "1.5GiB", "512KiB", "300MB", "4GB", "7B", "1TiB"]
+    assert [config_size_text(parse_size(text)).replace(" ", "") for text in written] == [
+        "2MiB", "900GiB", "1.5GiB", "512KiB", "300MB", "4.00GB", "7B", "1TiB",
+    ]  # fmt: skip
+    assert config_size_text(6318718976) == "6.32 GB"
+    assert config_size_text(1288490189) == "1.29 GB"
 
 
 def test_three_digits_everywhere():

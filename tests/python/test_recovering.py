@@ -17,5 +17,5 @@ from advectio.protocol import Status
 )
 def test_what_stays_is_counted(states: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = [recovering.Recovered(f"{state}.nc", None, 0, None, state, None, None) for state in states]
-    recovering._show(str(tmp_path), found, Status(errors=[]), [])  # type: ignore[typeddict-item]
+    recovering._show(str(tmp_path), found, Status(errors=[]), [], [])  # type: ignore[typeddict-item]
     assert f"advectio: {said}; what is staged stays in" in capsys.readouterr().err

@@ -3,15 +3,20 @@
 import json
 import os
 import pty
+import re
 import signal
 import stat
 import subprocess
 import sys
 import time
 
+import pytest
 from advectio.server import Server, ended_how
 from fake_installation import dataset, until
 
+STAGE_MISSING = (
+    "advectio: error: advectio.yaml:2: stage.directory /no/where does not exist; make it, or name another directory\n"
+)
 SHOW_ENV = "import os; print(os.environ['ADVECTIO_RUN']); print(os.environ['LD_PRELOAD'])"
 
 
@@ -58,7 +63,7 @@ def test_an_exit_code_that_is_no_signal_is_not_called_one(fake):
     for code in (128, 193, 255):
         done = fake.run("run", "--", "sh", "-c", f"exit {code}")
         assert done.returncode == code
-        assert done.stderr == "advectio: no dataset was captured (did the command write any netCDF?)\n"
+        assert done.stderr == f"advectio: no dataset was captured: the command failed (exit code {code})\n"
 
 
 def test_an_exit_code_that_stands_for_a_signal_is_said_to_be_an_exit_code(fake):
@@ -98,32 +103,68 @@ def test_a_whole_command_in_quotes_is_said_to_be_one(fake):
     done = fake.run("run", "--", "mpirun -n 2 ./wrf.exe")
     assert done.returncode == 127
     assert done.stderr == (
-        "advectio: error: mpirun -n 2 ./wrf.exe: command not found; a command and its arguments are several words: "
-        "advectio run -- mpirun -n 2 ./wrf.exe\n"
+        "advectio: error: mpirun -n 2 ./wrf.exe: command not found; remove the quotes: advectio run -- mpirun -n 2 ./wrf.exe\n"
     )
 
 
 def test_options_of_a_launcher_that_is_left_out_are_said_to_belong_behind_it(fake):
     done = fake.run("run", "-n", "4", "./wrf.exe", env={"COLUMNS": "200"})
     assert done.returncode == 2
-    assert "No such option: -n. What belongs to the command goes behind it, and -- before it: advectio run -- " in done.stderr
+    assert "No such option: -n. Put -- before the command, and its own options behind it: advectio run -- " in done.stderr
     assert "Possible options: --config" in fake.run("run", "--confg", "a.yaml", "true", env={"COLUMNS": "200"}).stderr
 
 
 def test_a_run_inside_a_run_is_said_to_be(fake):
     done = fake.run("run", "--", *fake.command("run", "--", "true"))
     assert done.returncode == 0
-    assert done.stderr.count("advectio: warning: this run is inside the one of ") == 1
+    inner, outer = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"advectio: warning: this run is inside another run of Advectio \(/\S+\); output goes to this one, "
+        "the other gets none of it",
+        inner,
+    )
+    assert re.fullmatch(
+        r"advectio: no dataset was captured: a run inside this one took the output \(/\S+\); one `advectio run` is enough",
+        outer,
+    )
+    assert fake.run_directories == []
 
 
 def test_a_cap_that_is_larger_than_what_is_free_is_said_before_the_command_starts(fake):
-    fake.tell(here={"stage_bytes_max": 900 << 30})
+    space = os.statvfs(fake.stage)
+    free, size = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+    between = (free + size) // 2
+    fake.tell(here={"stage_bytes_max": between, "memory_bytes": size})
     done = fake.run("run", "-q", "--", "true")
     assert done.returncode == 0
-    assert done.stderr == (
-        f"advectio: warning: stage.bytes_max is 966 GB, but only 4.29 GB are free in {fake.stage}: the stage is full when they "
-        "are used up\n"
+    assert re.fullmatch(
+        rf"advectio: warning: stage.bytes_max is \S+ \wB, but only \S+ \wB are free in {fake.stage}; "
+        "the stage is full when they are used up: make it smaller, or free space there\n",
+        done.stderr,
     )
+
+
+@pytest.mark.parametrize("run_dir", [False, True])
+def test_a_cap_that_is_larger_than_all_there_is_is_refused_by_run_as_by_check(fake, run_dir):
+    fake.tell(here={"stage_bytes_max": 900 << 40}, numbers={"stage.bytes_max": 900 << 40})
+    options = ["--run-dir", fake.directory / "run"] if run_dir else []
+    place = fake.directory if run_dir else fake.stage
+    done = fake.run("run", *options, "--", "touch", "started")
+    assert done.returncode == 2
+    said = rf"stage.bytes_max is 900 TiB, but {place} has only \S+ \wB"
+    advice = "make it smaller, or set stage.directory to a larger disk"
+    assert re.fullmatch(f"advectio: error: {said}; {advice}\n", done.stderr)
+    assert not (fake.work / "started").exists()
+    if not run_dir:
+        (found,) = (f for f in json.loads(fake.run("check", "--json").stdout)["findings"] if f["level"] == "error")
+        assert re.fullmatch(said, found["what"])
+        assert found["advice"] == advice
+
+
+def test_a_cap_that_is_found_by_itself_is_found_anew_where_the_run_directory_is_elsewhere(fake):
+    fake.tell(here={"stage_bytes_max": 900 << 40})
+    done = fake.run("run", "-q", "--run-dir", fake.directory / "run", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_command_that_cannot_be_executed_is_126(fake):
@@ -149,7 +190,7 @@ def test_a_config_that_is_not_there_is_one_line(fake):
 def test_a_stage_that_is_not_there_is_one_line(fake):
     (fake.work / "advectio.yaml").write_text("stage:\n  directory: /no/where\n")
     done = fake.run("run", "--", "touch", "started")
-    assert (done.returncode, done.stderr) == (2, "advectio: error: advectio.yaml:2: stage.directory /no/where does not exist\n")
+    assert (done.returncode, done.stderr) == (2, STAGE_MISSING)
     assert not (fake.work / "started").exists()
 
 
@@ -179,18 +220,6 @@ def test_a_server_that_dies_before_it_is_ready_is_one_line_and_nothing_is_left(f
     assert fake.run_directories == []
 
 
-def test_a_reader_of_the_summary_that_has_seen_enough_changes_nothing(fake):
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        fake.command("run", "--json", "-", "--", "sh", "-c", "exit 5"),
-        env=fake.env, cwd=fake.work, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    os.close(write)
-    assert (done.returncode, done.stderr) == (5, "advectio: no dataset was captured (did the command write any netCDF?)\n")
-    assert fake.run_directories == []
-
-
 def test_a_run_directory_in_use_is_refused(fake):
     used = fake.directory / "mine"
     used.mkdir()
@@ -199,14 +228,19 @@ def test_a_run_directory_in_use_is_refused(fake):
     done = fake.run("run", "--run-dir", used, "--", "true")
     assert done.returncode == 2
     assert (
-        done.stderr == f"advectio: error: --run-dir {used} is not empty, and no run directory; name one that is not there yet\n"
+        done.stderr
+        == f"advectio: error: --run-dir {used} is not empty: it holds journals, which is no run of Advectio; name a "
+        "directory that is not there yet\n"
     )
     assert stat.S_IMODE(used.stat().st_mode) == 0o755, "what is not ours keeps its mode"
     (used / "control").touch()
     done = fake.run("run", "--run-dir", used, "--", "true")
     assert (
-        f"--run-dir {used} is not empty; if it is left from another run, `advectio recover {used}` finishes that" in done.stderr
-    )
+        f"--run-dir {used} is not empty: another run has left its stage there, and `advectio recover {used}` finishes it"
+    ) in done.stderr
+    inside = fake.run("run", "--", "sh", "-c", f'{" ".join(fake.command("run"))} --run-dir "$ADVECTIO_RUN" -- true')
+    assert inside.returncode == 2
+    assert re.search(r"is not empty: another run uses it, served by process \d+; name a directory that is", inside.stderr)
 
 
 def test_a_run_directory_deeper_than_a_sockets_path_may_be_works(fake):
@@ -267,8 +301,15 @@ def test_a_server_that_keeps_dying_is_given_up_and_the_model_goes_on(fake):
     assert (fake.work / "finished").exists()
     assert done.returncode == 3
     (left,) = fake.run_directories
-    assert f"`advectio recover {left}` finishes it" in done.stderr
-    assert done.stderr.count("advectio: error") == 1
+    first, last = (line for line in done.stderr.splitlines() if line.startswith("advectio: error"))
+    assert first == (
+        "advectio: error: the server died (signal 9, SIGKILL); not started again: server.restarts_max is 1. No output is "
+        f"written any more; what is staged stays in {left}, and `advectio recover {left}` finishes it"
+    )
+    assert last == (
+        "advectio: error: the server was not there any more when the command ended; "
+        f"`advectio recover {left}` writes what is staged"
+    )
 
 
 def test_a_restarted_server_sees_the_config_the_run_began_with(fake):
@@ -296,16 +337,27 @@ def test_the_commands_own_failure_counts_more_than_a_dataset(fake):
     assert fake.run("run", "--", "false").returncode == 1
 
 
-def test_json_to_stdout_comes_after_the_command(fake):
+def test_the_json_has_the_command_and_its_exit_code(fake):
     fake.tell(datasets=[dataset()])
-    done = fake.run("run", "--quiet", "--json", "-", "--", "echo", "first")
-    first, _, rest = done.stdout.partition("\n")
-    summary = json.loads(rest)
-    assert first == "first"
-    assert summary["command"] == ["echo", "first"]
-    assert summary["exit_code"] == 0
+    done = fake.run("run", "--quiet", "--json", "s.json", "--", "sh", "-c", "echo first; exit 4")
+    assert (done.returncode, done.stdout, done.stderr) == (4, "first\n", "")
+    summary = json.loads((fake.work / "s.json").read_text())
+    assert summary["command"] == ["sh", "-c", "echo first; exit 4"]
+    assert summary["exit_code"] == 4
     assert summary["datasets"][0]["path"] == "/out/wrfout_d01"
-    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "out.txt"])
+def test_json_never_shares_stdout_with_the_command(fake, name):
+    with (fake.work / "out.txt").open("w") as out:
+        done = subprocess.run(
+            fake.command("run", "--json", name, "--", "touch", "started"), env=fake.env, cwd=fake.work, stdout=out,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        2, f"advectio: error: --json {name}: stdout is the command's; name a file, e.g. --json summary.json\n"
+    )  # fmt: skip
+    assert not (fake.work / "started").exists()
 
 
 def test_json_to_a_directory_that_is_not_there_is_found_before_the_run(fake):

@@ -39,6 +39,7 @@ def test_both_know_the_same_options():
         "--config --quiet wrf",
         "--nodes a,b --io-nodes 1 -- wrf",
         "--simulate-nodes 2,0 --io-nodes=1 wrf",
+        "--wait-for-readers 2 --readers-within=5 wrf",
         "-- --help",
         "-- -- wrf",
     ],
@@ -59,6 +60,7 @@ def test_both_read_the_same(line):
         "-ca.yaml wrf",
         "--quiet=1 wrf",
         "--io-nodes -1 wrf",
+        "--wait-for-readers many wrf",
         "--config",
     ],
 )

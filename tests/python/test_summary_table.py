@@ -34,6 +34,14 @@ def test_a_log_gets_the_groups_of_a_terminal():
     assert "… and " in lines_of(many)[-1]
 
 
+def test_a_further_output_has_a_row_of_its_own():
+    files = [dataset(f"/out/wrfout_d01_2026-01-{n:02}_00:00:00") for n in range(1, 12)]
+    small = [dataset(d["path"].replace("/out/", "/out/small/"), output_of=d["path"], stall_s=None) for d in files]
+    away = [dataset(d["path"].replace("/out/", "/archive/"), output_of=d["path"], stall_s=None) for d in files]
+    names = [line.split()[0] for line in lines_of({"datasets": files + small + away})[1:]]
+    assert names == ["wrfout_d01_*", "small/wrfout_d01_*", "/archive/wrfout_d01_*"]
+
+
 def test_a_log_needs_nothing_that_draws(fake):
     fake.tell(datasets=[dataset()])
     code = (

@@ -17,15 +17,15 @@ class Switchboard {
     std::vector<std::byte> bytes;
   };
   std::mutex mutex;
-  std::vector<std::array<std::deque<Message>, Neighbours::lanes>>& in() { return in_; }
+  std::vector<std::array<std::deque<Message>, Transport::lanes>>& in() { return in_; }
 
  private:
-  std::vector<std::array<std::deque<Message>, Neighbours::lanes>> in_;
+  std::vector<std::array<std::deque<Message>, Transport::lanes>> in_;
 };
 
-class Neighbour final : public Neighbours {
+class LocalTransport final : public Transport {
  public:
-  Neighbour(Switchboard& board, unsigned node, unsigned nodes, unsigned io_nodes)
+  LocalTransport(Switchboard& board, unsigned node, unsigned nodes, unsigned io_nodes)
       : board_(board), node_(node), io_nodes_(io_nodes) {
     for (unsigned n = 0; n < nodes; ++n) names_.push_back("n" + std::to_string(n));
   }
@@ -80,14 +80,14 @@ class NodesTest : public ::testing::Test {
   void start(std::uint64_t segments_max = 16, std::uint64_t of_output = 0, unsigned late = nodes) {
     board_ = std::make_unique<Switchboard>(nodes);
     for (unsigned n = 0; n < nodes; ++n) {
-      neighbours_.push_back(std::make_unique<Neighbour>(*board_, n, nodes, 1));
+      transport_.push_back(std::make_unique<LocalTransport>(*board_, n, nodes, 1));
       ServerOptions o;
       o.run_dir = run_dir(n);
       o.segment_bytes = segment_bytes;
       o.segments_max = of_output != 0 && n + 1 == nodes ? of_output : segments_max;
       o.warm_segments = 2;
       o.wait_max_ns = wait_max_ns_;
-      o.neighbours = neighbours_.back().get();
+      o.transport = transport_.back().get();
       auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
       ASSERT_TRUE(server.ok()) << server.error().message;
       servers_.push_back(std::move(server).value());
@@ -102,7 +102,7 @@ class NodesTest : public ::testing::Test {
     for (auto& t : threads_) t.join();
     threads_.clear();
     servers_.clear();
-    neighbours_.clear();
+    transport_.clear();
   }
   void stop() {
     for (auto& s : servers_) s->stop();
@@ -128,15 +128,15 @@ class NodesTest : public ::testing::Test {
     const auto step = frame * writers + writer;
     const std::vector<float> row(width, static_cast<float>(step));
     const bool put = d.put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4).ok();
-    d.end_turn();
+    d.end_collective_call();
     const bool done = d.sync().ok();
-    d.end_turn();
+    d.end_collective_call();
     return put && done;
   }
   std::unique_ptr<SharedDataset> meet(Session& s, std::uint32_t writer) const {
     auto d = meeting_.meet(s, out("a.nc"), writer);
     if (!d || (writer == 0 && !d->schema(series(width)))) return nullptr;
-    d->end_turn();
+    d->end_collective_call();
     return d;
   }
   int write(Session& s, std::uint32_t writer, std::uint64_t frames, unsigned pause_us = 0) const {
@@ -178,8 +178,8 @@ class NodesTest : public ::testing::Test {
       if (!names) return false;
       const auto it = std::find_if(names->begin(), names->end(), [](const auto& x) { return x.find('.') == x.npos; });
       if (it == names->end()) return false;
-      const auto page = stage->open_page(*it);
-      if (!page || (*page)->frames_visible < frames) return false;
+      const auto shared_state = stage->open_state(*it);
+      if (!shared_state || (*shared_state)->frames_visible < frames) return false;
     }
     return true;
   }
@@ -207,7 +207,7 @@ class NodesTest : public ::testing::Test {
   std::vector<std::unique_ptr<Program>> programs_;
   std::uint64_t wait_max_ns_ = 20'000'000'000;
   std::unique_ptr<Switchboard> board_;
-  std::vector<std::unique_ptr<Neighbour>> neighbours_;
+  std::vector<std::unique_ptr<LocalTransport>> transport_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::thread> threads_;
   std::array<Outcome, nodes> outcomes_{};
@@ -335,10 +335,10 @@ TEST_P(EndedNodesTest, AFileThatItsOwnerHasFinishedIsNotBegunAgain) {
   stop();
   programs_.clear();
   store_.allow();
-  change_pages(run_dir(2), [](const auto&, const auto&, auto& page) {
-    page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+  change_pages(run_dir(2), [](const auto&, const auto&, auto& shared_state) {
+    shared_state.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
     if (!GetParam()) {
-      ASSERT_TRUE(system_files().remove(page.link).ok());
+      ASSERT_TRUE(system_files().remove(shared_state.link).ok());
     }
   });
   start();
@@ -377,7 +377,7 @@ class TilesOfNodesTest : public NodesTest {
     start(64, 4);
     go();
     EXPECT_TRUE(eventually([&] { return servers_[2]->status().find("append to") != std::string::npos; }));
-    EXPECT_TRUE(replace_whole(system_files(), out("go on"), {}).ok());
+    EXPECT_TRUE(replace_file(system_files(), out("go on"), {}).ok());
     for (auto& p : programs_) EXPECT_EQ(p->wait(), 0);
     programs_.clear();
     return drain();
@@ -393,13 +393,13 @@ class TilesOfNodesTest : public NodesTest {
     stop();
     programs_.clear();
     store_.allow();
-    change_pages(run_dir(2), [tiles_too](const auto& stage, const auto& name, auto& page) {
-      if (page.tiles == 0) {
-        if (tiles_too) page.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
+    change_pages(run_dir(2), [tiles_too](const auto& stage, const auto& name, auto& shared_state) {
+      if (shared_state.tiles == 0) {
+        if (tiles_too) shared_state.state.store(static_cast<std::uint32_t>(journal::DatasetState::finished));
         return;
       }
-      ASSERT_TRUE(system_files().remove(page.link).ok());
-      stage.remove_dataset(name, page.journal, page.number);
+      ASSERT_TRUE(system_files().remove(shared_state.link).ok());
+      stage.remove_dataset(name, shared_state.journal, shared_state.number);
     });
   }
 };
@@ -453,7 +453,7 @@ TEST_F(NodesTest, StagesSmallerThanAFrameAreEnough) {
       const std::vector<float> row(width, static_cast<float>(step));
       if (!d->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
     }
-    d->end_turn();
+    d->end_collective_call();
     if (!d->sync() || !d->close()) return 3;
     s.finish();
     return 0;
@@ -474,9 +474,9 @@ TEST_F(NodesTest, AnErrorOfTheSinkReachesTheProcessesOfAllNodes) {
       const auto step = f * writers + w;
       const std::vector<float> row(width, static_cast<float>(step));
       if (!d->put(0, {{step, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
-      d->end_turn();
+      d->end_collective_call();
       synced = d->sync();
-      d->end_turn();
+      d->end_collective_call();
       ::usleep(20'000);
     }
     return !synced && synced.error().sys == ENOSPC ? 0 : 3;
@@ -513,7 +513,7 @@ TEST_F(NodesTest, TheLengthThatAProcessOnAnotherNodeHasMadeIsKnown) {
     if (!d) return 1;
     for (std::uint64_t f = 0; f < 40; ++f) {
       if (w == 1) d->grow((f + 1) * 3);
-      d->end_turn();
+      d->end_collective_call();
       if (d->records() != (f + 1) * 3) return 2;
     }
     return d->close().ok() ? 0 : 3;

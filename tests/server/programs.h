@@ -30,6 +30,7 @@ struct Store {
     std::map<std::uint64_t, float> committed;
     int commits = 0, durable = 0, declared = 0;
     bool closed = false;
+    std::vector<std::uint64_t> begun;  ///< numbers of the frames, in the order in which they were begun
   };
   std::mutex mutex;
   std::map<std::string, FileImage> files;  ///< by the name in the output directory
@@ -39,6 +40,7 @@ struct Store {
   std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
+  bool checkpoints = true;                ///< sinks can commit in the midst of a frame
   void allow() {
     const std::lock_guard guard(mutex);
     fail_commit_of.clear();
@@ -55,20 +57,36 @@ class MemorySink final : public Sink {
     const std::lock_guard guard(store_.mutex);
     if (!resume) store_.files[name_] = {};
   }
+  [[nodiscard]] Abilities abilities() const override {
+    Abilities can;
+    can.checkpoints = store_.checkpoints;
+    return can;
+  }
   Result<void> declare(const Schema&) override {
     const std::lock_guard guard(store_.mutex);
     ++store_.files[name_].declared;
     return {};
   }
-  Result<void> write(const Block& b) override {
-    written_ += b.bytes;
-    for (std::uint64_t i = 0; i < b.box.count[0]; ++i)
-      pending_[b.box.start[0] + i + (b.box.start[1] << 32U) + (std::uint64_t{b.variable} << 56U)] =
-          reinterpret_cast<const float*>(b.data)[i * b.box.count[1]];
-    borrowed_.emplace_back(b.data, b.bytes);
+  Result<void> begin(std::uint64_t frame) override {
+    const std::lock_guard guard(store_.mutex);
+    store_.files[name_].begun.push_back(frame);
     return {};
   }
-  Result<void> commit() override {
+  Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) override {
+    const auto& box = part.box;
+    const auto values = read(*field, part);
+    written_ += values.size() * sizeof(float);
+    for (std::uint64_t i = 0; i < box.count[0]; ++i)
+      pending_[box.start[0] + i + (box.start[1] << 32U) + (std::uint64_t{field->variable()} << 56U)] =
+          values[i * box.count[1]];
+    borrowed_.emplace_back(field, part);
+    return {};
+  }
+  Result<void> checkpoint() override {
+    if (!store_.checkpoints) return Error{Code::unsupported, "a commit in the midst of a frame", 0};
+    return end();
+  }
+  Result<void> end() override {
     while (store_.commits_stand) ::usleep(1000);
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
@@ -111,15 +129,20 @@ class MemorySink final : public Sink {
  private:
   /// Real sinks, or their threads, read what they have been lent up to the commit.
   void look_at_borrowed() noexcept {
-    for (const auto& block : borrowed_)
-      looked_at_ = static_cast<unsigned>(block.front()) + static_cast<unsigned>(block.back());
+    for (const auto& [field, part] : borrowed_)
+      if (const auto values = read(*field, part); !values.empty()) looked_at_ = values.front() + values.back();
+  }
+  static std::vector<float> read(const Field& field, const Part& part) {
+    std::vector<float> values(part.box.volume());
+    field.read(part, reinterpret_cast<std::byte*>(values.data()));
+    return values;
   }
   Store& store_;
   std::string beside_, name_;
   std::uint64_t written_ = 0;
   std::map<std::uint64_t, float> pending_;
-  std::vector<std::span<const std::byte>> borrowed_;
-  volatile unsigned looked_at_ = 0;
+  std::vector<std::pair<std::shared_ptr<const Field>, Part>> borrowed_;
+  volatile float looked_at_ = 0;
 };
 
 inline Schema series(std::uint64_t width) {
@@ -215,7 +238,7 @@ inline json ask_for_the_drain(const std::string& run_dir, const std::string& wha
   return json::parse(text);
 }
 
-/// Every dataset's page in a stage that no server has, with the stage and the page's name.
+/// Every dataset's shared state in a stage that no server has, with the stage and the shared state's name.
 template <typename Change>
 void change_pages(const std::string& run_dir, const Change& change) {
   const auto stage = journal::Stage::open(system_files(), run_dir);
@@ -224,9 +247,9 @@ void change_pages(const std::string& run_dir, const Change& change) {
   ASSERT_TRUE(names.ok());
   for (const auto& name : *names) {
     if (name.find('.') != std::string::npos) continue;
-    auto page = stage->open_page(name);
-    ASSERT_TRUE(page.ok());
-    change(*stage, name, **page);
+    auto shared_state = stage->open_state(name);
+    ASSERT_TRUE(shared_state.ok());
+    change(*stage, name, **shared_state);
   }
 }
 
@@ -251,7 +274,7 @@ class Meeting {
   }
   std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
     struct {
-      char page[64], path[256], link[256];
+      char shared_state[64], path[256], link[256];
       std::uint64_t journal, created_ns;
       std::uint32_t number, owner;
     } told{};
@@ -260,7 +283,7 @@ class Meeting {
       Invitation i;
       auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, i);
       if (!d) return nullptr;
-      std::snprintf(told.page, sizeof told.page, "%s", i.page.c_str());
+      std::snprintf(told.shared_state, sizeof told.shared_state, "%s", i.shared_state.c_str());
       std::snprintf(told.path, sizeof told.path, "%s", i.path.c_str());
       std::snprintf(told.link, sizeof told.link, "%s", i.link.c_str());
       told.journal = i.journal;
@@ -272,8 +295,8 @@ class Meeting {
       return std::move(d).value();
     }
     (void)!::read(pipe_[0], &told, sizeof told);
-    auto d = session.join({told.page, told.path, told.link, FileFormat::netcdf4, told.journal, told.number, writers_,
-                           told.owner, told.created_ns},
+    auto d = session.join({told.shared_state, told.path, told.link, FileFormat::netcdf4, told.journal, told.number,
+                           writers_, told.owner, told.created_ns},
                           writer);
     (void)!::write(joined_[1], &done, 1);
     return d ? std::move(d).value() : nullptr;

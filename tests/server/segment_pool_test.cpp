@@ -74,6 +74,8 @@ TEST_F(SegmentPoolTest, GivesBackWhatIsFreeWhenNobodyWritesAnyMore) {
   take(3);
   pool_.give_back();
   ASSERT_TRUE(becomes_free(0));
+  // One that is in the making counts until it is given up.
+  for (int i = 0; i < 1000 && pool_.total() > 3; ++i) std::this_thread::sleep_for(5ms);
   EXPECT_EQ(pool_.total(), 3U);
   EXPECT_EQ(stage_.control().segments_total.load(), 3U);
 }
@@ -86,6 +88,27 @@ TEST_F(SegmentPoolTest, AWriterThatComesAfterwardsIsAnswered) {
   EXPECT_TRUE(becomes_free(4));
 }
 
+// The restart of a model that had put small frames until then stalled it for seconds.
+TEST_F(SegmentPoolTest, GrowsTowardsTheSizeOfAnInputOnceFramesAreOfThatOrder) {
+  stage_.control().input_bytes.store(50ULL << 20U);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(pool_.total(), 32U) << "a program that puts nothing reads what it likes";
+  take(7);
+  EXPECT_TRUE(becomes_free(43));
+  EXPECT_EQ(pool_.total(), 50U);
+}
+
+TEST_F(SegmentPoolTest, MakesNothingAheadAndRemovesWhatIsFreeWhereMemoryIsShort) {
+  take(3);
+  pool_.pretend_available(1);
+  for (int i = 0; i < 1000 && pool_.total() > 17; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(pool_.total(), 17U) << "half of what has stayed free, at each look";
+  take(2);
+  std::this_thread::sleep_for(100ms);
+  EXPECT_LE(pool_.total(), 17U);
+  EXPECT_EQ(stage_.control().segments_peak.load(), 32U);
+}
+
 // A server that took up such a stage asked for one more than the cap, of which there were more, and got none.
 TEST(GrownStageTest, GrowsByOneMoreThanThereAre) {
   const Scratch scratch("/dev/shm");
@@ -94,13 +117,15 @@ TEST(GrownStageTest, GrowsByOneMoreThanThereAre) {
   for (std::uint64_t segments = 3; segments < 7; ++segments) {
     SegmentPool pool(stage, 2, log);
     pool.begin();
-    for (int i = 0; i < 1000 && pool.total() + 1 < segments; ++i) std::this_thread::sleep_for(5ms);
+    // One that is in the making counts, and is given up with its pool.
+    for (int i = 0; i < 1000 && stage.free_segments() + 1 < segments; ++i) std::this_thread::sleep_for(5ms);
     EXPECT_TRUE(pool.exhausted());
     pool.grow_beyond_cap();
-    for (int i = 0; i < 1000 && pool.total() < segments; ++i) {
+    for (int i = 0; i < 1000 && stage.free_segments() < segments; ++i) {
       stage.control().starved_ns.store(journal::monotonic_ns());
       std::this_thread::sleep_for(5ms);
     }
+    ASSERT_EQ(stage.free_segments(), segments);
     ASSERT_EQ(pool.total(), segments);
   }
 }

@@ -27,6 +27,21 @@ TEST(Storage, WithoutRulesEverythingStaysAsAsked) {
   EXPECT_EQ(*as_stored(asked(), {}), asked());
 }
 
+TEST(Storage, NamesTheFiltersThatReadersNeed) {
+  using Ids = std::vector<std::uint32_t>;
+  DatasetPolicy p;
+  EXPECT_EQ(filters_named(p), Ids{filter_id::deflate});
+  p.shuffle = Shuffle::bit;
+  EXPECT_EQ(filters_named(p), (Ids{filter_id::bitshuffle, filter_id::deflate}));
+  p.codec = Codec::blosc_zstd;
+  EXPECT_EQ(filters_named(p), Ids{filter_id::blosc}) << "it shuffles by itself";
+  p = {};
+  p.codec = Codec::zstd;
+  EXPECT_EQ(filters_named(p), (Ids{filter_id::shuffle, filter_id::zstd}));
+  p.codec = Codec::none;
+  EXPECT_EQ(filters_named(p), Ids{});
+}
+
 TEST(Storage, ACodecReplacesTheOneAskedForAndChunksWhatWasContiguous) {
   DatasetPolicy p;
   p.codec = Codec::zstd;
@@ -86,7 +101,11 @@ TEST(Storage, DefaultChunksOfDimensionsBeyondCountingAreStillSome) {
 TEST(Storage, RoundingIsRecordedInTheAttributeThatNetcdfUses) {
   DatasetPolicy p;
   p.round = {{"T", 10}};
-  const auto s = as_stored(asked(), p);
+  auto operators = operators_of(p);
+  const auto s = operators.declare(*as_stored(asked(), p));
+  ASSERT_TRUE(s.ok());
+  EXPECT_TRUE(operators.changes(0));
+  EXPECT_FALSE(operators.changes(1));
   EXPECT_EQ(s->variables[0].round_bits, 10U);
   ASSERT_EQ(s->variables[0].attributes.size(), 1U);
   EXPECT_EQ(s->variables[0].attributes[0].name, "_QuantizeBitRoundNumberOfSignificantBits");

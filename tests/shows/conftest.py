@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from running import ROOT, Advectio, Result, environment, output_files, run_plainly
 from same import differences
+from two_hosts import host  # noqa: F401  (a fixture)
+
+sys.path.append(str(ROOT / "tests" / "python"))  # shapes.py
 
 # In the background of a shell without job control everything that is started here would ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -188,3 +191,23 @@ def tool() -> Callable[[str], str]:
         return path
 
     return find
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A tmpfs of a given size. Called again, it changes the size."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount the small disk that this test fills")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def make(size: str) -> Path:
+        options = f"size={size}" if not os.path.ismount(disk) else f"remount,size={size}"
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+        return disk
+
+    yield make
+    if os.path.ismount(disk):
+        subprocess.run(["umount", "-l", disk], check=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import netCDF4
@@ -216,26 +215,6 @@ def test_a_stage_on_disk_carries_as_well(made: Path, replay: Path, pair: Pair):
         pair.advectio.stage = Path(stage)
         pair.run([replay, "--frames", "6", "--frames-per-file", "3", made], f"stage: {{directory: {stage}}}\n", datasets=2)
     pair.assert_same(at_least=2)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A tmpfs of a given size; called again it changes the size."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount the small disk that this test fills")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-
-    def make(size: str) -> Path:
-        options = f"size={size}" if not os.path.ismount(disk) else f"remount,size={size}"
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-        return disk
-
-    yield make
-    if os.path.ismount(disk):
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.mark.parametrize("format", ["netcdf4", "classic"])

@@ -27,6 +27,7 @@ def test_the_demo_compares_and_draws(tmp_path: Path):
     assert result["differences"] == [] and result["compared"]["files"] == 7 and result["compared"]["values"] > 1e6
     assert len(result["waited_s"]["plain"]) == len(result["waited_s"]["advectio"]) == 7
     assert "The files are equal" in said and "no output" in said
+    assert "Watched while it ran" in said and list((output / "live" / "pictures").glob("*.png"))
     for name in ("storm.png", "cross_section.png", "waiting.png", "storm.gif"):
         assert str(output / name) in said
         with Image.open(output / name) as picture:
@@ -88,6 +89,8 @@ def test_the_benchmark_measures_every_method_it_is_asked_for(tmp_path: Path):
         "--spare",
         "none",
         "--no-warm",
+        "--storm-minutes",
+        "4",
     ]
     said = ran([ROOT / "bench/bench.py", *small, "--output", tmp_path, "--methods", *methods])
     result = json.loads((tmp_path / "result.json").read_text())
@@ -109,3 +112,16 @@ def test_the_benchmark_measures_every_method_it_is_asked_for(tmp_path: Path):
     assert (tmp_path / "table.md").read_text().count("\n| Advectio") == 2
     assert (tmp_path / "bench-none-2.png").stat().st_size > 10_000
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_benchmark_of_readers_says_what_readers_saw(tmp_path: Path):
+    small = ["--frame-mb", "3", "--rounds", "1", "--frames", "4", "--pause", "0.1", "--only", "mapped", "--directory", tmp_path]
+    result = json.loads(ran([ROOT / "bench/readers.py", "--json", *small]))
+    rows = result["methods"]
+    assert [(row["method"], row["readers"]) for row in rows] == [("Advectio, mapped", 1), ("Advectio, mapped", 4)]
+    assert 2e6 < result["frame_bytes"] < 3e6
+    for row in rows:
+        assert row["put_ms"] > 0 and row["first_ms"] > row["latency_ms"] and row["copy_mb_s"] > 0 and row["look_mb_s"] > 0
+        (run,) = row["runs"]
+        assert [[line["frame"] for line in reader] for reader in run["readers"]] == [[2, 3]] * row["readers"]
+    assert list(tmp_path.iterdir()) == []

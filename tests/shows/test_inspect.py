@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from advectio import inspecting, recovering
 from conftest import Pair
 from running import run_plainly
+from shapes import must_fit
 from test_crashes import FOREVER, kill_all, records, synced_frames
 
 # Slow files, so that there is something staged when everything is killed.
@@ -42,6 +44,7 @@ def test_a_killed_run_is_told_of_and_recovered_as_told(pair: Pair, killed: tuple
     looked = pair.advectio.call("inspect", run_dir, "--verify", "--json")
     assert looked.code == 0, looked.said
     survey = json.loads(looked.stdout)
+    must_fit(survey, inspecting.Survey)
     (journal,) = survey["journals"]
     assert not survey["served"] and journal["alive"] is False and journal["damage"] is None
     assert journal["payloads_checked"] == sum(journal["records"].values()) > 0
@@ -62,6 +65,8 @@ def test_a_killed_run_is_told_of_and_recovered_as_told(pair: Pair, killed: tuple
 
     recovered = pair.advectio.call("recover", run_dir, "--json", directory=pair.carried)
     assert recovered.code == 0, recovered.said
+    must_fit(json.loads(dry.stdout), recovering.DryRecovery)
+    must_fit(json.loads(recovered.stdout), recovering.Recovery)
     told = {r["path"]: r for r in json.loads(dry.stdout)["recovered"]}
     for r in json.loads(recovered.stdout)["recovered"]:
         name = Path(r["path"]).name

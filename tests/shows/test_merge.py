@@ -13,12 +13,11 @@ import pytest
 from conftest import Pair
 from running import Advectio, Result, output_files, run_plainly
 from same import File, assert_same, differences
-from test_crashes import assert_beginning_is_same, kill_all, kill_server, records, small_disk, synced_frames
+from test_crashes import assert_beginning_is_same, kill_all, kill_server, records, synced_frames
 from test_join import HISTORY, RESTART, tiles_of
 from test_join import LATER as LATER_NAME
 from test_several_nodes import kill_a_server
 
-__all__ = ["small_disk"]  # a fixture
 Source = Callable[[str], Path]
 
 JOIN = 'datasets: [{match: "*", join: true}]\n'

@@ -1,101 +1,18 @@
-"""Two hosts: this one, and one made of namespaces with a network, a name, processes and a /dev/shm of its own."""
+"""Programs on two hosts, see two_hosts.py."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import watched
 from conftest import Pair
-from running import PYTHON, Running, processes, run_plainly
-
-HERE = os.uname().nodename
-
-
-@dataclass
-class Host:
-    """The other one."""
-
-    name: str
-    pid: int  # of a process in it
-    environment: dict[str, str]
-
-    def pids(self, name: str) -> list[int]:
-        """Of its processes of that name, as this host numbers them."""
-        space = os.readlink(f"/proc/{self.pid}/ns/pid")
-
-        def is_there(pid: int) -> bool:
-            try:
-                return os.readlink(f"/proc/{pid}/ns/pid") == space
-            except OSError:
-                return False
-
-        return [pid for pid in processes(name) if is_there(pid)]
-
-    def left(self) -> list[str]:
-        """What is in its /dev/shm, but for what is there always."""
-        shm = Path(f"/proc/{self.pid}/root/dev/shm")
-        return [p.as_posix() for p in shm.rglob("*") if p.is_file()]
-
-
-def tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None or os.geteuid() != 0:
-        pytest.skip(f"a second host takes root and {name}")
-    return path
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    ip, nsenter, unshare = tool("ip"), tool("nsenter"), tool("unshare")
-    name = f"adv{os.getpid() % 100000}"
-    net = f"10.{90 + os.getpid() % 100}.{os.getpid() // 256 % 256}"
-    ours, theirs = f"{name}a", f"{name}b"
-    inside = f"hostname {name}; mount -t tmpfs -o size=2g tmpfs /dev/shm; echo ready; exec sleep 3600"
-    commands = [
-        f"{ip} netns add {name}",
-        f"{ip} link add {ours} type veth peer name {theirs} netns {name}",
-        f"{ip} addr add {net}.1/24 dev {ours}",
-        f"{ip} link set {ours} up",
-        f"{ip} netns exec {name} {ip} addr add {net}.2/24 dev {theirs}",
-        f"{ip} netns exec {name} {ip} link set {theirs} up",
-        f"{ip} netns exec {name} {ip} link set lo up",
-    ]
-    spaces = ["--uts", "--mount", "--ipc", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    process = None
-    try:
-        for command in commands:
-            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                pytest.skip(f"a second host cannot be made here: {command}: {done.stderr.strip()}")
-        words = [ip, "netns", "exec", name, unshare, *spaces, "sh", "-c", inside]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            pytest.skip("a second host cannot be made here: no namespaces")
-        pid = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
-        agent = tmp_path_factory.mktemp("hosts") / "agent"
-        enter = f"{nsenter} -t {pid} -n -u -m -i -p -- sh -c"
-        agent.write_text(f'#!/bin/sh\n# As ssh: HOST COMMAND…\n[ "$1" = -x ] && shift\nshift\nexec {enter} "cd /; $*"\n')
-        agent.chmod(0o755)
-        environment = {
-            "OMPI_MCA_plm_rsh_agent": os.fspath(agent),
-            "OMPI_MCA_oob_tcp_if_include": f"{net}.0/24",
-            "OMPI_MCA_btl_tcp_if_include": f"{net}.0/24",
-        }
-        yield Host(name, pid, environment)
-    finally:
-        if process is not None:
-            process.kill()
-            process.wait()
-        subprocess.run([ip, "netns", "del", name], capture_output=True, check=False)
-        subprocess.run([ip, "link", "del", ours], capture_output=True, check=False)
+from running import PYTHON, Running, run_plainly
+from two_hosts import HERE, Host
 
 
 def both(host: Host, ranks: int) -> list[str]:
@@ -167,3 +84,59 @@ def test_without_servers_on_both_hosts_the_library_writes(made: Path, replay: Pa
     summary = finish(running, pair, host)
     assert summary["datasets"] == []
     pair.assert_same(at_least=1)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ucx"])
+def test_a_reader_on_a_third_host_gets_the_files_of_both(made: Path, replay: Path, pair: Pair, host: Host, transport: str):
+    """Each rank writes a file of its own, which its own node's server owns."""
+    program = [replay, "--io", "split", "--frames", "6", "--frames-per-file", "3", "--compute", "0.2", made]
+    config = f"readers: {{listen: ['tcp:{host.network}:0']}}\n"
+    options = ("--wait-for-readers", "2", "--readers-within", "120")
+    running = pair.advectio.start([*both(host, 1), *program], pair.carried, config, extra=host.environment, options=options)
+    contact = pair.carried / "advectio.contact"
+    running.wait_for(contact.exists, "all servers had said where they listen")
+    nodes = json.loads(contact.read_text())["nodes"]
+    assert [node["host"] for node in nodes] == [HERE, host.name]
+    assert len({node["secret"] for node in nodes}) == 2
+    readers = [
+        watched.Reader(os.fspath(contact), "wait", prefix=host.third, transport=transport),
+        watched.Reader(os.fspath(contact), "wait", pause_s=0.2),
+    ]
+    try:
+        summary = finish(running, pair, host)
+        assert [reader.end() for reader in readers] == [0, 0]
+    finally:
+        for reader in readers:
+            reader.stop()
+    assert {d["node"] for d in summary["datasets"]} == {HERE, host.name}  # type: ignore[attr-defined]
+    files = sorted(p.name for p in pair.carried.glob("wrfout*"))
+    assert len(files) == 4
+    for reader in readers:
+        assert sorted(reader.frames) == [(name, k) for name in files for k in range(3)]
+    wrong, compared = watched.differences(pair.carried, readers)
+    assert not wrong, "\n".join(wrong)
+    assert compared > 0
+    assert not contact.exists()
+
+
+def test_a_reader_elsewhere_misses_nothing_when_a_server_of_two_dies(made: Path, replay: Path, pair: Pair, host: Host):
+    program = [replay, "--io", "split", "--frames", "8", "--frames-per-file", "4", "--compute", "0.4", made]
+    config = f"readers: {{listen: ['tcp:{host.network}:0']}}\n"
+    options = ("--wait-for-readers", "1", "--readers-within", "120")
+    running = pair.advectio.start([*both(host, 1), *program], pair.carried, config, extra=host.environment, options=options)
+    contact = pair.carried / "advectio.contact"
+    running.wait_for(contact.exists, "all servers had said where they listen")
+    reader = watched.Reader(os.fspath(contact), "wait", prefix=host.third)
+    try:
+        running.wait_for(lambda: len(reader.seen) >= 2, "the reader had two frames")
+        (server,) = host.pids("advectiod_mpi")
+        os.kill(server, signal.SIGKILL)
+        summary = finish(running, pair, host)
+        assert reader.end() == 0
+    finally:
+        reader.stop()
+    assert summary["server"]["restarts"] == 1  # type: ignore[index]
+    files = sorted(p.name for p in pair.carried.glob("wrfout*"))
+    assert sorted(reader.frames) == [(name, k) for name in files for k in range(4)]
+    wrong, _ = watched.differences(pair.carried, [reader])
+    assert not wrong, "\n".join(wrong)

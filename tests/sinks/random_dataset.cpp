@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "operators/bit_round.h"
+
 namespace advectio::testing {
 
 namespace {
@@ -58,6 +60,29 @@ void cut(Random& r, const Box& box, std::vector<Box>& out, int depth) {
 }
 
 }  // namespace
+
+Ability ability_of(const Abilities& abilities) {
+  Ability out;
+  out.strings = out.many_unlimited = false;
+  out.storage = abilities.keeps_layout;
+  for (const auto& form : abilities.forms) {
+    out.formats.push_back(form.format);
+    out.many_unlimited = out.many_unlimited || form.unlimited_max > 1;
+    for (const auto type : form.types) {
+      if (type == DataType::string)
+        out.strings = true;
+      else if (std::find(out.types.begin(), out.types.end(), type) == out.types.end())
+        out.types.push_back(type);
+    }
+  }
+  return out;
+}
+
+std::shared_ptr<Operators> rounding(unsigned bits) {
+  std::vector<std::unique_ptr<Operator>> all;
+  all.push_back(std::make_unique<BitRound>([bits](const std::string&) { return bits; }));
+  return std::make_shared<Operators>(std::move(all));
+}
 
 Bytes random_values(Random& r, DataType type, std::uint64_t count) {
   if (type == DataType::string) {
@@ -126,7 +151,6 @@ Schema random_schema(Random& r, const Ability& can) {
       if (v.type != DataType::string && chance(r, 75)) v.filters = can.pipelines[below(r, can.pipelines.size())];
     } else if (can.storage && chance(r, 20)) {
       v.compact = true;
-      v.contiguous = false;
     }
     if (can.storage && size_of(v.type) > 1 && chance(r, 25)) v.endian = chance(r, 60) ? Endian::big : Endian::little;
     if (chance(r, 25) && v.type != DataType::string) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "operators/operator.h"
 #include "sinks/netcdf_reference.h"
+#include "sinks/sink.h"
 
 namespace advectio::testing {
 
@@ -19,12 +22,17 @@ struct Ability {
   bool storage = true;  ///< layouts, chunks, filters, byte order
 };
 
+/// What the sink says that it can do.
+Ability ability_of(const Abilities& abilities);
+
 using Random = std::mt19937_64;
 
 Schema random_schema(Random& random, const Ability& ability);
 /// Blocks of one frame: every variable's part of it, cut at random, in any order; some parts are missing, some come
 /// twice.
 std::vector<OwnedBlock> random_frame(Random& random, const Schema& schema, std::uint64_t frame);
+/// An output's operators: all floating-point variables keep `bits` of mantissa; 0: as the schema says.
+std::shared_ptr<Operators> rounding(unsigned bits = 0);
 Bytes random_values(Random& random, DataType type, std::uint64_t count);
 
 }  // namespace advectio::testing

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/schema.h"
+#include "sinks/fed_sink.h"
 #include "sinks/library_lock.h"
 #include "sinks/netcdf4/codec.h"
 #include "sinks/netcdf4/elsewhere.h"
@@ -214,7 +215,7 @@ TEST_F(Codecs, EachWithAndWithoutShuffleReadsBackInEveryType) {
       Netcdf4Options options;
       options.deflate = codec.deflate;
       options.level = codec.level;
-      auto sink = open_netcdf4(system_files(), path, options, executor_, false);
+      auto sink = testing::fed(open_netcdf4(system_files(), path, options, executor_, false));
       ASSERT_OK(sink);
       ASSERT_OK((*sink)->declare(s));
       for (const auto& b : blocks) ASSERT_OK((*sink)->write(b.block));
@@ -226,7 +227,7 @@ TEST_F(Codecs, EachWithAndWithoutShuffleReadsBackInEveryType) {
         ASSERT_EQ(got.values[v], expected) << s.variables[v].name;
       }
       // The read-modify-write way through the same codec: one element in the middle of chunks that exist.
-      sink = open_netcdf4(system_files(), path, options, executor_, true);
+      sink = testing::fed(open_netcdf4(system_files(), path, options, executor_, true));
       ASSERT_OK(sink);
       ASSERT_OK((*sink)->declare(s));
       std::deque<OwnedBlock> ones;
@@ -342,9 +343,10 @@ TEST_F(Codecs, RoundsAsNetcdfDoesAndSaysSo) {
       s.variables.push_back(v);
       const auto path = directory_ + "/rounded.nc", reference = directory_ + "/reference.nc";
       std::ofstream(path).flush();
-      auto sink = open_netcdf4(system_files(), path, {}, executor_, false);
+      auto sink = testing::fed(open_netcdf4(system_files(), path, {}, executor_, false));
       ASSERT_OK(sink);
-      ASSERT_OK((*sink)->declare(s));
+      const auto operators = testing::rounding();
+      ASSERT_OK((*sink)->declare(*operators->declare(s), operators));
       const OwnedBlock a(0, Box{{0}, {n}}, data), b(1, Box{{0}, {n}}, data);
       ASSERT_OK((*sink)->write(a.block));
       ASSERT_OK((*sink)->write(b.block));
@@ -375,19 +377,6 @@ TEST_F(Codecs, RoundsAsNetcdfDoesAndSaysSo) {
   }
 }
 
-TEST_F(Codecs, RoundingLeavesWhatIsNotFinite) {
-  std::array<float, 5> v = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-                            std::bit_cast<float>(0x7FFFFFFFU), -999.9F, 1.2345678F};
-  const float fill = -999.9F;
-  Bytes fill_bytes(4);
-  std::memcpy(fill_bytes.data(), &fill, 4);
-  auto rounded = v;
-  round_bits(DataType::float32, 3, fill_bytes, reinterpret_cast<std::byte*>(rounded.data()), rounded.size());
-  for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(rounded[i]), std::bit_cast<std::uint32_t>(v[i])) << i;
-  EXPECT_EQ(rounded[4], 1.25F);
-}
-
 TEST_F(Codecs, ABlockOfManyChunksNeedsNoMoreMemoryThanAllowed) {
   Schema s;
   s.dimensions = {{"y", 400, false}, {"x", 1000, false}};
@@ -405,7 +394,7 @@ TEST_F(Codecs, ABlockOfManyChunksNeedsNoMoreMemoryThanAllowed) {
     std::ofstream(path).flush();
     Netcdf4Options options;
     options.memory = std::make_shared<MemoryBudget>(memory);
-    auto sink = open_netcdf4(system_files(), path, options, executor_, false);
+    auto sink = testing::fed(open_netcdf4(system_files(), path, options, executor_, false));
     ASSERT_OK(sink);
     ASSERT_OK((*sink)->declare(s));
     ASSERT_OK((*sink)->write(block.block));
@@ -432,7 +421,7 @@ TEST_F(Codecs, SeveralSinksMayWriteAtTheSameTime) {
         const auto schema = testing::random_schema(random, can);
         const auto path = directory_ + "/several" + std::to_string(k) + ".nc";
         std::ofstream(path).flush();
-        auto sink = open_netcdf4(system_files(), path, {}, executor_, false);
+        auto sink = testing::fed(open_netcdf4(system_files(), path, {}, executor_, false));
         EXPECT_TRUE(sink.ok());
         EXPECT_TRUE((*sink)->declare(schema).ok());
         std::vector<OwnedBlock> all;
@@ -466,7 +455,7 @@ TEST_F(Codecs, AFilterThatIsNotHereIsRefusedByName) {
   s.variables = {v};
   const auto path = directory_ + "/refused.nc";
   std::ofstream(path).flush();
-  auto sink = open_netcdf4(system_files(), path, {}, executor_, false);
+  auto sink = testing::fed(open_netcdf4(system_files(), path, {}, executor_, false));
   ASSERT_OK(sink);
   ASSERT_OK((*sink)->declare(s));
   const auto r = (*sink)->commit();

@@ -51,7 +51,8 @@ class PatchesOf : public testing::TestWithParam<Case> {
     for (auto& x : data_.back()) x = first++;
     const auto* bytes = reinterpret_cast<const std::byte*>(data_.back().data());
     expected_.put(box, bytes);
-    patches_.add({0, box, {}, bytes, box.volume() * sizeof(std::int32_t)}, GetParam().has_records);
+    ASSERT_TRUE(field_->add({0, box, {}, bytes, box.volume() * sizeof(std::int32_t), nullptr}).ok());
+    patches_.add(field_, box, GetParam().has_records);
   }
   void flush() {
     ASSERT_TRUE(patches_
@@ -66,6 +67,8 @@ class PatchesOf : public testing::TestWithParam<Case> {
   }
 
   std::deque<std::vector<std::int32_t>> data_;
+  std::shared_ptr<AssembledField> field_ =
+      std::make_shared<AssembledField>(0, DataType::int32, GetParam().lengths.size());
   Patches patches_;
   Placed expected_{GetParam().lengths}, found_{GetParam().lengths};
 };
@@ -127,7 +130,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PatchesOf,
 TEST(Patches, ForgetWhatTheyHoldWhenAPutFails) {
   const std::vector<std::int32_t> data(4);
   Patches patches;
-  patches.add({0, Box{{0}, {4}}, {}, reinterpret_cast<const std::byte*>(data.data()), 16}, false);
+  const auto field = std::make_shared<AssembledField>(0, DataType::int32, 1);
+  const Box box{{0}, {4}};
+  ASSERT_TRUE(field->add({0, box, {}, reinterpret_cast<const std::byte*>(data.data()), 16, nullptr}).ok());
+  patches.add(field, box, false);
   EXPECT_TRUE(patches.holds(0));
   const auto done = patches.flush(of_one_variable({4}, false), [](std::uint32_t, const Box&, const std::byte*) {
     return Result<void>(Error{Code::io, "refused", 0});

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "sinks/cdf5/cdf5_sink.h"
+#include "sinks/fed_sink.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
 
@@ -104,7 +105,7 @@ class RealFiles : public ::testing::Test {
     return out;
   }
 
-  void copy(Sink& sink, const Schema& schema, const std::vector<OwnedBlock>& blocks) {
+  void copy(testing::FedSink& sink, const Schema& schema, const std::vector<OwnedBlock>& blocks) {
     const auto declared_ok = sink.declare(schema);
     ASSERT_TRUE(declared_ok.ok()) << declared_ok.error().message;
     for (const auto& b : blocks) {
@@ -132,8 +133,8 @@ TEST_F(RealFiles, ComeOutAsTheyWentIn) {
     ++seen;
     const auto path = directory_ + "/out.nc";
     std::ofstream(path).flush();
-    auto sink = is_hdf5(c.schema.format) ? open_netcdf4(system_files(), path, {}, executor_, false)
-                                         : open_cdf5(system_files(), path, {}, false);
+    auto sink = is_hdf5(c.schema.format) ? testing::fed(open_netcdf4(system_files(), path, {}, executor_, false))
+                                         : testing::fed(open_cdf5(system_files(), path, {}, false));
     ASSERT_TRUE(sink.ok());
     ASSERT_NO_FATAL_FAILURE(copy(**sink, declared(c), blocks_of(c)));
     ASSERT_EQ(difference(c, read_by_netcdf(path)), "");

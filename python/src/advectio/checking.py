@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.console import Console
 
-from advectio import installation, launching, places, transferring
+from advectio import installation, launching, linking, nothing, places, rules, staging, transferring, workflow
+from advectio import run as running
 from advectio.errors import UserError
 from advectio.limits import limits_in_the_way
-from advectio.quantities import rate_text, size_text
+from advectio.protocol import answers
+from advectio.quantities import config_size_text, rate_text, size_text
 from advectio.reading import read_config, settings
 from advectio.summary import counted
 
@@ -29,6 +32,21 @@ class Finding:
     advice: str = ""
 
 
+class FindingReport(TypedDict):
+    level: str  # ok, warning, error
+    what: str
+    advice: str  # empty where nothing is to be done
+
+
+class Report(TypedDict):
+    """What `check --json` prints."""
+
+    findings: list[FindingReport]
+    errors: int
+    warnings: int
+    programs: list[linking.ProgramReport]  # of the command that was named
+
+
 @dataclass(frozen=True)
 class Question:
     """What the user says about the run."""
@@ -40,6 +58,8 @@ class Question:
     ranks: int | None = None
     nodes: int = 1
     io_nodes: int = 0
+    command: Sequence[str] = ()
+    like: Sequence[str] = ()
 
     @property
     def ranks_here(self) -> int | None:
@@ -51,6 +71,7 @@ class Question:
 class Check:
     question: Question
     findings: list[Finding] = field(default_factory=list)
+    programs: list[linking.Program] = field(default_factory=list)
 
     def ok(self, what: str) -> None:
         self.findings.append(Finding("ok", what))
@@ -63,15 +84,23 @@ class Check:
 
     def run(self) -> list[Finding]:
         installed = self._programs()
-        if installed is None:
-            return self.findings
+        if installed is not None:
+            self._surroundings(installed)
+            self._command(installed)
+        return self.findings
+
+    def _surroundings(self, installed: installation.Installation) -> None:
         config = places.config_file(self.question.config)
         try:
             raw = read_config(installed.server, config)
         except UserError as error:
             self.error(str(error), "correct the config; `advectio config example` shows every key")
-            return self.findings
+            return
         self.ok(f"config: {config or 'none, all defaults'}")
+        for entry in raw["not_readable"]:
+            self.warning(rules.not_readable_sentence(entry), "docs/performance.md has who reads which codec")
+        if self.question.like:
+            self._like(installed, config)
         stage = settings(raw, os.getcwd()).stage_directory
         cap = self._stage(raw, stage)
         if cap is not None:
@@ -81,7 +110,35 @@ class Check:
         self._limits()
         self._output()
         self._transfers(raw)
-        return self.findings
+        self._couple(raw)
+
+    def _couple(self, raw: dict[str, Any]) -> None:
+        rules = raw.get("couple", [])
+        if not rules:
+            return
+        value = next((e["value"] for e in raw["values"] if e["key"] == "workflow.name"), "null")
+        found = workflow.doubts(raw, None if value == "null" else value.strip('"'))
+        for doubt in found:
+            self.warning(f"couple: {doubt.what}", doubt.advice)
+        if not found:
+            names = sorted({n for r in rules for n in (*r["from"], *r["to"])})
+            self.ok(f"couple: {counted(len(rules), 'rule')} for {', '.join(names)}")
+
+    def _like(self, installed: installation.Installation, config: str | None) -> None:
+        """Rules and names of the config, held against files of an earlier run."""
+        try:
+            held = read_config(installed.server, config, self.question.like)["like"]
+        except UserError as error:
+            self.error(f"--like: {error}", "name files that an earlier run has written")
+            return
+        advice = "correct the name; as it is, that part of the config has no effect on such files"
+        doubts = rules.names_sentences(held["config_names"], who="none of the files of --like has")
+        for rule in held["unmatched_rules"]:
+            doubts.append(f'no file of --like matches "{rule["match"]}" ({rule["origin"]})')
+        for doubt in doubts:
+            self.warning(doubt, advice)
+        if not doubts:
+            self.ok(f"rules: each fits {counted(len(self.question.like), 'file')} of --like, with all its names")
 
     def _programs(self) -> installation.Installation | None:
         try:
@@ -107,18 +164,51 @@ class Check:
             self.ok(f"programs: {installed.server}, {installed.netcdf}")
         return installed
 
+    def _command(self, installed: installation.Installation) -> None:
+        """Does what we preload reach the program? The verdict comes last."""
+        command = self.question.command
+        if not command:
+            return
+        try:
+            running.find_command(command[0])
+        except UserError as error:
+            self.error(str(error), "name the command as `advectio run` will get it")
+            return
+        dropped = nothing.drops_the_environment(command)
+        if dropped and "setuid" not in dropped:
+            self.warning(
+                f"{dropped}: LD_PRELOAD and ADVECTIO_RUN do not reach the program",
+                "pass both on (`advectio env` prints them), or begin the program with `advectio exec`",
+            )
+        self.programs = linking.programs_behind(command, installed)
+        if not self.programs:
+            self.error(f"no program is found behind {command[0]}", "name it as it is called there, by its path")
+        for program in self.programs:
+            self.ok(f"{program.path}: {program.description}")
+            self.findings += [Finding("warning", doubt.what, doubt.advice) for doubt in program.doubts]
+        judged = [program for program in self.programs if program.kind != "script"]
+        for program in judged:
+            self.findings.append(Finding(program.level, f"{program.path}: {program.verdict}", program.remedy))
+        if self.programs and not judged:
+            self.warning(
+                f"{self.programs[-1].path}: a script that names no program by a path",
+                "look into the program that it starts: advectio check -- PROGRAM",
+            )
+
     def _stage(self, raw: dict[str, Any], stage: str) -> int | None:
         """The cap, where there is one to reckon with."""
-        if not os.path.isdir(stage):
-            self.error(f"stage.directory {stage} is not a directory", "make it, or set stage.directory to one that is there")
+        missing = list(staging.directories(raw, stage, settings(raw, os.getcwd()).spill_directory))
+        self.findings += [Finding(trouble.level, trouble.what, trouble.advice) for trouble in missing]
+        if staging.is_missing(stage):
             return None
+        where = staging.named(raw, "stage.directory")
         if not _writable(stage):
-            self.error(f"stage.directory {stage} is not writable", "set stage.directory to a place of yours")
+            self.error(f"{where} {stage} is not writable", "set stage.directory to a place of yours")
             return None
         try:
             places.make_private(places.user_directory(stage))
         except UserError as error:
-            self.error(str(error), "remove it, or set stage.directory to a place of yours")
+            self.error(f"{where} {stage}: {error}", "remove it, or set stage.directory to a place of yours")
             return None
         here = raw["here"]
         if here.get("stage_error"):
@@ -127,15 +217,15 @@ class Check:
         cap = int(here["stage_bytes_max"])
         space = os.statvfs(stage)
         free, size = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
-        self.ok(f"stage: {stage}, {size_text(free)} free of {size_text(size)}; at most {size_text(cap)} will be staged")
-        if cap > free:
-            self.error(
-                f"stage.bytes_max is {size_text(cap)}, but only {size_text(free)} are free in {stage}",
-                "make it smaller, free space there, or set stage.directory to a disk",
+        too_large = list(staging.cap(raw, stage))
+        if not any(trouble.level == "error" for trouble in too_large):
+            self.ok(
+                f"stage: {stage}, {size_text(free)} free of {size_text(size)}; at most {config_size_text(cap)} will be staged"
             )
-        if places.filesystem(stage) == "tmpfs" and cap > here["memory_bytes"] // 2:
+        self.findings += [Finding(trouble.level, trouble.what, trouble.advice) for trouble in too_large]
+        if places.filesystem(stage) == "tmpfs" and here["memory_bytes"] // 2 < cap <= here["memory_bytes"]:
             self.warning(
-                f"the stage may take {size_text(cap)} of {size_text(here['memory_bytes'])} memory on this node",
+                f"the stage may take {config_size_text(cap)} of {size_text(here['memory_bytes'])} memory on this node",
                 "leave the model enough, or set stage.directory to a disk",
             )
         if os.path.realpath(stage) == "/dev/shm" and size < 1 << 30:
@@ -144,25 +234,27 @@ class Check:
                 "in a container give it more (docker run --shm-size=8g), or set stage.directory to a disk",
             )
         self._spill(raw)
-        left = [d for d in places.runs() if not _answers(d)]
+        left = [d for d in places.runs() if not answers(d)]
         if left:
             self.warning(
-                f"{len(left)} run directories are left from earlier runs: {', '.join(left[:3])}",
+                f"{'1 run directory is' if len(left) == 1 else f'{len(left)} run directories are'} left from earlier runs: "
+                f"{', '.join(left[:3])}",
                 "`advectio recover DIR` finishes each and frees its space",
             )
         return cap
 
     def _spill(self, raw: dict[str, Any]) -> None:
         spill = settings(raw, os.getcwd()).spill_directory
-        if spill is None:
+        if spill is None or staging.is_missing(spill):
             return
-        if not os.path.isdir(spill) or not _writable(spill):
-            self.error(f"stage.spill {spill} is not a directory that can be written in", "make it, or name another one")
+        where = staging.named(raw, "stage.spill")
+        if not _writable(spill):
+            self.error(f"{where} {spill} is not writable", "name a directory of yours")
             return
         space = os.statvfs(spill)
         self.ok(f"spill: {spill}, {size_text(space.f_bavail * space.f_frsize)} free")
         if places.filesystem(spill) in ("tmpfs", "ramfs"):
-            self.warning(f"stage.spill {spill} is memory, which the stage could take as well", "name a directory on a disk")
+            self.warning(f"{where} {spill} is memory, which the stage could take as well", "name a directory on a disk")
 
     def _frame(self, raw: dict[str, Any], cap: int) -> None:
         frame = self.question.frame_bytes
@@ -170,39 +262,50 @@ class Check:
             return
         if frame > cap:
             self.error(
-                f"a frame of {size_text(frame)} does not fit the stage ({size_text(cap)})",
-                f"set stage.bytes_max to {size_text(2 * frame)} or more (room for two frames), or set stage.directory to a disk",
+                f"a frame of {config_size_text(frame)} does not fit the stage ({config_size_text(cap)})",
+                f"set stage.bytes_max to {config_size_text(2 * frame)} or more (room for two frames), or set stage.directory to a disk",
             )
         elif 2 * frame > cap:
             self.warning(
-                f"the stage ({size_text(cap)}) holds one frame of {size_text(frame)}, not two",
+                f"the stage ({config_size_text(cap)}) holds one frame of {config_size_text(frame)}, not two",
                 "the model will wait when a frame comes before the last one is written; two frames need stage.bytes_max "
-                f"{size_text(2 * frame)}",
+                f"{config_size_text(2 * frame)}",
             )
         else:
-            self.ok(f"frame: {size_text(frame)}; the stage holds {cap // frame} of them")
+            self.ok(f"frame: {config_size_text(frame)}; the stage holds {cap // frame} of them")
         warm = min(_number(raw, "stage.warm_bytes"), cap)
         if warm < frame <= cap:
             self.warning(
-                f"{size_text(warm)} of the stage are touched before the first frame of {size_text(frame)} comes",
-                f"the rest costs the model time in that frame: set stage.warm_bytes to {size_text(frame)}",
+                f"{config_size_text(warm)} of the stage are touched before the first frame of {config_size_text(frame)} comes",
+                f"the rest costs the model time in that frame: set stage.warm_bytes to {config_size_text(frame)}",
             )
 
     def _ranks(self, raw: dict[str, Any], cap: int) -> None:
         ranks = self.question.ranks_here
         if ranks is None:
             return
-        segment = _number(raw, "stage.segment_bytes")
+        segment = int(raw["here"]["segment_bytes"])
         if ranks * segment > cap:
-            fitting = max(cap // ranks // 4096 * 4096, 0)
             self.error(
-                f"{ranks} writing ranks on this node each hold a segment of {size_text(segment)}: more than the stage ({size_text(cap)})",
-                f"set stage.segment_bytes to {fitting >> 20}MiB or less"
-                if fitting >= 1 << 20
-                else "set stage.bytes_max higher, or stage.directory to a disk",
+                f"{ranks} writing ranks on this node each hold a segment of {config_size_text(segment)}: more than the stage "
+                f"({config_size_text(cap)})",
+                f"set stage.bytes_max to {config_size_text(4 * ranks * segment)} or more, or stage.directory to a disk",
             )
-        else:
-            self.ok(f"ranks: {ranks} on this node, {size_text(ranks * segment)} of segments when all of them write")
+            return
+        self.ok(f"ranks: {ranks} on this node, each with a segment of {config_size_text(segment)} under way and one ready")
+        self._memory(raw, cap, ranks, segment)
+
+    def _memory(self, raw: dict[str, Any], cap: int, ranks: int, segment: int) -> None:
+        """What the node needs beside the model. docs/performance.md has what was measured."""
+        frame = self.question.frame_bytes
+        if frame is None:
+            return
+        stage = stage_memory(frame, ranks, segment, min(_number(raw, "stage.warm_bytes"), cap))
+        server = SERVER_BYTES + _number(raw, "server.memory_max")
+        self.ok(
+            f"memory: about {size_text(min(stage, cap))} of stage and up to {size_text(server)} for the server, as long as a "
+            f"frame is written before the next one comes; at most {config_size_text(cap)} of stage otherwise"
+        )
 
     def _nodes(self, installed: installation.Installation, stage: str) -> None:
         nodes, io_nodes = self.question.nodes, self.question.io_nodes
@@ -315,18 +418,17 @@ class Check:
             self.ok(f"rate: the run makes {rate_text(needed)}, {output} takes {rate_text(measured)}")
 
 
+SERVER_BYTES = 60_000_000  # without chunks that are being compressed
+_FREE_BYTES = 64 << 20  # of segments that the server keeps free for what comes next
+
+
+def stage_memory(frame: int, ranks: int, segment: int, warm: int) -> int:
+    """Memory of a stage that holds one frame: each rank has a segment under way and one ready."""
+    return max(warm, frame + 2 * ranks * segment) + min(warm // 4, _FREE_BYTES)
+
+
 def _number(raw: dict[str, Any], key: str) -> int:
     return next(int(v["number"]) for v in raw["values"] if v["key"] == key)
-
-
-def _answers(directory: str) -> bool:
-    from advectio.protocol import NoServer, status_of
-
-    try:
-        status_of(directory, 2.0)
-    except NoServer:
-        return False
-    return True
 
 
 def _writable(directory: str) -> bool:
@@ -363,11 +465,18 @@ def _write_rate(directory: str) -> float | None:
         return None
 
 
-def show(findings: list[Finding], as_json: bool) -> int:
+def show(check: Check, as_json: bool) -> int:
+    findings = check.run()
     errors = sum(f.level == "error" for f in findings)
     warnings = sum(f.level == "warning" for f in findings)
     if as_json:
-        print(json.dumps({"findings": [asdict(f) for f in findings], "errors": errors, "warnings": warnings}, indent=2))
+        report = {
+            "findings": [asdict(f) for f in findings],
+            "errors": errors,
+            "warnings": warnings,
+            "programs": [program.report() for program in check.programs],
+        }
+        print(json.dumps(report, indent=2))
         return 1 if errors else 0
     out = Console(highlight=False, soft_wrap=True)
     marks = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
@@ -378,7 +487,7 @@ def show(findings: list[Finding], as_json: bool) -> int:
         if finding.advice:
             out.print(f"  → {finding.advice}", style=style, markup=False)
     if errors or warnings:
-        out.print(f"{errors} errors, {warnings} warnings", style="bold red" if errors else "bold yellow")
+        out.print(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}", style="bold red" if errors else "bold yellow")
     else:
         out.print("nothing stands in the way", style="bold green")
     return 1 if errors else 0

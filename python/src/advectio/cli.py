@@ -5,32 +5,81 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 import advectio
-from advectio import checking, draining, inspecting, installation, joining, launching, places, quantities, recovering, watching
+from advectio import (
+    checking,
+    draining,
+    inspecting,
+    installation,
+    joining,
+    launching,
+    places,
+    quantities,
+    recovering,
+    rules,
+    tables,
+    watching,
+)
 from advectio import run as running
 from advectio.errors import AlreadySaid, UserError, say
+from advectio.protocol import answers
 from advectio.reading import read_config
 from advectio.run_line import Options
 
+
+class _PlainFlags:
+    """Help pages: no type behind an argument or an option that takes no value, and the examples as they are, each on lines of its own."""
+
+    epilog: str | None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in found:
+            if getattr(option, "is_flag", False) and option.metavar is None:
+                option.metavar = ""
+            if getattr(option, "param_type_name", "") == "argument" and option.metavar:
+                # Our names say already what may be left out or repeated; Typers differ in what they put around them.
+                option.get_usage_pieces = lambda _ctx, name=option.metavar: [name]
+                option.display_type_rich = lambda **_: None
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        examples, self.epilog = self.epilog, None
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+        self.epilog = examples
+        if examples:
+            Console(highlight=False).print(f"{examples}\n", soft_wrap=True)
+
+
+class _Command(_PlainFlags, TyperCommand):
+    pass
+
+
+class _Group(_PlainFlags, TyperGroup):
+    pass
+
+
 app = typer.Typer(
     name="advectio",
-    add_completion=False,
+    cls=_Group,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Carries the output of weather, climate and ocean models out of the model: the model goes on computing while "
-    "ordinary netCDF files are written beside it. No change to the model is needed.",
-    epilog="Begin with:  [bold]advectio run -- mpirun -n 4 ./wrf.exe[/]",
+    help="Writes the output of weather, climate and ocean models while the model computes on. The files are ordinary "
+    "netCDF, and the model stays as it is.",
+    epilog=" Begin with:  [bold]advectio run -- mpirun -n 4 ./wrf.exe[/]",
 )
-config_app = typer.Typer(no_args_is_help=True, help="Show the configuration in force, or an example of one.")
+config_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Show the configuration in force, or an example of one.")
 app.add_typer(config_app, name="config")
 
 ConfigOption = Annotated[
@@ -56,15 +105,45 @@ IoNodesOption = Annotated[
 SimulateOption = Annotated[
     str | None,
     typer.Option(
-        "--simulate-nodes", metavar="N,N…", help="To try it on one machine: the ranks of each made-up node, 0 for an I/O node."
+        "--simulate-nodes", metavar="N,N…", help="Try several nodes on one machine: the ranks of each, 0 for an I/O node."
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 
-def _examples(*lines: tuple[str, str]) -> str:
-    """For the end of a help page. One paragraph each: help texts are re-flowed within a paragraph."""
-    return "\n\n".join(["[bold]Examples[/]", *(f"[cyan]{command}[/]  {what}" for command, what in lines)])
+Examples = Sequence[tuple[str, str]]
+
+
+def _command(
+    to: typer.Typer,
+    name: str | None = None,
+    *,
+    examples: Examples,
+    kind: type[TyperCommand] = _Command,
+    first_word_ends: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose help is its docstring. ``first_word_ends``: what follows the first word that is no option is the
+    command's that it starts."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        # Lines of a docstring end where the source does, those of a help page at the terminal's width.
+        paragraphs = (getdoc(function) or "").split("\n\n")
+        return to.command(
+            name,
+            cls=kind,
+            help="\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs),
+            epilog=_shown(examples),
+            context_settings={"allow_interspersed_args": not first_word_ends},
+        )(function)
+
+    return decorate
+
+
+def _shown(examples: Examples) -> str:
+    lines = [" [bold]Examples[/]"]
+    for command, what in examples:
+        lines += [f"   [dim]# {escape(what)}[/]", f"   [cyan]{escape(command)}[/]"]
+    return "\n".join(lines)
 
 
 def _parsed(parse: Callable[[str], Any], option: str, text: str | None) -> Any:
@@ -91,7 +170,7 @@ def _main(
     pass
 
 
-class _BeforeACommand(TyperCommand):
+class _BeforeACommand(_Command):
     """Says where the options of the command go, to whom an option is unknown that is like none of ours."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -101,20 +180,23 @@ class _BeforeACommand(TyperCommand):
             option = getattr(error, "option_name", None)
             if option and not getattr(error, "possibilities", None):
                 error.message = (  # type: ignore[attr-defined]
-                    f"No such option: {option}. What belongs to the command goes behind it, and -- before it: "
+                    f"No such option: {option}. Put -- before the command, and its own options behind it: "
                     f"advectio {ctx.info_name} -- mpirun -n 4 ./wrf.exe"
                 )
             raise
 
 
-@app.command(
-    cls=_BeforeACommand,
-    context_settings={"allow_interspersed_args": False},
-    epilog=_examples(
+@_command(
+    app,
+    kind=_BeforeACommand,
+    first_word_ends=True,
+    examples=(
         ("advectio run -- mpirun -n 4 ./wrf.exe", "a model"),
         ("advectio run --json summary.json -- ./run_wps.sh", "a script; the summary to a file"),
         ("advectio run -c fast.yaml -- ncks -O in.nc out.nc", "any netCDF program"),
+        ("advectio run --wait-for-readers 1 -- mpirun -n 4 ./wrf.exe", "a live reader gets every frame from the first"),
         ("advectio run --nodes a,b,c --io-nodes 1 -- mpirun -H a:32,b:32 ./wrf.exe", "three nodes, one for output only"),
+        ("advectio run --workflow DIR --as scale -- ./scale-rm", "its files are another program's input, in memory"),
         ("advectio run --simulate-nodes 2,2,0 -- mpirun -n 4 ./wrf.exe", "the same on one machine, to try it"),
     ),
 )
@@ -126,9 +208,7 @@ def run(
     run_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Run directory (default: a new one below stage.directory).")
     ] = None,
-    json_file: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the summary there as JSON (-: to stdout, at the end).")
-    ] = None,
+    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write the summary there as JSON.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary; only what goes wrong.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is started, and list every dataset.")] = False,
     nodes: NodesOption = None,
@@ -140,23 +220,39 @@ def run(
             "--drain-later", help="End with the command; what is not written waits on the stage's disk for `advectio drain`."
         ),
     ] = False,
+    wait_for_readers: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Start the command when N live readers have subscribed.")
+    ] = 0,
+    readers_within: Annotated[int, typer.Option(metavar="SECONDS", min=0, help="Give up after that time (exit code 2).")] = 60,
+    workflow: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Directory shared by programs that read each other's files (config: couple)."),
+    ] = None,
+    program: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Name of this program in the workflow.")] = None,
 ) -> None:
-    """Run a command with its netCDF output carried by Advectio.
+    """Run a command, and write its netCDF output beside it.
 
-    A server is started on this node, or on each node of the run, the command runs with the library preloaded, and when it
-    has ended the rest of its output is written and a summary is printed on stderr. stdout is the command's alone.
+    Advectio starts a server on each node of the run, and then the command with a preloaded library. When the command has
+    ended, the server writes the rest of its output. The summary is on stderr; stdout is the command's alone.
 
     Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
-    finished; 2 when the config or the stage is not right; 127 when there is no such command.
+    finished; 2 when the config or the stage is wrong; 127 when there is no such command.
     """
-    options = Options(command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later)
+    options = Options(
+        command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later,
+        wait_for_readers, readers_within, workflow, program,
+    )  # fmt: skip
     raise typer.Exit(running.run(options))
 
 
-@app.command(
+@_command(
+    app,
     "exec",
-    context_settings={"allow_interspersed_args": False},
-    epilog=_examples(("mpirun -n 64 advectio exec ./wrf.exe", ""), ("srun advectio exec ./wrf.exe", "")),
+    first_word_ends=True,
+    examples=(
+        ("mpirun -n 64 advectio exec ./wrf.exe", "each rank becomes the model"),
+        ("srun advectio exec ./wrf.exe", "the same in Slurm"),
+    ),
 )
 def exec_(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The model.", show_default=False)],
@@ -164,31 +260,50 @@ def exec_(
 ) -> None:
     """Become one rank of a parallel job (behind mpirun or srun).
 
-    The ranks of a job share one server per node: the first rank starts it, and it ends when the last rank has gone and all
-    is written. advectio-summary.json is then in the directory where the job was started.
+    The ranks of a job share one server per node. The first rank starts it. It ends when the last rank has ended and all
+    output is written. It leaves advectio-summary.json in the directory where the job was started.
     """
     from advectio import rank
 
     rank.become(command, config)
 
 
-@app.command(epilog=_examples(("advectio status --watch", "live, all runs of yours on this node")))
+@_command(app, examples=(("advectio status --watch", "live, all runs of yours on this node"),))
 def status(
     run_dir: Annotated[str | None, typer.Argument(metavar="[RUN_DIR]", help="One run (default: all of yours here).")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on showing until Ctrl-C.")] = False,
+    workflow: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A workflow: its programs, who waits for whom, its files in memory.")
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="With --workflow: remove what its programs have left in memory.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show runs that are under way on this node: datasets, frames, backlog, rates."""
+    if workflow:
+        from advectio import workflow as workflows
+
+        raise typer.Exit(workflows.show(workflow, as_json, end))
+    if end:
+        raise UserError("--end is of a workflow: add --workflow DIR")
     raise typer.Exit(watching.show(run_dir or os.environ.get("ADVECTIO_RUN"), watch, as_json))
 
 
-@app.command(
-    epilog=_examples(
+@_command(
+    app,
+    kind=_BeforeACommand,
+    first_word_ends=True,
+    examples=(
         ("advectio check", "config, stage, limits and this directory"),
+        ("advectio check -- mpirun -n 4 ./wrf.exe", "also: which netCDF the program has, and is it reached there"),
+        ("advectio check --like wrfout_d01_2024-05-11_12:00:00", "do patterns and names of the config fit such a file"),
         ("advectio check --frame-bytes 1.2GiB --frame-interval 5min --ranks 64 --output /scratch/run", "a certain run"),
-    )
+    ),
 )
 def check(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND…]", help="The command of the run; its program is looked into.", show_default=False),
+    ] = None,
     config: ConfigOption = None,
     frame_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Bytes of one output time.")] = None,
     frame_interval: Annotated[
@@ -198,11 +313,22 @@ def check(
     ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks of the job that write files.")] = None,
     nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Nodes of the run.")] = 1,
     io_nodes: IoNodesOption = 0,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of an earlier run: names the rules that have no effect on it. May be given again.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Find out before the job what would fail in it: config, stage, limits, output directory, frame size.
 
-    Exit code 1 when something would fail; warnings leave it 0.
+    With a COMMAND it looks into its programs, and runs none: static or dynamic, which netCDF, PnetCDF, HDF5 and MPI they
+    get here, and whether Advectio reaches their calls.
+
+    Exit code 1 when something would fail. Warnings leave it 0.
     """
     question = checking.Question(
         config,
@@ -212,11 +338,33 @@ def check(
         ranks,
         nodes,
         io_nodes,
+        command or (),
+        like or (),
     )
-    raise typer.Exit(checking.show(checking.Check(question).run(), as_json))
+    raise typer.Exit(checking.show(checking.Check(question), as_json))
 
 
-@config_app.command("explain", epilog=_examples(("advectio config explain -c advectio.yaml", "")))
+@_command(
+    app,
+    "link-flags",
+    examples=(
+        ("advectio link-flags > advectio.link", "then: mpif90 -o wrf.exe … -Wl,@advectio.link … -lnetcdff -lnetcdf"),
+        ("advectio check -- ./wrf.exe", "did it work"),
+    ),
+)
+def link_flags() -> None:
+    """Print the linker options for a program that has netCDF or PnetCDF linked into it (libnetcdf.a).
+
+    Write them to a file, and add -Wl,@FILE anywhere on the linker's command line. The program must be dynamic: link it
+    without -static. docs/linking.md says what was tried.
+    """
+    from advectio import link_flags as flags
+
+    for line in flags.lines(installation.find()):
+        print(line)
+
+
+@_command(config_app, "explain", examples=(("advectio config explain -c advectio.yaml", "of that file, with all defaults"),))
 def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
     """Every key with its value, where it is set, and what it means."""
     parsed = read_config(installation.find().server, places.config_file(config))
@@ -226,7 +374,7 @@ def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> No
     out = Console(highlight=False)
     if not sys.stdout.isatty():
         out = Console(highlight=False, width=160)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = tables.plain()
     for heading in ("key", "value", "from", "what"):
         table.add_column(heading, no_wrap=heading != "what")
     for entry in parsed["values"]:
@@ -237,40 +385,44 @@ def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> No
         for entry in rule["values"]:
             _explain_row(table, f"datasets[{number}].{entry['key']}", entry)
     out.print(table)
+    for unreadable in parsed["not_readable"]:
+        out.print(f"! {rules.not_readable_sentence(unreadable)}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _explain_row(table: Table, key: str, entry: dict[str, str]) -> None:
     table.add_row(key, entry["value"], entry["origin"], entry["doc"], style="dim" if entry["origin"] == "default" else None)
 
 
-@config_app.command("example", epilog=_examples(("advectio config example > advectio.yaml", "a file to begin from")))
+@_command(config_app, "example", examples=(("advectio config example > advectio.yaml", "a file to begin from"),))
 def config_example() -> None:
     """Print a commented advectio.yaml with every key at its default."""
     done = subprocess.run([installation.find().server, "config", "--example"], check=False)
     raise typer.Exit(done.returncode)
 
 
-@app.command(epilog=_examples(("advectio recover /dev/shm/advectio-1000/20260101-120000-4711", "")))
+@_command(app, examples=(("advectio recover /dev/shm/advectio-1000/20260101-120000-4711", "one run that a crash has left"),))
 def recover(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A run directory that was left behind.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Finish the files of a run whose server has gone: after a crash, a full disk, a lost node that is back.
+    """Finish the files of a run whose server has gone: after a crash, or a full disk.
 
-    Everything that was synced is written from what is staged in the run directory; it is removed when all is done. For each
-    dataset is told how far it had got and how far it is now, and what is dropped, and why.
-    Exit code 1 when something could not be finished (it is said what; the directory stays), 2 when DIR is no run directory,
-    4 when it is not there (any more).
+    It writes every synced frame from the run directory, and then removes the directory. For each dataset it tells how far
+    it had got, how far it is now, and what it drops and why.
+
+    Exit code 1 when something could not be finished (a line says what; the directory stays), 2 when DIR is no run directory
+    or another server has it, 4 when DIR does not exist.
     """
     raise typer.Exit(recovering.recover(directory, dry_run, as_json))
 
 
-@app.command(
-    epilog=_examples(
+@_command(
+    app,
+    examples=(
         ("advectio drain /local/nvme/advectio-1000/20260101-120000-4711", "one run"),
         ("advectio drain /local/nvme", "all runs of yours below that stage.directory"),
-    )
+    ),
 )
 def drain(
     directories: Annotated[
@@ -278,21 +430,23 @@ def drain(
     ],
     as_json: JsonFlag = False,
 ) -> None:
-    """Write what `advectio run --drain-later` has left: in another job, wherever the stage's disk can be seen.
+    """Write what `advectio run --drain-later` has left, in any job that sees the stage's disk.
 
-    May be interrupted (Ctrl-C, kill -9) and called again. The run's config holds, server.drain_max too. Refused while
-    programs or the server of the run live.
-    Exit code 1 when something could not be finished (it stays), 2 when DIR is refused, 4 when it is not there (any more),
-    130 when interrupted.
+    You may interrupt it (Ctrl-C, kill -9) and call it again. The run's own config holds, with server.drain_max. It refuses
+    a run whose programs or server are alive.
+
+    Exit code 1 when something could not be finished (it stays), 2 when DIR is refused, 4 when DIR does not exist, 130 when
+    interrupted.
     """
     raise typer.Exit(draining.drain(directories, as_json))
 
 
-@app.command(
-    epilog=_examples(
+@_command(
+    app,
+    examples=(
         ("advectio inspect /dev/shm/advectio-1000/20260101-120000-4711", "who wrote, what is staged, how far it has got"),
         ("advectio inspect DIR --verify", "and is every byte what was written"),
-    )
+    ),
 )
 def inspect(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A run directory, live or left behind.", show_default=False)],
@@ -300,20 +454,23 @@ def inspect(
     verify: Annotated[bool, typer.Option("--verify", help="Check every block against its CRC.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tell what a run directory holds, and change nothing: a run under way is not disturbed.
+    """Tell what a run directory holds, and change nothing. The run may be under way.
 
-    The processes that wrote, their journals and where one is damaged; for each dataset in flight what is synced, visible,
-    durable and staged. Exit code 1 when something is damaged, 2 when DIR is no run directory.
+    It lists the processes that wrote, with their journals and any damage, and the datasets in flight: what is synced,
+    visible, durable and staged.
+
+    Exit code 1 when something is damaged, 2 when DIR is no run directory.
     """
     raise typer.Exit(inspecting.inspect(directory, records, verify, as_json))
 
 
-@app.command(
-    epilog=_examples(
+@_command(
+    app,
+    examples=(
         ("advectio join wrfout_d01_2024-05-11_12:00:00_0000 -o wrfout_d01_2024-05-11_12:00:00", "one tile stands for all"),
         ("advectio join 'wrfout_*_0000' -o whole/", "every file of a split run, by its own name"),
         ("advectio join history.pe*.nc -o history.nc --rule 'codec: zstd, level: 3'", "SCALE, stored another way"),
-    )
+    ),
 )
 def join(
     tiles: Annotated[
@@ -342,23 +499,158 @@ def join(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make one file of split output (WRF's io_form 102, SCALE, NEMO): as one process would have written it.
+    """Make one file of split output (WRF's io_form 102, SCALE, NEMO), as one process would have written it.
 
-    Where a tile lies is read from its attributes; halos are dropped, staggered edges kept, and the attributes of place become
-    those of the whole. Chunks, compression and format stay as the model asked, unless the config or --rule says otherwise.
-    FILE is there only when it is complete. Refused with one line: a missing tile (it says which part of the domain), tiles of
-    different runs or times, files that are no tiles.
+    The attributes of each tile say where it lies. Halos are dropped and staggered edges kept. Chunks, compression and format
+    stay as the model asked, unless the config or --rule says otherwise. FILE appears when it is complete.
 
-    Exit code: 2 when the tiles or the arguments are not right, 1 when reading or writing has failed.
+    It refuses missing tiles (one line names the part of the domain), tiles of different runs or times, and files that are
+    no tiles.
+
+    Exit code 2 when the tiles or the arguments are wrong, 1 when reading or writing has failed.
     """
     raise typer.Exit(joining.join(joining.Options(tiles, output, config, rule, force, take_first, as_json)))
 
 
-@app.command(
-    epilog=_examples(
+@_command(
+    app,
+    examples=(
+        ("advectio plot wrfout_d01* --map T2 --section QVAPOR,y=40 --series T2@24,30 -o plots/", "a PNG of each frame"),
+        ("advectio plot wrfout_d01* --map 'wind10 = hypot(U10, V10),units=kt' --animate gif", "a derived field, as a film too"),
+        ("advectio plot wrfout_d01* --map REFL_10CM,level=max,range=5:75 --map T,level=850hPa", "levels"),
+        ("advectio plot recipe.yaml wrfout_d01*", "several plots, kept in a file: docs/plotting.md"),
+        ("advectio plot --live 'wrfout_d01*' --map T2", "each frame of the running model, when it comes"),
+    ),
+)
+def plot(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE.yaml] [FILE…]", help="Files of the model, or patterns; before them a recipe.", show_default=False
+        ),
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="FIELD[,KEY=VALUE…]", help="A map of each frame. May be given again.", show_default=False
+        ),
+    ] = None,
+    sections: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--section",
+            metavar="FIELD,y=N|x=N",
+            help="A vertical section along a row (y=) or column (x=) of the grid, or from=LAT/LON,to=LAT/LON.",
+            show_default=False,
+        ),
+    ] = None,
+    series: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--series",
+            metavar="FIELD@x,y",
+            help="A graph over time, at a point of the grid, @lat=25.5,lon=-90, or @mean, @min, @max of the domain.",
+            show_default=False,
+        ),
+    ] = None,
+    live: Annotated[
+        str | None,
+        typer.Option("--live", metavar="PATTERN", help="Frames of the running model's files that match, as they come."),
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="latest|wait|drop-oldest",
+            help="--live, when drawing is slower than the model: skip to the latest frame, hold frames, or drop the oldest.",
+        ),
+    ] = "latest",
+    frames_max: Annotated[
+        int | None, typer.Option("--frames", metavar="N", min=1, help="--live: end after N frames (default: with the run).")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the pictures (default: plots).")
+    ] = None,
+    animate: Annotated[
+        str | None, typer.Option(metavar="gif|mp4", help="Also make a film of each map and section; mp4 needs ffmpeg.")
+    ] = None,
+    fps: Annotated[float | None, typer.Option(metavar="N", min=0.1, max=60, help="Frames a second of it (default: 4).")] = None,
+    dpi: Annotated[int | None, typer.Option(metavar="N", min=30, max=600, help="Dots per inch (default: 110).")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes that draw (default: one a core).")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw maps, vertical sections and time series of fields as PNG, of files or of the model while it runs.
+
+    A FIELD is a variable of the file, or a named expression: 'wind10 = hypot(U10, V10)'. Keys may follow it:
+    level (0 is the lowest; 850hPa, 3km, max, min, mean), range=LOW:HIGH, units, colour_map, levels=1:5:10, contours=FIELD,
+    wind=U10/V10, top=KM of a section, name, title, file. Without range the colours are those of all frames together.
+
+    Coastlines need no download. A PNG appears when it is whole.
+
+    Exit code 2 when the arguments, the recipe or a field are wrong, 1 when reading or writing has failed.
+    """
+    from advectio import plotting
+
+    for option, value, known in (
+        ("--animate", animate, ("gif", "mp4")),
+        ("--policy", policy, ("latest", "wait", "drop-oldest")),
+    ):
+        if value is not None and value not in known:
+            raise UserError(f"{option}: {value} is none of {', '.join(known)}")
+    options = plotting.Options(
+        files or (),
+        maps or (),
+        sections or (),
+        series or (),
+        live,
+        policy,
+        frames_max,
+        output,
+        animate,
+        fps,
+        jobs,
+        dpi,
+        as_json,
+    )
+    raise typer.Exit(plotting.plot(options))
+
+
+@_command(
+    app,
+    examples=(
+        ("advectio view 'wrfout_d01*'", "files: every record of them, one a second"),
+        ("advectio view --live 'wrfout_d01*'", "the run under way on this node"),
+        ("advectio view --pace 0s history.nc --open", "all at once, and the browser with it"),
+    ),
+)
+def view(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files or patterns in quotes.", show_default=False)],
+    live: Annotated[bool, typer.Option("--live", help="FILE is the pattern of a dataset of a run under way.")] = False,
+    pace: Annotated[str, typer.Option(metavar="TIME", help="Of files: time between two records.")] = "1s",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port (default: one that is free).")] = 0,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print address, token and port as JSON once it listens.")] = False,
+) -> None:
+    """Show fields of files or of a running model in the browser: map, time series, min / mean / max.
+
+    It prints an address with a random token, and listens on this machine only (127.0.0.1). For another machine it prints an
+    ssh -L line. Any number of browsers may look. Ctrl-C ends it.
+
+    It needs pip install 'advectio\\[view]'. docs/view.md shows what the page can do.
+    """
+    from advectio import view as dashboard
+
+    seconds = _parsed(quantities.parse_duration, "--pace", pace)
+    raise typer.Exit(dashboard.show(dashboard.Options(files, live, seconds, port, open_browser, as_json)))
+
+
+@_command(
+    app,
+    examples=(
         ('eval "$(advectio env --run-dir DIR)"', "in a script whose launcher drops the environment"),
         ("advectio env --run-dir DIR --nodes a,b", "also: how servers are started on both by hand"),
-    )
+    ),
 )
 def env(
     run_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Also name a run that is under way.")] = None,
@@ -369,8 +661,9 @@ def env(
 ) -> None:
     """Print the lines that a batch script needs to preload the library by itself.
 
-    Without a run (ADVECTIO_RUN) the library passes every call on to netCDF, and says so once. With several nodes the lines
-    also tell Open MPI to pass the variables on, and a comment has the command that starts the servers by hand.
+    Without a run (ADVECTIO_RUN), or without a server in it, the library passes every call on to netCDF. stderr says what is
+    missing. With several nodes the lines also make Open MPI pass the variables on, and a comment has the command that starts
+    the servers.
     """
     installed = installation.find()
     variables = {"LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD"))}
@@ -379,6 +672,8 @@ def env(
         variables["ADVECTIO_RUN"] = run_directory
     job = running.servers_of(Options([], nodes=nodes, io_nodes=io_nodes, simulate_nodes=simulate_nodes), installed)
     comments = _servers_by_hand(job, installed, run_directory, variables) if job else []
+    if not job:
+        _say_what_is_missing(installed, run_directory)
     if as_json:
         print(json.dumps(variables, indent=2))
         return
@@ -386,6 +681,24 @@ def env(
         print(f"export {name}={shlex.quote(value)}")
     for line in comments:
         print(f"# {line}")
+
+
+def _say_what_is_missing(installed: installation.Installation, run_directory: str | None) -> None:
+    if run_directory is None:
+        say(
+            "warning",
+            "ADVECTIO_RUN is missing, and without it every call is passed on to netCDF: start the command by `advectio run`, "
+            "or name a run with --run-dir DIR",
+        )
+    elif not answers(run_directory):
+        config = places.config_file(None)
+        serve = [installed.server, "serve", "--run-dir", run_directory, "--exit-when-idle", "60"]
+        serve += ["--config", os.path.abspath(config)] if config else []
+        say(
+            "warning",
+            f"no server answers in {run_directory}, and without one every call is passed on to netCDF: before the model, "
+            f"start `{shlex.join(serve)} &`; it ends when nobody has written for 60 s",
+        )
 
 
 def _servers_by_hand(
@@ -411,7 +724,7 @@ def _servers_by_hand(
 
 def main() -> None:
     try:
-        app()
+        app(prog_name="advectio")
     except AlreadySaid as error:
         sys.exit(error.exit_code)
     except UserError as error:

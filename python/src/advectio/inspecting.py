@@ -1,5 +1,6 @@
 """``advectio inspect``: what a run directory holds, live or left behind. Read by advectiod, which only looks; shown here."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any, NotRequired, TypedDict
 from rich.console import Console
 from rich.table import Table
 
-from advectio import installation, launching, nodes
+from advectio import installation, launching, nodes, places, tables
 from advectio.errors import UserError
 from advectio.joining import View
 from advectio.quantities import size_text
@@ -71,7 +72,7 @@ class Survey(TypedDict):
 
     run_dir: str
     served: bool
-    power_lost: NotRequired[bool]  # of an earlier boot, and its run was under way then
+    power_lost: bool  # of an earlier boot, and its run was under way then
     server_pid: int
     nodes: int
     segment_bytes: int
@@ -81,8 +82,32 @@ class Survey(TypedDict):
     datasets: list[DatasetSurvey]
     errors: list[str]
     damaged: bool
-    node: NotRequired[str | int]
+    node: NotRequired[str | int]  # its number, or in a run of several nodes its name
     error: NotRequired[str]  # in place of all the rest: this node cannot be looked at
+
+
+class SurveyOfNodes(TypedDict):
+    """What `inspect --json` prints of a run with several nodes."""
+
+    nodes: list[Survey]
+
+
+class Record(TypedDict):
+    journal: str
+    sequence: int
+    type: str
+    dataset: int
+    collective_index: int
+    flags: int
+    bytes: int
+    time_s: float
+    crc_ok: bool
+
+
+class RecordLine(TypedDict):
+    """What `inspect --records --json` prints of each record, on a line of its own."""
+
+    record: Record
 
 
 POWER_LOST = "of an earlier boot: the power was lost during the run, and what was not forced to the disk may be lost"
@@ -120,6 +145,8 @@ def surveys(directory: str, options: Sequence[str] = (), take: Line = lambda _: 
     if several is None:
         survey, error = _look([server, "inspect", directory, *options], None, take)
         if survey is None:
+            if not places.is_run(directory):
+                error = f"{directory} is not the run directory of a run (there is no control page){_runs_inside(directory)}"
             raise UserError(error)
         return [_judged(survey)]
     found: list[Survey] = []
@@ -131,6 +158,16 @@ def surveys(directory: str, options: Sequence[str] = (), take: Line = lambda _: 
         else:
             found.append({"node": name, "error": error})  # type: ignore[typeddict-item]
     return found
+
+
+def _runs_inside(directory: str) -> str:
+    """Who names a stage.directory means one of its runs."""
+    for parent in (directory, places.user_directory(directory)):
+        with contextlib.suppress(OSError):
+            runs = [run for name in sorted(os.listdir(parent)) if places.is_run(run := os.path.join(parent, name))]
+            if runs:
+                return f"; runs that are there: {', '.join(runs[:3])}" + (", …" if len(runs) > 3 else "")
+    return ""
 
 
 def _for_node(server: str, directory: str, where: nodes.Nodes, number: int) -> tuple[list[str], dict[str, str] | None]:
@@ -201,10 +238,10 @@ class _RecordPrinter:
     def __call__(self, r: dict[str, Any]) -> None:
         if r["journal"] != self._journal:
             self._journal = r["journal"]
-            print(f"{r['journal']}\n{'sequence':>10} {'type':<7} {'dataset':>7} {'turn':>6} {'bytes':>12}  time (UTC)")
+            print(f"{r['journal']}\n{'sequence':>10} {'type':<7} {'dataset':>7} {'index':>6} {'bytes':>12}  time (UTC)")
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(r["time_s"])) + f".{int(r['time_s'] % 1 * 1000):03d}"
         wrong = "" if r["crc_ok"] else "  CRC WRONG"
-        print(f"{r['sequence']:>10} {r['type']:<7} {r['dataset']:>7} {r['turn']:>6} {r['bytes']:>12}  {at}{wrong}")
+        print(f"{r['sequence']:>10} {r['type']:<7} {r['dataset']:>7} {r['collective_index']:>6} {r['bytes']:>12}  {at}{wrong}")
 
 
 class _Bar(View):
@@ -289,11 +326,7 @@ def _journal_lines(j: JournalSurvey) -> Iterator[str]:
 
 
 def _dataset_table(datasets: Sequence[DatasetSurvey]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("dataset", overflow="fold")
-    for heading in ("synced", "visible", "durable", "staged", "unsynced"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
+    table = tables.of_datasets(("synced", "visible", "durable", "staged", "unsynced"), "", whole_names=True)
     for d in datasets:
         by = f"{d['tiles']} tiles, " if d["tiles"] else f"{d['writers']} writers, " if d["writers"] > 1 else ""
         owner = "" if d["owner"] is None else f", written by node {d['owner']}"

@@ -10,12 +10,14 @@ SERVER = "advectiod"
 MPI_SERVER = "advectiod_mpi"  # where MPI was there when it was built: one server per node, for runs on several
 NETCDF = "libadvectio_netcdf.so"
 PNETCDF = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
+READERS = "libadvectio_readers.so"  # the client of live readers
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
 _MPI_SERVER_AT = ("bin/" + MPI_SERVER, "src/apps/advectiod/" + MPI_SERVER)
 _NETCDF_AT = ("lib/" + NETCDF, "lib64/" + NETCDF, "src/capture/netcdf/" + NETCDF, "src/capture/" + NETCDF)
 _PNETCDF_AT = ("lib/" + PNETCDF, "lib64/" + PNETCDF, "src/capture/pnetcdf/" + PNETCDF)
+_READERS_AT = ("lib/" + READERS, "lib64/" + READERS, "src/readers/" + READERS)
 
 NO_MPI_SERVER = (
     f"{MPI_SERVER}, which serves several nodes, is not there: build Advectio where MPI is found (Debian: libopenmpi-dev)"
@@ -61,6 +63,15 @@ def find() -> Installation:
         f"{SERVER} and {NETCDF} are not there; looked in: "
         + ", ".join(places())
         + " (build them with `make build`, or set ADVECTIO_PREFIX)"
+    )
+
+
+def readers_library() -> str:
+    for place in places():
+        if found := _first(place, _READERS_AT):
+            return found
+    raise UserError(
+        f"{READERS} is not there; looked in: {', '.join(places())} (build it with `make build`, or set ADVECTIO_PREFIX)"
     )
 
 

@@ -52,6 +52,13 @@ class Failed(TypedDict):
     error: str
 
 
+class Result(TypedDict):
+    """What `join --json` prints."""
+
+    joined: list[Joined]
+    failed: list[Failed]
+
+
 @dataclass(frozen=True)
 class Options:
     tiles: Sequence[str]

@@ -14,10 +14,11 @@ import signal
 import socket
 import sys
 import time
+from typing import Any
 
-from advectio import places
+from advectio import ending, places, traces
 from advectio.errors import AlreadySaid, UserError, say
-from advectio.protocol import NoServer, Status, incomplete, status_of
+from advectio.protocol import NoServer, Status, status_of
 from advectio.quantities import size_text
 from advectio.rank import lock_path, locked
 from advectio.reading import read_config, settings
@@ -30,11 +31,13 @@ GRACE_S = 60.0
 
 
 class Keeper:
-    def __init__(self, request: dict[str, str | None]) -> None:
+    def __init__(self, request: dict[str, Any]) -> None:
         self._job = str(request["job"])
         self._directory = str(request["directory"])
         executable = str(request["server"])
-        wanted = settings(read_config(executable, request["config"]), self._directory)
+        self._config = read_config(executable, request["config"])
+        self._command: list[str] = request["command"]
+        wanted = settings(self._config, self._directory)
         self._run = places.make_run_directory(wanted.stage_directory, f"{self._job}-{os.getpid()}", wanted.stage_origin)
         self._server = Server(executable, self._run, request["config"], self._directory, wanted.restarts_max)
         self._ranks: list[socket.socket] = []
@@ -48,11 +51,9 @@ class Keeper:
         try:
             self._server.start()
         except UserError:
-            for name in ("keeper", places.CONFIG_FILE, "advectiod.log"):
-                with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(self._run, name))
-            places.remove(self._run)
+            ending.forget(self._run)
             raise
+        traces.begin(self._run)
         print(self._run, flush=True)
         # The first rank waits for the end of our stdout.
         null = os.open(os.devnull, os.O_WRONLY)
@@ -60,6 +61,8 @@ class Keeper:
         os.close(null)
 
         self._until_idle()
+        self._called = traces.called_netcdf(self._run, whole=self._server.restarts == 0)
+        self._inner = traces.inner_run(self._run)
         final = self._server.drain(lambda _: True)
         return self._report(final)
 
@@ -137,30 +140,21 @@ class Keeper:
 
     def _report(self, final: Status | None) -> int:
         if final is None:
-            return 3
-        code = self._server.wait(30.0)
-        final["server"]["restarts"] = self._server.restarts
+            return ending.EXIT_INCOMPLETE
+        ended = ending.of_server(self._server, final)
+        ending.explain(final, ending.Run(self._command, None, self._called, self._inner, self._config))
         several = any(int(os.environ.get(n, "1") or 1) > 1 for n in ("SLURM_NNODES", "OMPI_MCA_orte_num_nodes"))
         name = f"advectio-summary.{socket.gethostname()}.json" if several else "advectio-summary.json"
         path = os.path.join(self._directory, name)
-        try:
-            with open(path, "w", encoding="utf-8") as out:
-                json.dump(final, out, indent=2)
-                out.write("\n")
-        except OSError as error:
-            say("warning", f"{path}: {error.strerror}")
-        failed = incomplete(final)
-        if failed or code:
-            first = f" ({failed[0]['path']}: {failed[0]['error']})" if failed else ""
-            say(
-                "error",
-                f"{len(failed)} of {len(final['datasets'])} datasets could not be finished{first}; what is staged is in "
-                f"{self._run}, and `advectio recover {self._run}` finishes it once the cause is gone",
-            )
-            return 3
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._run, "keeper"))
-        places.remove(self._run)
+        ending.write_summary(path, final, path)
+        if not ended.complete:
+            ending.say_unfinished(ended, final, self._run)
+            return ending.EXIT_INCOMPLETE
+        ending.take_away(self._run)
+        if not final["datasets"]:
+            say("", f"no dataset was captured: {final['why_no_dataset']}")
+            return 0
+        ending.say_unmatched(final)
         put = sum(d["bytes_put"] for d in final["datasets"])
         written = sum(d["bytes_written"] for d in final["datasets"])
         say("", f"{len(final['datasets'])} datasets complete, {size_text(put)} put, {size_text(written)} written; see {name}")

@@ -121,7 +121,7 @@ def tell_all_ranks(
             return told, None
         into_list(environment, names, environment)
         return told, None
-    if _exports_nothing(command, environment):
+    if exports_nothing(command, environment):
         return told, f"srun is told which variables the ranks get (--export): {', '.join(names)} must be among them, or ALL"
     if environment.get("SLURM_JOB_ID"):
         return told, None  # srun passes everything, also where mpirun uses it
@@ -140,7 +140,8 @@ def into_list(told: MutableMapping[str, str], names: Sequence[str], environment:
     told[ENV_LIST] = separator.join([*given, *names])
 
 
-def _exports_nothing(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+def exports_nothing(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Is srun told to keep variables from its ranks?"""
     exported = environment.get("SLURM_EXPORT_ENV", "ALL")
     at = next((i for i, word in enumerate(command) if os.path.basename(word) == "srun"), None)
     for i, word in enumerate(command[at + 1 :] if at is not None else (), (at or 0) + 1):

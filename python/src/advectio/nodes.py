@@ -11,7 +11,7 @@ from typing import NamedTuple
 from advectio import places
 from advectio.errors import UserError
 
-_LAUNCHER = re.compile(r"(mpirun|mpiexec|orterun)([._-]\w+)*")
+LAUNCHER = re.compile(r"(mpirun|mpiexec|orterun)([._-]\w+)*")
 # Options of mpirun and mpiexec (Open MPI, Hydra, Intel MPI) by how many words follow them; the program is the first word behind.
 _HOSTS = {"H", "host", "hosts"}
 _HOST_FILES = {"hostfile", "machinefile", "default-hostfile", "f"}
@@ -174,7 +174,7 @@ class Launch:
 
     @classmethod
     def of(cls, command: Sequence[str]) -> "Launch | None":
-        at = next((i for i, word in enumerate(command) if _LAUNCHER.fullmatch(os.path.basename(word))), None)
+        at = next((i for i, word in enumerate(command) if LAUNCHER.fullmatch(os.path.basename(word))), None)
         if at is None:
             return None
         launch = cls(command[at], [at + 1])

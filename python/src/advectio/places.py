@@ -11,6 +11,7 @@ from advectio.errors import UserError
 
 CONFIG_FILE = "advectio.yaml"
 SERVERS_FILE = "servers.json"  # of a run with several servers: where they are
+INNER_FILE = "inner"  # which run was started inside this one
 LEFT_FILE = "left.json"  # of a run that has ended and is to be drained later: when and where
 
 
@@ -131,6 +132,8 @@ def control_directory(run_directory: str) -> str:
 
 def remove(run_directory: str) -> None:
     """An empty run directory, and the link to it. The user's directory above stays: another run may be about to use it."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(run_directory, INNER_FILE))
     with contextlib.suppress(OSError):
         left = set(os.listdir(run_directory))
         if SERVERS_FILE in left and left <= {SERVERS_FILE, CONFIG_FILE}:

@@ -6,6 +6,7 @@ import socket
 from typing import Any, Literal, NotRequired, TypedDict
 
 from advectio import places
+from advectio.errors import UserError
 
 
 class Spread(TypedDict):
@@ -19,9 +20,10 @@ class ServerStatus(TypedDict):
     threads: int
     memory_bytes: int
     memory_peak_bytes: int
+    cpu_s: float
     encode_cpu_s: float
-    drain_max: NotRequired[int | None]  # bytes a second; of several servers the sum
-    held_back_s: NotRequired[float]  # by that
+    drain_max: int | None  # bytes a second; of several servers the sum
+    held_back_s: float  # by that
     chunks_by_others: NotRequired[int]  # several nodes: compressed by another than the owner of the file
     chunks_for_others: NotRequired[int]  # the same as those who did it have counted
     restarts: NotRequired[int]  # known to who restarts it
@@ -30,8 +32,10 @@ class ServerStatus(TypedDict):
 class StageStatus(TypedDict):
     directory: str
     bytes_max: int
-    bytes_allocated: int
+    bytes_allocated: int  # memory of the stage: held and warm
     bytes_allocated_peak: int
+    bytes_held: int  # segments with records in them
+    bytes_warm: int  # segments that are free and touched
     backlog_bytes: int
     backlog_peak_bytes: int
     spill_bytes_max: int
@@ -47,6 +51,7 @@ class NodeStatus(TypedDict):
     pid: int
     backlog_bytes: int
     bytes_max: int
+    memory_peak_bytes: int
 
 
 class WriterStatus(TypedDict):
@@ -62,7 +67,8 @@ class DatasetStatus(TypedDict):
     format: str
     state: str
     writer: str
-    tiles: NotRequired[int | None]  # of split output, that became this file
+    tiles: int | None  # of split output, that became this file
+    output_of: NotRequired[str | None]  # the dataset of which it is a further file (the config's outputs)
     frames_synced: int
     frames_visible: int
     frames_durable: int
@@ -79,6 +85,68 @@ class DatasetStatus(TypedDict):
     node: NotRequired[str]  # the owner's name, where there are several servers
 
 
+class NotTransferred(TypedDict):
+    file: str  # or the pattern
+    error: str
+
+
+class Transferred(TypedDict):
+    files: int
+    bytes: int
+    failed: list[NotTransferred]
+
+
+class UnmatchedRule(TypedDict):
+    """A rule of the config that no dataset of the run has matched."""
+
+    match: str
+    origin: str  # FILE:LINE
+
+
+class ConfigName(TypedDict):
+    """A name in `round` or `chunks` of a rule that fits a dataset."""
+
+    key: str  # round or chunks
+    name: str  # of a variable (or a pattern), of a dimension
+    origin: str  # FILE:LINE
+    found: bool  # a dataset has it
+
+
+class NotReadable(TypedDict):
+    """A rule by which files are stored as somebody who reads them cannot decode."""
+
+    match: str
+    origin: str  # FILE:LINE
+    codec: str
+    programs: list[str]  # of the config's readers.programs
+
+
+class SubscriptionStatus(TypedDict):
+    match: list[str]
+    policy: str
+    group: str | None
+    waiting: int  # frames
+
+
+class ReaderStatus(TypedDict):
+    name: str
+    address: str
+    reader: str | None  # all its connections say the same; None: this is the only one
+    servers: int  # to which it connects
+    node: NotRequired[str]  # of several: the name of this connection's
+    subscriptions: list[SubscriptionStatus]
+    frames_held: int
+    bytes_held: int  # in memory
+    frames_taken: int
+    frames_left_out: int
+    bytes_sent: int  # over the connection, not mapped
+
+
+class ReadersStatus(TypedDict):
+    connected: list[ReaderStatus]
+    bytes_held: int  # of frames that are in their files
+
+
 class Status(TypedDict):
     version: str
     run_dir: str
@@ -89,16 +157,21 @@ class Status(TypedDict):
     stage: StageStatus
     writers: list[WriterStatus]
     datasets: list[DatasetStatus]
+    config_names: list[ConfigName]
     errors: list[str]
-    left: NotRequired[bool]  # final: what is not in its file waits in the stage
+    left: bool  # final: what is not in its file waits in the stage
     nodes: NotRequired[list[NodeStatus]]  # of several servers, which the rest speaks of as one
+    readers: NotRequired[ReadersStatus]
     # Added by the command line, about the whole run.
     command: NotRequired[list[str]]
     exit_code: NotRequired[int | None]
     io_nodes: NotRequired[int]
     run_s: NotRequired[float]
     drain_wait_s: NotRequired[float]
-    stage_out: NotRequired[dict[str, Any]]  # files, bytes, failed: what the config's stage.out has come to
+    unmatched_rules: NotRequired[list[UnmatchedRule]]
+    not_readable: NotRequired[list[NotReadable]]  # of rules that some dataset follows
+    why_no_dataset: NotRequired[str]  # where there is none
+    stage_out: NotRequired[Transferred]  # what the config's stage.out has come to
 
 
 class NoServer(Exception):
@@ -188,6 +261,15 @@ def as_status(answer: dict[str, Any]) -> Status:
 def status_of(run_directory: str, timeout: float = 5.0) -> Status:
     with Connection(run_directory, timeout) as connection:
         return connection.ask("status")
+
+
+def answers(run_directory: str) -> bool:
+    """Is there a server in it?"""
+    try:
+        status_of(run_directory, 2.0)
+    except (NoServer, UserError):
+        return False
+    return True
 
 
 def spread_of(dataset: DatasetStatus, key: Literal["stall_s", "to_visible_s", "to_durable_s"]) -> Spread:

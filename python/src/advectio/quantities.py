@@ -41,6 +41,15 @@ def size_text(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def config_size_text(count: float) -> str:
+    """Of a size that stands in a config: 2 MiB where it is a whole number of such units, as it was most likely written."""
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        halves, rest = divmod(count, factor // 2)
+        if rest == 0 and 2 <= halves < 2000 and count % 10**6:
+            return f"{halves / 2:g} {unit}"
+    return size_text(count)
+
+
 def rate_text(per_second: float) -> str:
     return size_text(per_second) + "/s"
 

@@ -71,7 +71,7 @@ def _parse(arguments: list[str]) -> tuple[str | None, list[str]]:
         elif word.startswith("--config="):
             config = word.partition("=")[2]
         else:
-            raise UserError(f"exec: unknown option {word} (see advectio exec --help)")
+            raise UserError(f"exec: no such option: {word}. Put -- before the command: advectio exec -- ./wrf.exe {word} …")
     return config, rest
 
 
@@ -79,7 +79,7 @@ def become(command: list[str], config: str | None) -> None:
     """Does not return, except by UserError."""
     installed = installation.find()
     if not os.environ.get("ADVECTIO_RUN"):
-        os.environ["ADVECTIO_RUN"] = join(installed, config)
+        os.environ["ADVECTIO_RUN"] = join(installed, config, command)
     os.environ["LD_PRELOAD"] = installation.preload(installed, os.environ.get("LD_PRELOAD"))
     try:
         os.execvp(command[0], command)
@@ -140,7 +140,7 @@ def lock_path(job: str) -> str:
     return os.path.join(parent, f".job-{job}")
 
 
-def join(installed: installation.Installation, config: str | None) -> str:
+def join(installed: installation.Installation, config: str | None, command: list[str]) -> str:
     """The run directory of this job on this node; started where it is not."""
     job = job_id()
     path = lock_path(job)
@@ -149,7 +149,7 @@ def join(installed: installation.Installation, config: str | None) -> str:
         if run_directory and _attach(run_directory):
             return run_directory
         try:
-            run_directory = _start_keeper(job, installed, config)
+            run_directory = _start_keeper(job, installed, config, command)
         except UserError:
             os.unlink(path)
             raise
@@ -171,12 +171,13 @@ def _attach(run_directory: str) -> bool:
     return True
 
 
-def _start_keeper(job: str, installed: installation.Installation, config: str | None) -> str:
+def _start_keeper(job: str, installed: installation.Installation, config: str | None, command: list[str]) -> str:
     request = {
         "job": job,
         "server": installed.server,
         "config": places.config_file(config),
         "directory": os.getcwd(),
+        "command": command,
     }
     # stderr stays ours: what the server has to say belongs to the job, and a launcher that waits for the end of its
     # ranks' stderr then waits for the last byte of output too.

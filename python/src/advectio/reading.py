@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from advectio import installation, places
@@ -22,9 +23,10 @@ class Settings(NamedTuple):
 class Reading:
     """``advectiod config`` under way. A bad config ends in ``result``, with advectiod's own line."""
 
-    def __init__(self, server: str, config: str | None) -> None:
+    def __init__(self, server: str, config: str | None, like: Sequence[str] = ()) -> None:
         self._server = server
         command = [server, "config", "--json"] + (["--config", config] if config else [])
+        command += [word for file in like for word in ("--like", file)]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -44,8 +46,9 @@ class Reading:
         return parsed
 
 
-def read_config(server: str, config: str | None) -> dict[str, Any]:
-    return Reading(server, config).result()
+def read_config(server: str, config: str | None, like: Sequence[str] = ()) -> dict[str, Any]:
+    """``like``: files of an earlier run, against which names and patterns of the config are held."""
+    return Reading(server, config, like).result()
 
 
 def begin_early(config: str | None) -> Reading | None:

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.table import Table
 
-from advectio import inspecting, installation, launching, nodes, places
+from advectio import inspecting, installation, launching, nodes, places, tables
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
 from advectio.protocol import DatasetStatus, Status
@@ -30,6 +30,13 @@ class Reached:
     frames_durable: int | None
 
 
+class Writer(TypedDict):
+    pid: int
+    host: str
+    rank: int
+    command: str
+
+
 @dataclass
 class Recovered:
     path: str
@@ -41,6 +48,42 @@ class Recovered:
     dropped: str | None  # what of it is in no file, and why
 
 
+class ReachedReport(TypedDict):
+    frames_synced: int
+    frames_visible: int
+    frames_durable: int | None
+
+
+class RecoveredReport(TypedDict):
+    path: str
+    before: ReachedReport | None
+    bytes_staged: int
+    after: ReachedReport | None
+    state: str
+    error: str | None
+    dropped: str | None
+
+
+class DryRecovery(TypedDict):
+    """What `recover --dry-run --json` prints."""
+
+    run_dir: str
+    dry_run: bool
+    recovered: list[RecoveredReport]
+    damage: list[str]
+    power_lost: bool
+    alive: list[Writer]
+
+
+class Recovery(Status):
+    """What `recover --json` prints, and `drain --json` of each run."""
+
+    recovered: list[RecoveredReport]
+    damage: list[str]
+    power_lost: bool
+    alive: list[Writer]
+
+
 def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if gone(directory):
         return EXIT_GONE
@@ -48,6 +91,8 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     before = inspecting.surveys(directory)
     code, result = (1 if _problems(before) else 0), None
     if not dry_run:
+        if writers := [_who(journal) for journal in alive(before)]:
+            say("", f"waiting for processes that still write: {', '.join(writers)}")
         code, result = finish(command_for(directory))
         settle(directory, code)
     told = present(directory, before, result, as_json)
@@ -63,9 +108,23 @@ def present(directory: str, before: Sequence[Survey], result: Status | None, as_
     if not as_json:
         if lost:
             console().print(inspecting.POWER_LOST, style="yellow", soft_wrap=True)
-        _show(directory, found, result, problems)
+        _show(directory, found, result, problems, before)
     told: dict[str, Any] = dict(result) if result else {"run_dir": directory, "dry_run": True}
-    return told | {"recovered": [asdict(r) for r in found], "damage": problems, "power_lost": lost}
+    return told | {"recovered": [asdict(r) for r in found], "damage": problems, "power_lost": lost, "alive": alive(before)}
+
+
+def alive(surveys: Sequence[Survey]) -> list[Writer]:
+    """Processes that still write."""
+    return [
+        {"pid": j["pid"], "host": j["host"], "rank": j["rank"], "command": j["command"]}
+        for survey in surveys
+        for j in survey.get("journals", [])
+        if j["alive"] and not j["mirror"]
+    ]
+
+
+def _who(writer: Writer) -> str:
+    return f"{os.path.basename(writer['command'].split(' ')[0])} ({writer['pid']}) on {writer['host']}"
 
 
 def gone(directory: str) -> bool:
@@ -138,14 +197,16 @@ def report(before: Sequence[Survey], result: Status | None) -> list[Recovered]:
         for d in survey.get("datasets", []):
             if d["owner"] is None or d["owner"] == number:  # elsewhere it only passes through
                 matching = after[d["path"]]
-                found.append(_recovered(d, matching.pop(0) if matching else None, result is None))
+                # A living program may still sync what it has put.
+                ended = result is not None or not alive([survey])
+                found.append(_recovered(d, matching.pop(0) if matching else None, result is None, ended))
     for rest in after.values():
         for status in rest:
             found.append(Recovered(status["path"], None, 0, _after(None, status), status["state"], status["error"], None))
     return found
 
 
-def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool) -> Recovered:
+def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool, ended: bool) -> Recovered:
     reached = Reached(d["frames_synced"], d["frames_visible"], d["frames_durable"])
     after = None if status is None else _after(reached, status)
     if status is not None:
@@ -155,7 +216,7 @@ def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool) -> Rec
         if d["whole"] and not dry:
             state = "in the file of which it is a tile"
     error = d["error"] if status is None else status["error"]
-    return Recovered(d["path"], reached, d["bytes_staged"], after, state, error, _dropped(d, after, state))
+    return Recovered(d["path"], reached, d["bytes_staged"], after, state, error, _dropped(d, after, state) if ended else None)
 
 
 def _after(before: Reached | None, status: DatasetStatus) -> Reached:
@@ -189,7 +250,9 @@ def _problems(surveys: Sequence[Survey]) -> list[str]:
     return [text for survey in surveys for text in inspecting.problems(survey)]
 
 
-def _show(directory: str, found: Sequence[Recovered], result: Status | None, problems: Sequence[str]) -> None:
+def _show(
+    directory: str, found: Sequence[Recovered], result: Status | None, problems: Sequence[str], before: Sequence[Survey]
+) -> None:
     out = console()
     if found:
         out.print(_table(found, result is None))
@@ -200,7 +263,19 @@ def _show(directory: str, found: Sequence[Recovered], result: Status | None, pro
             out.print(f"{r.path}: {r.error}", style="red", markup=False, soft_wrap=True)
     for text in [*problems, *(result["errors"] if result else [])]:
         out.print(text, style="red", markup=False, soft_wrap=True)
+    if result is None:
+        for line in _under_way(before):
+            out.print(line, style="yellow", markup=False, soft_wrap=True)
     out.print(_last_line(directory, found, result), markup=False, soft_wrap=True)
+
+
+def _under_way(before: Sequence[Survey]) -> Iterator[str]:
+    """What of the run still lives."""
+    served = [str(survey["server_pid"]) for survey in before if survey.get("served")]
+    if served:
+        yield f"the run is under way: process {', '.join(served)} serves it, and `advectio recover` would refuse it"
+    for writer in alive(before):
+        yield f"{_who(writer)} is still alive" + ("" if served else "; `advectio recover` would wait until it has ended")
 
 
 def _last_line(directory: str, found: Sequence[Recovered], result: Status | None) -> str:
@@ -216,11 +291,7 @@ def _last_line(directory: str, found: Sequence[Recovered], result: Status | None
 
 
 def _table(found: Sequence[Recovered], dry: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("dataset", no_wrap=True, overflow="ellipsis", max_width=60)
-    for heading in ("synced", "visible", "durable", "staged"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("state")
+    table = tables.of_datasets(("synced", "visible", "durable", "staged"), "state")
     for r in found:
         table.add_row(
             os.path.basename(r.path),

@@ -1,7 +1,6 @@
 """``advectio run``: a command, with its output carried by a server of its own."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -11,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from advectio import installation, limits, places
+from advectio import installation, limits, places, staging, traces
 from advectio import nodes as on_nodes
 from advectio.errors import UserError, say
-from advectio.protocol import Status, incomplete
+from advectio.protocol import NoServer, Status, incomplete, status_of
 from advectio.quantities import size_text
 from advectio.reading import Reading, Settings, settings
 from advectio.run_line import Options
@@ -22,13 +21,10 @@ from advectio.server import Server
 from advectio.signals import Signals, name_of, of_exit_code
 
 if TYPE_CHECKING:
-    from advectio import launching, summary, transferring
+    from advectio import ending, launching, summary, transferring, workflow
 
 # The model starts when this module is imported.
 # Functions that few runs call import what they need themselves.
-
-EXIT_INCOMPLETE = 3
-LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
 
 
 def run(options: Options, begun: Reading | None = None) -> int:
@@ -40,20 +36,18 @@ def run(options: Options, begun: Reading | None = None) -> int:
     directory = os.getcwd()
     config = places.config_file(options.config)
     wanted = settings((begun or Reading(installed.server, config)).result(), directory)
-    say_nested()
-    if not options.run_directory:
-        say_small_stage(wanted)
+    stage = os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory
+    look_at_stage(wanted, stage, is_configured=not options.run_directory)
     writable_target(options.json_file)
     say_limits()
     job = servers_of(options, installed)
     if job and job.nodes.simulated is None:
-        node_local(os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory)
+        node_local(stage)
 
+    in_workflow = workflow_of(options, wanted.raw, job)
     later = options.drain_later or wanted.drain_later
     if later:
-        may_be_left(
-            os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory, job
-        )
+        may_be_left(stage, job)
 
     transfers_out, transfers_in = transfers(wanted.raw, directory)
     if transfers_in:
@@ -69,28 +63,55 @@ def run(options: Options, begun: Reading | None = None) -> int:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         run_directory = places.make_run_directory(wanted.stage_directory, name, wanted.stage_origin)
 
+    tell_outer(run_directory)
+    member = None
+    if in_workflow:
+        from advectio import workflow
+
+        member = workflow.Member(in_workflow)
     with Signals() as signals:
         served_by = installed.mpi_server if job and installed.mpi_server else installed.server
-        server = Server(served_by, run_directory, config, directory, wanted.restarts_max, job, later)
+        server = Server(served_by, run_directory, config, directory, wanted.restarts_max, job, later, member)
         try:
             server.start(signals.interrupted)
         except UserError:
-            server.forget()
-            forget(run_directory)
+            forget(server)
+            if member:
+                member.forget()
             raise
         if options.verbose:
             where = f" on {', '.join(job.nodes.hosts)}" if job else ""
             say("", f"run directory {run_directory}, server {server.pid}{where}, config {config or 'none: all defaults'}")
 
+        if options.wait_for_readers:
+            from advectio import awaiting
+
+            try:
+                awaiting.readers(server, options.wait_for_readers, options.readers_within, signals, quiet=options.quiet)
+            except UserError:
+                server.stop()
+                forget(server)
+                raise
+
         began = time.monotonic()
+        traces.begin(run_directory)
         environment, command = for_the_ranks(installed, run_directory, job, command)
         try:
-            child = subprocess.Popen(command, executable=executable, env=environment, preexec_fn=Signals.released)
+            child = subprocess.Popen(
+                command,
+                executable=executable,
+                env=environment,
+                preexec_fn=Signals.released,
+                pass_fds=[member.lock] if member else [],
+            )
         except OSError as error:
             server.stop()
-            server.forget()
-            forget(run_directory)
+            forget(server)
+            if member:
+                member.forget()
             raise UserError(f"cannot start {command[0]}: {error.strerror}", 126) from error
+        from advectio import ending  # not before the model has started
+
         ended = wait_for(child, server, signals)
         code = ended if ended >= 0 else 128 - ended  # as a shell tells it
         run_s = time.monotonic() - began
@@ -98,14 +119,47 @@ def run(options: Options, begun: Reading | None = None) -> int:
         if by_signal and not options.quiet:
             say("warning", f"{command[0]} {by_signal}; completing what it has synced")
 
+        here = job is None or job.nodes.simulated is not None
+        called = traces.called_netcdf(run_directory, whole=here and server.restarts == 0)
+        about = ending.Run(options.command, code, called, traces.inner_run(run_directory), wanted.raw)
+        given_up = server.given_up
         began = time.monotonic()
         final = drain(server, signals, options, "leave" if later else "drain")
         drain_s = time.monotonic() - began
         interrupted = final is None and not server.given_up
         out = stage_out(transfers_out, run_directory, final, signals, options) if transfers_out else None
 
-    finished = finish(options, server, run_directory, final, code, run_s, drain_s, interrupted, out)
-    return finished or (EXIT_INCOMPLETE if out and out.failed else 0)
+    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out)
+    finished = finish(options, server, final, over)
+    if member:
+        member.leave(finished)
+    return finished or (ending.EXIT_INCOMPLETE if out and out.failed else 0)
+
+
+def workflow_of(options: Options, raw: dict[str, Any], job: "launching.Job | None") -> "workflow.Wanted | None":
+    if not (options.workflow or options.program or raw.get("couple") or names_workflow(raw)):
+        return None
+    from advectio import workflow
+
+    found = workflow.wanted(raw, options.workflow, options.program)
+    if found and job and not found.listens:
+        raise UserError(
+            "this run has several nodes, and workflow.listen does not say where they find each other; set it to a network that all "
+            'of them are in, such as ["tcp:10.1.0.0/16:0"], or leave out --workflow and couple'
+        )
+    if found and job and job.nodes.io_nodes:
+        raise UserError(
+            "a run with nodes for output only is in no workflow yet; leave out --io-nodes, or --workflow and couple"
+        )
+    if found:
+        for doubt in workflow.doubts(raw, found.name):
+            if doubt.what.startswith("no rule"):
+                say("warning", f"{doubt.what}: {doubt.advice}")
+    return found
+
+
+def names_workflow(raw: dict[str, Any]) -> bool:
+    return any(e["key"] in ("workflow.directory", "workflow.name") and e["value"] != "null" for e in raw["values"])
 
 
 def transfers(raw: dict[str, Any], directory: str) -> "tuple[list[transferring.Rule], list[transferring.Rule]]":
@@ -138,21 +192,27 @@ def stage_out(
     return done
 
 
-def say_nested() -> None:
+def tell_outer(run_directory: str) -> None:
+    """The run that this one is inside of, if there is one."""
     outer = os.environ.get("ADVECTIO_RUN")
     if outer and places.is_run(outer):
-        say("warning", f"this run is inside the one of {outer}, which gets nothing of it: one `advectio run` is enough")
-
-
-def say_small_stage(wanted: Settings) -> None:
-    here = wanted.raw["here"]
-    cap, free = here.get("stage_bytes_max"), here.get("stage_free_bytes")
-    if cap and free is not None and cap > free:
         say(
             "warning",
-            f"stage.bytes_max is {size_text(cap)}, but only {size_text(free)} are free in {wanted.stage_directory}: "
-            "the stage is full when they are used up",
+            f"this run is inside another run of Advectio ({outer}); output goes to this one, the other gets none of it",
         )
+        traces.note_inner(outer, run_directory)
+
+
+def look_at_stage(wanted: Settings, stage: str, *, is_configured: bool) -> None:
+    """What cannot be staged there is found before the model starts."""
+    found = [
+        *staging.directories(wanted.raw, stage if is_configured else None, wanted.spill_directory),
+        *staging.cap(wanted.raw, stage, is_configured=is_configured),
+    ]
+    for trouble in found:
+        if trouble.level == "error":
+            raise UserError(trouble.line)
+        say(trouble.level, trouble.line)
 
 
 def say_limits() -> None:
@@ -238,17 +298,28 @@ def find_command(name: str) -> str:
             return found
     if os.sep in name and os.path.isfile(name):
         raise UserError(f"{name} cannot be executed (permission)", 126)
-    quoted = f"; a command and its arguments are several words: advectio run -- {name}" if len(name.split()) > 1 else ""
+    quoted = f"; remove the quotes: advectio run -- {name}" if len(name.split()) > 1 else ""
     raise UserError(f"{name}: command not found{quoted}", 127)
 
 
 def writable_target(json_file: str | None) -> None:
     """Hours later is too late to find out that the summary cannot be written."""
-    if json_file in (None, "-"):
+    if json_file is None:
         return
+    if json_file == "-" or _is_stdout(json_file):
+        raise UserError(f"--json {json_file}: stdout is the command's; name a file, e.g. --json summary.json")
     parent = os.path.dirname(os.path.abspath(str(json_file)))
     if not os.path.isdir(parent):
         raise UserError(f"--json {json_file}: {parent} is not a directory")
+
+
+def _is_stdout(path: str) -> bool:
+    try:
+        there, ours = os.stat(path), os.fstat(1)
+    except OSError:
+        return False
+    same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+    return same and os.path.realpath(path) != os.devnull
 
 
 def take_directory(path: str) -> None:
@@ -257,26 +328,29 @@ def take_directory(path: str) -> None:
     except OSError as error:
         raise UserError(f"--run-dir {path}: {error.strerror}") from error
     if os.path.isdir(path) and os.listdir(path):  # looked at before its mode is changed
-        if places.is_run(path):
-            raise UserError(
-                f"--run-dir {path} is not empty; if it is left from another run, `advectio recover {path}` finishes that"
-            )
-        raise UserError(f"--run-dir {path} is not empty, and no run directory; name one that is not there yet")
+        raise UserError(f"--run-dir {path} is not empty: {what_it_holds(path)}")
     places.make_private(path)
 
 
-def forget(run_directory: str) -> None:
-    """Take back what we made for a run that has not begun. Nothing is staged then."""
-    directories = places.node_directories(run_directory)
-    if directories != [run_directory]:
-        import shutil
+def what_it_holds(directory: str) -> str:
+    """And what to do about it."""
+    if not places.is_run(directory):
+        names = sorted(os.listdir(directory))
+        listed = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        return f"it holds {listed}, which is no run of Advectio; name a directory that is not there yet"
+    try:
+        server = status_of(directory, 2.0)["pid"]
+    except (NoServer, UserError):
+        return f"another run has left its stage there, and `advectio recover {directory}` finishes it"
+    return f"another run uses it, served by process {server}; name a directory that is not there yet"
 
-        for directory in directories:
-            shutil.rmtree(directory, ignore_errors=True)
-    for name in (places.CONFIG_FILE, places.SERVERS_FILE, "advectiod.log"):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(run_directory, name))
-    places.remove(run_directory)
+
+def forget(server: Server) -> None:
+    """Take back what was made for a run that has not begun."""
+    from advectio import ending
+
+    server.forget()
+    ending.forget(server.run_directory)
 
 
 def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -> int:
@@ -357,66 +431,58 @@ def has_captured(run_directory: str) -> bool:
     return False
 
 
-def finish(
-    options: Options,
-    server: Server,
-    run_directory: str,
-    final: Status | None,
-    code: int,
-    run_s: float,
-    drain_s: float,
-    interrupted: bool,
-    out: "transferring.Outcome | None" = None,
-) -> int:
-    if interrupted:
+def finish(options: Options, server: Server, final: Status | None, over: "ending.Over") -> int:
+    from advectio import ending
+
+    run_directory, code = server.run_directory, over.run.exit_code or 0
+    if over.interrupted:
         say("warning", f"not waiting any longer; `advectio status {run_directory}` shows how the rest is written")
         return code or 128 + signal.SIGINT
     if final is None:
-        return code or EXIT_INCOMPLETE  # `watch` has said it
-    server_code = server.wait(None if final.get("left") else 30.0)
-    if server_code is None:
-        say("warning", "the server has finished but does not end; stopping it")
-        server.stop()
-    final["server"]["restarts"] = server.restarts
+        if over.given_up and not server.stage_gone:
+            # Said when it happened (`watch`), perhaps hours ago and above much of the command's own output.
+            say(
+                "error",
+                f"the server was not there any more when the command ended; `advectio recover {run_directory}` writes what is staged",
+            )
+        return code or ending.EXIT_INCOMPLETE
+    ended = ending.of_server(server, final)
     final["command"] = list(options.command)
     final["exit_code"] = code
-    final["run_s"] = round(run_s, 3)
-    final["drain_wait_s"] = round(drain_s, 3)
+    final["run_s"] = round(over.run_s, 3)
+    final["drain_wait_s"] = round(over.drain_s, 3)
     if server.job:
         final["io_nodes"] = server.job.nodes.io_nodes
-    if out:
-        final["stage_out"] = out.as_json()
+    if over.out:
+        final["stage_out"] = over.out.as_json()
+    if options.json_file or not options.quiet:
+        ending.explain(final, over.run)
 
-    write_json(options.json_file, final)
+    if options.json_file:
+        ending.write_summary(options.json_file, final, f"--json {options.json_file}")
     if not options.quiet:
         show(final, options.verbose)
-    failed = incomplete(final)
-    if not failed and server_code == 0:
+    if ended.complete:
         server.forget()
-        places.remove(run_directory)
+        ending.take_away(run_directory)
         return code
     server.note()
-    if server_code == LEFT:
+    if ended.server_code == ending.LEFT:
         leave(run_directory, options.command, code)
-        if not failed:
+        if not ended.failed:
             return code
-    what = "; ".join(f"{d['path']}: {d['error'] or d['state']}" for d in failed[:3]) or f"exit code {server_code}"
-    more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
-    say(
-        "error",
-        f"{len(failed) or 'some'} of {len(final['datasets'])} datasets could not be finished ({what}{more}); what is staged is in "
-        f"{run_directory}, and `advectio recover {run_directory}` finishes it once the cause is gone",
-    )
-    return code or EXIT_INCOMPLETE
+    ending.say_unfinished(ended, final, run_directory)
+    return code or ending.EXIT_INCOMPLETE
 
 
 def show(final: Status, everything: bool) -> None:
     if not final["datasets"]:
-        say("", "no dataset was captured (did the command write any netCDF?)")
+        say("", f"no dataset was captured: {final['why_no_dataset']}")
         return
-    from advectio import summary
+    from advectio import ending, summary
 
     summary.show(final, everything)
+    ending.say_unmatched(final)
 
 
 def leave(run_directory: str, command: Sequence[str], code: int) -> None:
@@ -432,21 +498,3 @@ def leave(run_directory: str, command: Sequence[str], code: int) -> None:
         f"{summary.counted(len(datasets), 'dataset')} ({size_text(staged)}) wait in {run_directory}; "
         f"`advectio drain {run_directory}` writes them to their files",
     )
-
-
-def write_json(json_file: str | None, final: Status) -> None:
-    if json_file is None:
-        return
-    text = json.dumps(final, indent=2) + "\n"
-    if json_file == "-":
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:  # its reader has seen enough (`| head`)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return
-    try:
-        with open(json_file, "w", encoding="utf-8") as out:
-            out.write(text)
-    except OSError as error:
-        say("error", f"--json {json_file}: {error.strerror}")

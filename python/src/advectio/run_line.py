@@ -20,6 +20,10 @@ class Options(NamedTuple):
     io_nodes: int = 0
     simulate_nodes: str | None = None
     drain_later: bool = False
+    wait_for_readers: int = 0
+    readers_within: int = 60  # seconds
+    workflow: str | None = None
+    program: str | None = None
 
 
 WITH_VALUE = {
@@ -30,7 +34,12 @@ WITH_VALUE = {
     "--nodes": "nodes",
     "--io-nodes": "io_nodes",
     "--simulate-nodes": "simulate_nodes",
+    "--wait-for-readers": "wait_for_readers",
+    "--readers-within": "readers_within",
+    "--workflow": "workflow",
+    "--as": "program",
 }
+NUMBERS = ("io_nodes", "wait_for_readers", "readers_within")
 FLAGS = {"--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose", "--drain-later": "drain_later"}
 
 
@@ -49,10 +58,10 @@ def read(words: Sequence[str]) -> Options | None:
             told[WITH_VALUE[name]] = value if equals else rest.pop(0)
         else:
             return None
-    number = told.get("io_nodes", "0")
-    if not rest or not number.isascii() or not number.isdigit():
+    numbers = {name: told[name] for name in NUMBERS if name in told}
+    if not rest or not all(number.isascii() and number.isdigit() for number in numbers.values()):
         return None
-    return Options(rest, **told | {"io_nodes": int(number)})
+    return Options(rest, **told | {name: int(number) for name, number in numbers.items()})
 
 
 def run(options: Options) -> int:

@@ -18,6 +18,7 @@ from advectio.signals import name_of, of_exit_code
 
 if TYPE_CHECKING:
     from advectio.launching import Job
+    from advectio.workflow import Member
 
 START_TIMEOUT_S = 60.0
 REFUSED = 2  # advectiod's exit code when something is wrong with its arguments, config or stage
@@ -54,11 +55,13 @@ class Server:
         restarts_max: int,
         job: "Job | None" = None,
         drain_later: bool = False,
+        member: "Member | None" = None,
     ):
         self.run_directory = run_directory
         self.job = job
         self.restarts = 0
         self.given_up = False
+        self.stage_gone = False  # nothing is left to recover
         self._restarts_max = restarts_max
         self._config = config
         self._kept = self._place_for(config, directory)
@@ -66,6 +69,9 @@ class Server:
         if self._kept:
             self._command += ["--config", self._kept]
         self._command += ["--drain-later"] * drain_later
+        self._locks = [member.lock] if member else []
+        if member:
+            self._command += member.arguments()
         self._environment: dict[str, str] | None = None
         if job:
             self._command = [*job.prefix(os.environ), *self._command, "--io-nodes", str(job.nodes.io_nodes)]
@@ -176,7 +182,7 @@ class Server:
                 start_new_session=True,
                 env=self._environment,
                 preexec_fn=prepare,
-                pass_fds=[] if theirs is None else [theirs],
+                pass_fds=[*self._locks, *([] if theirs is None else [theirs])],
             )
         finally:
             if theirs is not None:
@@ -208,14 +214,15 @@ class Server:
         if code == STAGE_GONE or not os.path.isdir(self.run_directory):
             # A new server would serve a new, empty stage, and all would seem well.
             self.given_up = True
+            self.stage_gone = True
             say("error", f"{self.run_directory} has been removed under the run: what was staged there and in no file is lost")
             return
         if self.restarts >= self._restarts_max:
             self.given_up = True
             say(
                 "error",
-                f"{happened}; not started again after {self.restarts} restarts (server.restarts_max): "
-                f"what is staged stays in {self.run_directory}: `advectio recover {self.run_directory}` finishes it",
+                f"{happened}; not started again: server.restarts_max is {self._restarts_max}. No output is written any more; "
+                f"what is staged stays in {self.run_directory}, and `advectio recover {self.run_directory}` finishes it",
             )
             return
         self.restarts += 1

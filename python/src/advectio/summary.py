@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from advectio import tables
 from advectio.protocol import DatasetStatus, Status, incomplete, spread_of
-from advectio.quantities import rate_text, size_text, time_text
+from advectio.quantities import config_size_text, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 # Rich is imported where a terminal is to be drawn on: a job's log needs none of it, and `advectio run` would end later.
 
 ROWS_MAX = 12
-_NAME_MAX = 60
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T_ ]?\d{2}(?:[:_.-]?\d{2}){0,2})?|\d{8}(?:[T_]\d{4,6})?")
 
 
@@ -69,10 +69,18 @@ class Row:
         return ", ".join(states)
 
 
+def _name_of(dataset: DatasetStatus) -> str:
+    """The file's name. A further output is named from where the program's own file is: it may have the same name."""
+    path, of = dataset["path"], dataset.get("output_of")
+    if not of:
+        return os.path.basename(path)
+    return os.path.relpath(path, os.path.dirname(of)) if path.startswith(os.path.dirname(of) + "/") else path
+
+
 def rows_of(datasets: list[DatasetStatus], everything: bool) -> tuple[list[Row], int]:
     """At most ROWS_MAX rows, and how many were left out: each dataset, else grouped by date, else by any number, else the
     last of those."""
-    names = [os.path.basename(d["path"]) for d in datasets]
+    names = [_name_of(d) for d in datasets]
     if everything or len(datasets) <= ROWS_MAX:
         return [Row(name, [d]) for name, d in zip(names, datasets, strict=True)], 0
     groups: list[Row] = []
@@ -121,14 +129,8 @@ def cells_of(status: Status, everything: bool) -> Cells:
 
 
 def table_of(status: Status, everything: bool = False) -> "Table":
-    from rich.table import Table
-
     cells = cells_of(status, everything)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(cells.headings[0], no_wrap=True, overflow="ellipsis", max_width=_NAME_MAX)
-    for heading in cells.headings[1:-1]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(cells.headings[-1], no_wrap=True)
+    table = tables.of_datasets(cells.headings[1:-1], cells.headings[-1], cut=True)
     for row, failed in cells.rows:
         table.add_row(*row, style="red" if failed else None)
     if cells.left_out:
@@ -140,7 +142,7 @@ def lines_of(status: Status, everything: bool = False) -> list[str]:
     """The same table as lines of text."""
     cells = cells_of(status, everything)
     rows = [cells.headings, *(row for row, _ in cells.rows)]
-    rows = [[name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…", *rest] for name, *rest in rows]
+    rows = [[name if len(name) <= tables.NAME_MAX else name[: tables.NAME_MAX - 1] + "…", *rest] for name, *rest in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *numbers, last in rows:
@@ -169,7 +171,8 @@ def footer_of(status: Status) -> str:
     if server.get("drain_max"):
         drained += f" (at most {rate_text(server['drain_max'] or 0)}, held back {time_text(server.get('held_back_s', 0.0))})"
     parts = [
-        f"backlog peak {size_text(stage['backlog_peak_bytes'])} of {size_text(stage['bytes_max'])}",
+        f"backlog peak {size_text(stage['backlog_peak_bytes'])}, stage peak {size_text(stage['bytes_allocated_peak'])} "
+        f"of {config_size_text(stage['bytes_max'])}",
         f"drain {drained}",
         waits,
         f"server memory peak {size_text(server['memory_peak_bytes'])}, {time_text(server['encode_cpu_s'])} CPU in codecs",
@@ -178,7 +181,7 @@ def footer_of(status: Status) -> str:
         parts.append(f"{counted(helped, 'chunk')} compressed by other nodes")
     restarts = server.get("restarts", 0)
     if restarts:
-        parts.append(counted(restarts, "server restart"))
+        parts.append(f"{counted(restarts, 'server restart')} (files that were complete before are not in the table)")
     return " · ".join(parts)
 
 

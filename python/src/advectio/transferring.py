@@ -13,6 +13,7 @@ from typing import Any
 
 from advectio.errors import UserError
 from advectio.joining import View
+from advectio.protocol import Transferred
 from advectio.quantities import size_text
 
 _BLOCK = 8 << 20
@@ -53,7 +54,7 @@ class Outcome:
     bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Transferred:
         return {
             "files": self.files,
             "bytes": self.bytes,

@@ -5,18 +5,26 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import TypedDict
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from advectio import places
+from advectio import places, tables
 from advectio.errors import UserError
 from advectio.protocol import NoServer, Status, spread_of, status_of
-from advectio.quantities import rate_text, size_text, time_text
+from advectio.quantities import config_size_text, rate_text, size_text, time_text
 
 DATASETS_MAX = 20
+
+
+class Unserved(TypedDict):
+    """What `status --json` prints of a run directory without a server."""
+
+    run_dir: str
+    server: None
 
 
 def show(run_directory: str | None, watch: bool, as_json: bool) -> int:
@@ -93,7 +101,8 @@ class View:
         line.append(
             f"\nserver {status['pid']}, up {time_text(status['uptime_s'])}, {size_text(status['server']['memory_bytes'])} memory · "
             f"{alive} writers · backlog {size_text(stage['backlog_bytes'])} (peak {size_text(stage['backlog_peak_bytes'])}) "
-            f"of {size_text(stage['bytes_max'])}",
+            f"of {config_size_text(stage['bytes_max'])} · stage: {size_text(stage['bytes_held'])} held, {size_text(stage['bytes_warm'])} "
+            f"warm (peak {size_text(stage['bytes_allocated_peak'])})",
             style="not bold",
         )
         if stage["spill_bytes"]:
@@ -106,7 +115,7 @@ class View:
             line.append(f" · {stage['waits']} stage waits, {time_text(stage['wait_s'])}", style="not bold yellow")
         for node in status.get("nodes", []):
             line.append(
-                f"\n  {node['name']}: server {node['pid']}, backlog {size_text(node['backlog_bytes'])} of {size_text(node['bytes_max'])}",
+                f"\n  {node['name']}: server {node['pid']}, backlog {size_text(node['backlog_bytes'])} of {config_size_text(node['bytes_max'])}",
                 style="not bold",
             )
         last = self._last.get(directory)
@@ -121,11 +130,7 @@ class View:
 
     @staticmethod
     def _table(status: Status) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("dataset", no_wrap=True, overflow="ellipsis", max_width=60)
-        for heading in ("synced", "visible", "durable", "put", "written", "to visible"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("state")
+        table = tables.of_datasets(("synced", "visible", "durable", "put", "written", "to visible"), "state")
         datasets = status["datasets"]
         if len(datasets) > DATASETS_MAX:
             table.add_row(f"… {len(datasets) - DATASETS_MAX} earlier ones", style="dim")

@@ -39,7 +39,7 @@ Result<Arguments> parse(const std::vector<std::string>& arguments) {
 }
 
 void print(const json& line) {
-  // Names in damaged pages need not be UTF-8.
+  // Names in damaged shared states need not be UTF-8.
   std::printf("%s\n", line.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
 }
 
@@ -124,10 +124,15 @@ json json_of(const std::string& run_dir, const journal::Survey& s) {
 }
 
 json json_of(const journal::SurveyedJournal& j, const journal::Record& r, bool whole) {
-  return {
-      {"journal", j.name}, {"sequence", r.sequence}, {"type", journal::name_of(r.type)}, {"dataset", r.dataset},
-      {"turn", r.turn},    {"flags", r.flags},       {"bytes", r.payload.size()},        {"time_s", seconds(r.time_ns)},
-      {"crc_ok", whole}};
+  return {{"journal", j.name},
+          {"sequence", r.sequence},
+          {"type", journal::name_of(r.type)},
+          {"dataset", r.dataset},
+          {"collective_index", r.collective_index},
+          {"flags", r.flags},
+          {"bytes", r.payload.size()},
+          {"time_s", seconds(r.time_ns)},
+          {"crc_ok", whole}};
 }
 
 }  // namespace

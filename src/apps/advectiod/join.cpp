@@ -14,6 +14,7 @@
 #include "apps/advectiod/tile_file.h"
 #include "apps/advectiod/tile_readers.h"
 #include "core/executor.h"
+#include "core/field.h"
 #include "core/placement.h"
 #include "server/storage.h"
 
@@ -34,7 +35,7 @@ std::uint64_t aligned(std::uint64_t bytes) {
 }
 
 /// A piece, and what has been read of it.
-struct Part {
+struct ReadPiece {
   Piece piece;
   std::span<const std::byte> data;
 };
@@ -53,8 +54,8 @@ class Join {
   Result<void> open_output();
   Result<void> write_all();
   Result<void> write_variable(std::uint32_t v, std::uint64_t first, std::uint64_t records);
-  Result<void> read(std::uint32_t v, std::vector<Part>& parts);
-  Result<void> read_alone(std::uint32_t v, Part& part);
+  Result<void> read(std::uint32_t v, std::vector<ReadPiece>& parts);
+  Result<void> read_alone(std::uint32_t v, ReadPiece& part);
   Result<void> make_room(std::uint64_t bytes);
   Result<void> disagree(std::uint32_t v, std::size_t one, std::size_t other);
   Result<void> finish();
@@ -82,6 +83,7 @@ class Join {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<NewFile> output_;
   std::unique_ptr<Sink> sink_;
+  Frame frame_;  // what is in memory and not committed
   std::vector<std::string> disagreements_;
 };
 
@@ -145,6 +147,8 @@ Result<void> Join::open_output() {
   if (!sink) return std::move(sink).error().with(request_.output);
   sink_ = std::move(sink).value();
   ADVECTIO_TRY_WITH(sink_->declare(schema_), request_.output);
+  frame_.declare(schema_);
+  ADVECTIO_TRY_WITH(sink_->begin(1), request_.output);
   return {};
 }
 
@@ -178,17 +182,18 @@ std::uint64_t Join::bytes_of_all() const {
   return sum;
 }
 
-/// Room for one variable more. What it has borrowed the sink gives back when it commits.
+/// Room for one variable more. After a commit the sink no longer reads what was given to it.
 Result<void> Join::make_room(std::uint64_t bytes) {
   const bool fits = bytes > readers_->bytes() || filled_ + bytes <= readers_->bytes();
   if (fits && held_bytes_ < request_.memory_max) return {};
-  ADVECTIO_TRY_WITH(sink_->commit(), request_.output);
+  ADVECTIO_TRY_WITH(sink_->checkpoint(), request_.output);
+  frame_.clear();
   held_.clear();
   held_bytes_ = filled_ = 0;
   return {};
 }
 
-Result<void> Join::read_alone(std::uint32_t v, Part& part) {
+Result<void> Join::read_alone(std::uint32_t v, ReadPiece& part) {
   auto opened = TileFile::open(paths_[part.piece.tile]);
   if (!opened) return std::move(opened).error();
   const auto& file = **opened;
@@ -207,7 +212,7 @@ Result<void> Join::read_alone(std::uint32_t v, Part& part) {
 }
 
 /// Through the readers where it all fits the memory they share with us.
-Result<void> Join::read(std::uint32_t v, std::vector<Part>& parts) {
+Result<void> Join::read(std::uint32_t v, std::vector<ReadPiece>& parts) {
   const auto element = size_of(schema_.variables[v].type);
   std::uint64_t bytes = 0;
   for (const auto& part : parts) bytes += aligned(part.piece.from.volume() * element);
@@ -243,7 +248,7 @@ Result<void> Join::disagree(std::uint32_t v, std::size_t one, std::size_t other)
 /// `records` from `first` on, where the variable has records.
 Result<void> Join::write_variable(std::uint32_t v, std::uint64_t first, std::uint64_t records) {
   if (stop_) return Error{Code::gone, "interrupted", 0};
-  std::vector<Part> parts;
+  std::vector<ReadPiece> parts;
   parts.reserve(whole_.pieces[v].size());
   for (auto piece : whole_.pieces[v]) {
     select_records(schema_.variables[v], first, records, piece.from);
@@ -251,7 +256,7 @@ Result<void> Join::write_variable(std::uint32_t v, std::uint64_t first, std::uin
     parts.push_back({std::move(piece), {}});
   }
   ADVECTIO_TRY(read(v, parts));
-  const Part* owner = nullptr;
+  const ReadPiece* owner = nullptr;
   for (const auto& part : parts) {
     if (part.piece.repeated) {
       if (!std::ranges::equal(part.data, owner->data)) ADVECTIO_TRY(disagree(v, part.piece.tile, owner->piece.tile));
@@ -259,7 +264,9 @@ Result<void> Join::write_variable(std::uint32_t v, std::uint64_t first, std::uin
     }
     owner = &part;
     done_ += part.data.size();
-    ADVECTIO_TRY_WITH(sink_->write({v, part.piece.to, {}, part.data.data(), part.data.size()}), request_.output);
+    auto field = frame_.add({v, part.piece.to, {}, part.data.data(), part.data.size(), nullptr});
+    if (!field) return std::move(field).error().with(request_.output);
+    ADVECTIO_TRY_WITH(sink_->ready(*field, part.piece.to), request_.output);
   }
   return {};
 }

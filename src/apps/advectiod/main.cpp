@@ -16,12 +16,13 @@
 #include "apps/advectiod/config_command.h"
 #include "apps/advectiod/inspect_command.h"
 #include "apps/advectiod/join_command.h"
-#include "apps/advectiod/neighbours_here.h"
 #include "apps/advectiod/open_sink.h"
+#include "apps/advectiod/transport_here.h"
+#include "cluster/remote_encoder.h"
 #include "config/config.h"
+#include "exchange/node_server.h"
 #include "journal/stage.h"
 #include "platform/machine.h"
-#include "server/helping.h"
 #include "server/server.h"
 #include "sinks/netcdf4/elsewhere.h"
 
@@ -34,10 +35,12 @@ constexpr const char* usage =
     "It is started by `advectio run`; by hand:\n"
     "\n"
     "  advectiod serve --run-dir DIR [--config FILE] [--exit-when-idle SECONDS] [--drain-later]\n"
-    "                  [--ready-fd N]\n"
+    "                  [--ready-fd N] [--workflow DIR --workflow-memory DIR --as NAME --member ENTRY]\n"
     "      serve a run; programs find it by ADVECTIO_RUN=DIR; the line \"ready\" goes to descriptor N\n"
     "  mpirun … advectiod_mpi serve --run-dir DIR [--io-nodes N] …\n"
     "      the same on several nodes, a process on each; the last N of them are there for output only\n"
+    "  advectiod workflow --workflow DIR --workflow-memory DIR --listen ADDRESS... [--ready-fd N]\n"
+    "      keep this node's part of a workflow of several nodes; started by `serve`\n"
     "  advectiod recover DIR [--config FILE] [--json]\n"
     "      finish what a leftover run directory holds\n"
     "  advectiod inspect DIR [--records] [--verify] [--progress]\n"
@@ -72,6 +75,8 @@ struct Arguments {
   unsigned io_nodes = 0;
   bool drain_later = false;
   int ready_fd = -1;
+  workflow::Settings workflow;  ///< of it what the command line says
+  std::vector<std::string> listen;
 };
 
 Result<Arguments> parse(int argc, char** argv) {
@@ -89,7 +94,8 @@ Result<Arguments> parse(int argc, char** argv) {
       continue;
     }
     if (arg == "--run-dir" || arg == "--config" || arg == "--directory" || arg == "--exit-when-idle" ||
-        arg == "--io-nodes" || arg == "--ready-fd") {
+        arg == "--io-nodes" || arg == "--ready-fd" || arg == "--workflow" || arg == "--workflow-memory" ||
+        arg == "--as" || arg == "--member" || arg == "--listen") {
       auto v = value();
       if (!v) return std::move(v).error();
       if (arg == "--run-dir")
@@ -98,6 +104,16 @@ Result<Arguments> parse(int argc, char** argv) {
         a.config_file = *v;
       else if (arg == "--directory")
         a.directory = *v;
+      else if (arg == "--workflow")
+        a.workflow.directory = *v;
+      else if (arg == "--workflow-memory")
+        a.workflow.memory = *v;
+      else if (arg == "--listen")
+        a.listen.push_back(*v);
+      else if (arg == "--as")
+        a.workflow.name = *v;
+      else if (arg == "--member")
+        a.workflow.entry = *v;
       else if (arg == "--io-nodes" || arg == "--ready-fd") {
         char* end = nullptr;
         const auto n = std::strtol(v->c_str(), &end, 10);
@@ -130,13 +146,28 @@ void say_ready(int fd) {
   (void)!::write(fd, line.data(), line.size());
 }
 
+int ready_descriptor = -1;
+
+int serve_workflow(const Arguments& a, const Config& config) {
+  Log log(std::max(config.log.level, LogLevel::info));  // it has a file of its own
+  ready_descriptor = a.ready_fd;
+  ::signal(SIGPIPE, SIG_IGN);
+  auto served = exchange::serve_node({a.workflow.memory, a.workflow.directory, a.listen}, log, [] {
+    say_ready(ready_descriptor);
+    if (ready_descriptor >= 0) ::close(ready_descriptor);
+  });
+  if (served) return 0;
+  if (a.ready_fd >= 0) (void)!::write(a.ready_fd, served.error().message.data(), served.error().message.size());
+  return complain(served.error().message);
+}
+
 int serve(Arguments a, const Config& config, bool recover) {
-  auto found = find_neighbours(a.io_nodes);
+  auto found = find_transport(a.io_nodes);
   if (!found) return complain(found.error().message);
-  Neighbours* const neighbours = found->all.get();
+  Transport* const transport = found->all.get();
   if (!found->simulated.empty()) {
     if (auto made = system_files().make_directory(a.run_dir, 0700); !made) return complain(made.error().message);
-    a.run_dir = journal::stage_directory(a.run_dir, found->simulated, neighbours->node());
+    a.run_dir = journal::stage_directory(a.run_dir, found->simulated, transport->node());
   }
   Log log(config.log.level);
   const unsigned threads = config.server.threads.value_or(usable_cores());
@@ -147,7 +178,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   options.drain_later = a.drain_later;
   options.exit_when_idle_s = a.exit_when_idle_s;
   options.threads = threads;
-  options.neighbours = neighbours;
+  options.transport = transport;
   options.segment_bytes = config.stage.segment_bytes;
   options.wait_max_ns = static_cast<std::uint64_t>(config.stage.wait_max.count()) * 1'000'000U;
   if (!recover) {
@@ -162,9 +193,17 @@ int serve(Arguments a, const Config& config, bool recover) {
       std::fclose(appended);
     }
   }
+  if (!recover && !config.couple.empty() && a.workflow.memory.empty())
+    return complain(config.couple.front().origin +
+                    ": couple has rules, and the run is in no workflow; start it with advectio run --workflow DIR --as "
+                    "NAME, or leave them out");
+  options.workflow = a.workflow;
+  options.workflow.wait_max = config.workflow.wait_max;
+  options.workflow.restart_max = config.workflow.restart_max;
+  options.workflow.rules = config.couple;
   options.boot = boot_id();
   options.segments_max = 2;
-  if (!recover || neighbours != nullptr) {
+  if (!recover || transport != nullptr) {
     // One of several nodes may have had nothing left to do, and removed it, when another's server died.
     if (auto made = system_files().make_directory(a.run_dir, 0700); !made) return complain(made.error().message);
     auto free = system_files().free_bytes(a.run_dir);
@@ -172,7 +211,9 @@ int serve(Arguments a, const Config& config, bool recover) {
     auto cap = stage_bytes_max(config, usable_memory_bytes(), *free);
     if (!cap) return complain(cap.error().message);
     // Simulated nodes have one machine's memory between them.
-    options.segments_max = *cap / std::max<std::size_t>(1, found->simulated.size()) / options.segment_bytes;
+    const auto each = *cap / std::max<std::size_t>(1, found->simulated.size());
+    options.segment_bytes = stage_segment_bytes(config, each);
+    options.segments_max = each / options.segment_bytes;
     if (!recover && !config.stage.spill.empty()) {
       auto there = system_files().free_bytes(config.stage.spill);
       if (!there) return complain(std::move(there).error().with("stage.spill").message);
@@ -183,16 +224,16 @@ int serve(Arguments a, const Config& config, bool recover) {
       options.warm_segments = std::min(options.segments_max, config.stage.warm_bytes / options.segment_bytes);
   }
   // What spills goes to another disk, and the stages of several nodes to disks of their own.
-  options.survives_power = !recover && neighbours == nullptr && stage_keeps_promises(config) && is_on_disk(a.run_dir);
+  options.survives_power = !recover && transport == nullptr && stage_keeps_promises(config) && is_on_disk(a.run_dir);
   const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
-  std::optional<Helping> helping;
-  if (neighbours != nullptr)
-    options.helping = &helping.emplace(*neighbours, executor, [memory](std::span<const std::byte> request) {
-      return encode_for_another(request, memory);
-    });
+  std::optional<RemoteEncoder> remote_encoder;
+  if (transport != nullptr)
+    options.remote_encoder = &remote_encoder.emplace(
+        *transport, executor,
+        [memory](std::span<const std::byte> request) { return encode_for_another(request, memory); });
   auto server = Server::open(
       system_files(), options, config,
-      [&](const SinkRequest& request) { return open_sink(request, memory, executor, options.helping); }, log);
+      [&](const SinkRequest& request) { return open_sink(request, memory, executor, options.remote_encoder); }, log);
   if (!server) return complain(server.error().message);
   log.also_to(a.run_dir + "/advectiod.log", 0600);
   if (!config.log.file.empty()) log.also_to(config.log.file);
@@ -207,12 +248,12 @@ int serve(Arguments a, const Config& config, bool recover) {
   action.sa_handler = on_hangup;
   ::sigaction(SIGHUP, &action, nullptr);
   // mpirun passes this one on; SIGHUP it takes for itself.
-  if (neighbours != nullptr) ::sigaction(SIGUSR1, &action, nullptr);
+  if (transport != nullptr) ::sigaction(SIGUSR1, &action, nullptr);
   say_ready(a.ready_fd);
   const auto outcome = (*server)->run();
   serving = nullptr;
-  if (recover && (neighbours == nullptr || neighbours->node() == 0)) std::printf("%s\n", (*server)->status().c_str());
-  if (neighbours != nullptr) neighbours->leave(stopped == 0);
+  if (recover && (transport == nullptr || transport->node() == 0)) std::printf("%s\n", (*server)->status().c_str());
+  if (transport != nullptr) transport->leave(stopped == 0);
   return static_cast<int>(outcome);
 }
 
@@ -241,6 +282,11 @@ int main(int argc, char** argv) {
   if (a.command == "serve") {
     if (a.run_dir.empty()) return complain("serve needs --run-dir DIR");
     return serve(a, *config, false);
+  }
+  if (a.command == "workflow") {
+    if (a.workflow.memory.empty() || a.workflow.directory.empty() || a.listen.empty())
+      return complain("workflow needs --workflow DIR, --workflow-memory DIR and --listen ADDRESS");
+    return serve_workflow(a, *config);
   }
   if (a.command == "recover") {
     if (a.run_dir.empty())

@@ -11,9 +11,9 @@ namespace advectio {
 namespace {
 
 /// The library that this program is linked with, as capture's readers of metadata want it.
-const RealLibrary& library() {
-  static const RealLibrary* const found = [] {
-    auto* lib = new RealLibrary;
+const netcdf::RealLibrary& library() {
+  static const netcdf::RealLibrary* const found = [] {
+    auto* lib = new netcdf::RealLibrary;
 #define ADVECTIO_LINKED(F) lib->F = &::F;
     ADVECTIO_LINKED(nc_inq)
     ADVECTIO_LINKED(nc_inq_unlimdims)
@@ -100,10 +100,10 @@ Result<void> TileFile::read_head(TileHead& to) const {
   ADVECTIO_TRY(no_groups(ncid_));
   int variables = 0;
   int code = nc_inq_nvars(ncid_, &variables);
-  if (code == NC_NOERR) code = read_dimensions(library(), ncid_, schema.dimensions);
-  if (code == NC_NOERR) code = read_attributes(library(), ncid_, NC_GLOBAL, schema.attributes);
+  if (code == NC_NOERR) code = netcdf::read_dimensions(library(), ncid_, schema.dimensions);
+  if (code == NC_NOERR) code = netcdf::read_attributes(library(), ncid_, NC_GLOBAL, schema.attributes);
   for (int v = 0; code == NC_NOERR && v < variables; ++v)
-    code = read_variable(library(), ncid_, v, is_hdf5(schema.format), nullptr, schema.variables.emplace_back());
+    code = netcdf::read_variable(library(), ncid_, v, is_hdf5(schema.format), nullptr, schema.variables.emplace_back());
   for (std::size_t d = 0; code == NC_NOERR && d < schema.dimensions.size(); ++d) {
     std::size_t length = 0;
     code = nc_inq_dimlen(ncid_, static_cast<int>(d), &length);

@@ -5,7 +5,7 @@
 
 #include "capture/netcdf/netcdf_api.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
 
 std::uint64_t round_up(std::uint64_t n, std::uint64_t to) {
@@ -124,4 +124,4 @@ void ClassicLayout::pad(Schema& schema) const {
   if (schema.header_pad != 0 || schema.data_pad != 0) schema.data_align = schema.record_align = 1;
 }
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -3,11 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "capture/exact_conversion.h"
-
 #include "core/schema.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
 
 int put_as(const RealLibrary& lib, int ncid, nc_type memory, const std::size_t* start, const std::size_t* count,
@@ -54,51 +52,33 @@ int creation_mode(FileFormat format) {
 
 }  // namespace
 
-std::size_t memory_size(nc_type type) noexcept {
-  return is_known(static_cast<DataType>(type)) ? size_of(static_cast<DataType>(type)) : 0;
-}
-
 Converter::~Converter() {
-  for (const auto& s : scratch_) lib_.nc_close(s.ncid);
+  for (const auto& s : scratches()) lib_.nc_close(s.id);
 }
 
-int Converter::scratch_for(nc_type type, const Bytes& fill, int& ncid) {
-  for (const auto& s : scratch_) {
-    if (s.type != type || s.fill != fill) continue;
-    ncid = s.ncid;
-    return NC_NOERR;
-  }
+int Converter::make_scratch(nc_type type, const Bytes& fill, int& ncid) {
   const std::string name = "advectio-scratch-" + std::to_string(reinterpret_cast<std::uintptr_t>(this)) + "-" +
-                           std::to_string(scratch_.size());
-  Scratch scratch{-1, type, fill};
-  int code = lib_.nc_create(name.c_str(), creation_mode(format_) | NC_DISKLESS, &scratch.ncid);
+                           std::to_string(scratches().size());
+  int code = lib_.nc_create(name.c_str(), creation_mode(format_) | NC_DISKLESS, &ncid);
   if (code != NC_NOERR) return code;
   int dimension = 0, variable = 0;
-  code = lib_.nc_set_fill(scratch.ncid, NC_NOFILL, nullptr);
-  if (code == NC_NOERR) code = lib_.nc_def_dim(scratch.ncid, "n", elements_max, &dimension);
-  if (code == NC_NOERR) code = lib_.nc_def_var(scratch.ncid, "v", type, 1, &dimension, &variable);
-  if (code == NC_NOERR && !fill.empty())
-    code = lib_.nc_put_att(scratch.ncid, variable, "_FillValue", type, 1, fill.data());
-  if (code == NC_NOERR) code = lib_.nc_enddef(scratch.ncid);
-  if (code != NC_NOERR) {
-    lib_.nc_close(scratch.ncid);
-    return code;
-  }
-  ncid = scratch.ncid;
-  scratch_.push_back(std::move(scratch));
-  return NC_NOERR;
+  code = lib_.nc_set_fill(ncid, NC_NOFILL, nullptr);
+  if (code == NC_NOERR) code = lib_.nc_def_dim(ncid, "n", elements_max, &dimension);
+  if (code == NC_NOERR) code = lib_.nc_def_var(ncid, "v", type, 1, &dimension, &variable);
+  if (code == NC_NOERR && !fill.empty()) code = lib_.nc_put_att(ncid, variable, "_FillValue", type, 1, fill.data());
+  if (code == NC_NOERR) code = lib_.nc_enddef(ncid);
+  if (code != NC_NOERR) lib_.nc_close(ncid);
+  return code;
 }
 
-int Converter::convert(const void* from, nc_type memory, void* to, nc_type type, std::size_t elements,
-                       const Bytes& fill) {
-  if (convert_exactly(from, static_cast<DataType>(memory), to, static_cast<DataType>(type), elements)) return NC_NOERR;
-  int ncid = -1;
-  if (const int code = scratch_for(type, fill, ncid); code != NC_NOERR) return code;
+int Converter::through_scratch(int ncid, const void* from, nc_type memory, void* to, nc_type type, std::size_t elements,
+                               const Bytes& fill) {
   const std::size_t start = 0;
   int put = put_as(lib_, ncid, memory, &start, &elements, from);
   if (put == NC_ERANGE) {
-    // Some builds leave an element alone whose value does not fit (4.9.0: signed char to unsigned int). Here that is
-    // what an earlier conversion left; in the program's variable, as a rule, the fill value.
+    // Some builds leave an element alone whose value does not fit (4.9.0: signed char to unsigned
+    // int). In the program's variable it then keeps the fill value, as a rule. Here an earlier
+    // conversion may have left another.
     Bytes filled;
     const Bytes one = fill.empty() ? default_fill(static_cast<DataType>(type)) : fill;
     for (std::size_t i = 0; i < elements; ++i) filled.insert(filled.end(), one.begin(), one.end());
@@ -110,4 +90,4 @@ int Converter::convert(const void* from, nc_type memory, void* to, nc_type type,
   return got != NC_NOERR ? got : put;
 }
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -1,14 +1,14 @@
-// nc_copy_var, where either side is ours. The library's own walks through its public functions, some of which it may
-// call without passing here; so it is done anew, of the same steps.
+// nc_copy_var, where either side is ours. The library's own walks through its public functions,
+// some of which it may call without passing here; so it is done anew, of the same steps.
 #include <cstdlib>
 #include <vector>
 
 #include "capture/netcdf/captured_file.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
 
-constexpr std::size_t bytes_at_once = 8U << 20U;
+constexpr std::size_t copied_at_once = 8U << 20U;
 
 struct Source {
   int ncid = -1, variable = -1;
@@ -18,7 +18,7 @@ struct Source {
 };
 
 int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id) {
-  const Collective turn(to.turns());
+  const Collective in_call(to.collective_out());
   if (to.classic_format() && !to.defining()) return NC_ENOTINDEFINE;
   int rank = 0, attributes = 0;
   std::vector<int> dimensions(NC_MAX_VAR_DIMS);
@@ -34,17 +34,17 @@ int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id)
     if (code != NC_NOERR) return code;
     from.shape.push_back(length);
   }
-  if (to.owes_enddef()) to.pay_enddef();
+  if (to.enddef_pending()) to.end_pending();
   to.before_change();
   code = lib.nc_def_var(to.ncid, from.name, from.type, rank, dimensions.data(), &id);
   to.after_change();
-  to.touch(CapturedFile::Touched::dimensions);
+  to.touch(Touched::dimensions);
   for (int i = 0; i < attributes && code == NC_NOERR; ++i) {
     char name[NC_MAX_NAME + 1] = {};
     code = lib.nc_inq_attname(from.ncid, from.variable, i, name);
     if (code == NC_NOERR) code = lib.nc_copy_att(from.ncid, from.variable, name, to.ncid, id);
   }
-  to.touch(CapturedFile::Touched::variable, id);
+  to.touch(Touched::variable, id);
   if (code != NC_NOERR) return code;
   code = to.enddef(nullptr, 0, 0, 0);
   return code == NC_ENOTINDEFINE ? NC_NOERR : code;
@@ -58,7 +58,7 @@ int copy_data(const RealLibrary& lib, const Source& from, CapturedFile& to, int 
   for (std::size_t i = 1; i < count.size(); ++i) row *= count[i];
   const std::size_t rows = count.empty() ? 1 : count[0];
   if (rows == 0 || row == 0) return NC_NOERR;
-  const std::size_t step = std::min(rows, std::max<std::size_t>(1, bytes_at_once / (row * element)));
+  const std::size_t step = std::min(rows, std::max<std::size_t>(1, copied_at_once / (row * element)));
   std::vector<std::byte> buffer(step * row * element);
   for (std::size_t at = 0; at < rows; at += step) {
     const std::size_t here = std::min(step, rows - at);
@@ -76,14 +76,13 @@ int copy_data(const RealLibrary& lib, const Source& from, CapturedFile& to, int 
 }
 
 }  // namespace
-}  // namespace advectio
 
 ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
   ADVECTIO_ENTER;
   auto* from = entry.find(ncid_in);
   auto* to = entry.find(ncid_out);
   if (from == nullptr && to == nullptr) return ADVECTIO_REAL(nc_copy_var, ncid_in, varid, ncid_out);
-  advectio::Source source{ncid_in, varid};
+  Source source{ncid_in, varid};
   if (from != nullptr) {
     const auto reading = from->read(varid, NC_NAT, true, true);
     if (reading.code != NC_NOERR) return reading.code;
@@ -92,6 +91,8 @@ ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
   }
   if (to == nullptr) return ADVECTIO_REAL(nc_copy_var, source.ncid, source.variable, ncid_out);
   int id = -1;
-  if (const int code = advectio::define_copy(entry.lib, source, *to, id); code != NC_NOERR) return code;
-  return advectio::copy_data(entry.lib, source, *to, id);
+  if (const int code = define_copy(entry.lib, source, *to, id); code != NC_NOERR) return code;
+  return copy_data(entry.lib, source, *to, id);
 }
+
+}  // namespace advectio::netcdf

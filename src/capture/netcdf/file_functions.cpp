@@ -8,9 +8,12 @@
 #include <cstring>
 
 #include "capture/netcdf/open_files.h"
+#include "capture/shadow/shared_place.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
+
+using capture::Place;
 
 /// The library skips blanks and control characters in front of a path.
 const char* trimmed(const char* path) {
@@ -18,7 +21,7 @@ const char* trimmed(const char* path) {
   return path;
 }
 
-/// Remote datasets, and local ones with the format said in the name ("file:///…#mode=zarr").
+/// A remote dataset, or a local one with its format in the name ("file:///…#mode=zarr").
 bool is_url(const char* path) {
   return std::strstr(path, "://") != nullptr || *path == '[';
 }
@@ -46,12 +49,13 @@ struct Shadow {
   FileFormat format = FileFormat::netcdf4;
 };
 
-/// A dataset in memory that keeps the metadata. A classic one would be laid out in memory, whole, when define mode
-/// ends; so it never ends: the redefinition of an empty dataset, which can be given up at any time without a trace.
+/// A dataset in memory that keeps the metadata. A classic one would be laid out in memory, whole,
+/// when define mode ends; so it never ends: the redefinition of an empty dataset, which can be
+/// given up at any time without a trace.
 int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   static std::atomic<unsigned> count{0};
-  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no file can have: giving
-  // up a new dataset removes its file.
+  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no
+  // file can have: giving up a new dataset removes its file.
   const std::string name = "/dev/null/advectio-shadow-" + std::to_string(count.fetch_add(1));
   const int flags = (mode & ~(NC_NOCLOBBER | NC_SHARE | NC_LOCK)) | NC_DISKLESS;
   int code = lib.nc_create(name.c_str(), flags, &shadow.ncid);
@@ -67,7 +71,7 @@ int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
   return code;
 }
 
-/// Where HDF5 begins objects of that size: multiples of the second number. The last nc_set_alignment asked for some.
+/// The last nc_set_alignment asked HDF5 to begin large objects at multiples of a number.
 std::atomic<bool> aligned{false};
 
 void say_not_aligned(Session& session, FileFormat format) {
@@ -79,24 +83,26 @@ void drop(const RealLibrary& lib, const Shadow& shadow) {
   lib.nc_abort(shadow.ncid);
 }
 
-/// False: the real library shall create the file. It will then also find the reason why we could not, and say it its
-/// own way.
-bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int& code) {
-  if (!can_capture(path, mode)) return false;
+/// False: the real library creates the file. Where we could not, it finds the reason too and
+/// returns its own code.
+bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, int* ncid, int& code) {
+  const char* at = place.path.c_str();
+  if (path == nullptr || is_url(trimmed(path)) || !can_capture(at, mode)) return false;
   auto* session = Session::current();
   if (session == nullptr || !session->wants(trimmed(path))) return false;
 
-  const auto begin = CapturedFile::now();
+  const auto begin = shadow::now_ns();
   Shadow shadow;
   if (make_shadow(lib, mode, shadow) != NC_NOERR) return false;
   // HDF5 does not create over a file which this process has open.
-  if (const auto* open = file_at(trimmed(path)); open != nullptr && is_hdf5(shadow.format) && is_hdf5(open->format)) {
+  if (const auto* open = file_at(at); open != nullptr && is_hdf5(shadow.format) && is_hdf5(open->format)) {
     drop(lib, shadow);
     code = (mode & NC_NOCLOBBER) != 0 ? NC_EEXIST : EACCES;
     return true;
   }
-  const auto shadow_ns = CapturedFile::now() - begin;
-  auto created = session->create({trimmed(path), shadow.format, (mode & NC_NOCLOBBER) != 0});
+  const auto shadow_ns = shadow::now_ns() - begin;
+  auto created =
+      session->create({at, shadow.format, (mode & NC_NOCLOBBER) != 0, place.coupled ? place.coupled->created_ns : 0});
   if (!created.ok()) {
     drop(lib, shadow);
     const bool in_use = created.error().code == Code::exists && (mode & NC_NOCLOBBER) == 0;
@@ -105,36 +111,41 @@ bool capture(const RealLibrary& lib, const char* path, int mode, int* ncid, int&
   }
   (*created)->add_stall(shadow_ns);  // the session counts its own part
   say_not_aligned(*session, shadow.format);
-  add_file(
-      std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(created).value()));
+  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format,
+                                             std::move(created).value(), at);
+  if (place.coupled) file->couple(*std::exchange(place.coupled, {}));
+  open_files().add(std::move(file));
   *ncid = shadow.ncid;
   code = NC_NOERR;
   return true;
 }
 
 /// The same by several ranks. Collective.
-bool capture_together(const RealLibrary& lib, const ProgramCommunicator& program, const char* path, int mode,
-                      int* ncid) {
-  if (beyond_this_node()) {
-    say_beyond_this_node(path != nullptr ? path : "", "netCDF");
+bool capture_together(const RealLibrary& lib, const shadow::ProgramCommunicator& program, const char* path,
+                      Place& place, int mode, int* ncid) {
+  if (shadow::beyond_this_node()) {
+    shadow::say_beyond_this_node(path != nullptr ? path : "", "netCDF");
     return false;
   }
-  auto ranks = duplicate(reinterpret_cast<const void*>(lib.nc_create_par), program);
+  auto ranks = shadow::duplicate(reinterpret_cast<const void*>(lib.nc_create_par), program);
   if (ranks == nullptr) return false;
-  const auto begin = CapturedFile::now();
+  const auto begin = shadow::now_ns();
   mode &= ~NC_MPIIO;  // says what the function's name says
   Session* session = nullptr;
   Shadow shadow;
-  bool can = ncid != nullptr && can_capture(path, mode) && file_at(trimmed(path)) == nullptr;
+  const char* at = place.path.c_str();
+  bool can =
+      ncid != nullptr && path != nullptr && !is_url(trimmed(path)) && can_capture(at, mode) && file_at(at) == nullptr;
   if (can) {
     session = Session::current();
     can = session != nullptr && session->wants(trimmed(path)) && make_shadow(lib, mode, shadow) == NC_NOERR;
   }
   const bool shadowed = can;
-  const CreateRequest request{can ? trimmed(path) : "", shadow.format, (mode & NC_NOCLOBBER) != 0};
-  const auto shadow_ns = CapturedFile::now() - begin;
+  const CreateRequest request{can ? at : "", shadow.format, (mode & NC_NOCLOBBER) != 0,
+                              place.coupled ? place.coupled->created_ns : 0};
+  const auto shadow_ns = shadow::now_ns() - begin;
   // The library gives the classic formats to PnetCDF, where they are caught.
-  auto out = create_together(*ranks, can && is_hdf5(shadow.format), session, request, "netCDF");
+  auto out = shadow::create_together(*ranks, can && is_hdf5(shadow.format), session, request, "netCDF");
   if (out == nullptr) {
     if (shadowed) drop(lib, shadow);
     return false;
@@ -142,9 +153,10 @@ bool capture_together(const RealLibrary& lib, const ProgramCommunicator& program
   out->add_stall(shadow_ns);
   if (ranks->rank() == 0) say_not_aligned(*session, shadow.format);
   auto& shared = *out;
-  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out));
+  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out), at);
+  if (place.coupled) file->couple(*std::exchange(place.coupled, {}));
   file->write_together(std::move(ranks), shared);
-  add_file(std::move(file));
+  open_files().add(std::move(file));
   *ncid = shadow.ncid;
   return true;
 }
@@ -160,7 +172,7 @@ int wait_for(const char* path, bool writing) {
     const int code = open->make_visible();
     return code == NC_EINDEFINE ? NC_NOERR : code;
   }
-  // A process that never wrote and was not started in a run has nothing to wait for, and nothing to say.
+  // Outside a run there is nothing to wait for, and the session must not complain.
   if (std::getenv("ADVECTIO_RUN") == nullptr) return NC_NOERR;
   auto* session = Session::current();
   if (session == nullptr) return NC_NOERR;
@@ -170,99 +182,198 @@ int wait_for(const char* path, bool writing) {
   return code_of(waited.error());
 }
 
-/// `create` calls the real function with the program's own arguments.
+/// `use` calls the real function with that path. What it leaves open is noted.
+template <typename Use>
+int lend(const char* path, Place& place, int* ncid, Use&& use, std::shared_ptr<shadow::Ranks> ranks = nullptr) {
+  const int code = use(place.coupled ? place.path.c_str() : path);
+  if (!place.coupled) return code;
+  if (code == NC_NOERR && ncid != nullptr)
+    lent_files().add(*ncid, {trimmed(path), std::move(*place.coupled), std::move(ranks)});
+  else
+    (void)capture::leave(*place.coupled, false);
+  return code;
+}
+
+bool may_be_coupled(const char* path) {
+  return path != nullptr && *trimmed(path) != '\0' && !is_url(trimmed(path)) &&
+         capture::workflow_of_process() != nullptr;
+}
+
+/// `create` calls the real function with the program's own arguments, but that path.
 template <typename Create>
 int create_file(const Entry& entry, const char* path, int mode, int* ncid, Create&& create) {
-  if (entry.nested()) return create();
-  int code = NC_NOERR;
-  if (ncid != nullptr && entry.lib.nc_create != nullptr && capture(entry.lib, path, mode, ncid, code)) return code;
-  if ((mode & NC_NOCLOBBER) == 0) {
-    if (code = wait_for(path, true); code != NC_NOERR) return code;
+  if (entry.nested()) return create(path);
+  Place place{path != nullptr ? trimmed(path) : "", {}};
+  if (may_be_coupled(path)) {
+    auto found = capture::place_to_create(trimmed(path), (mode & NC_NOCLOBBER) != 0);
+    if (!found) return found.error().code == Code::exists ? NC_EEXIST : code_of(found.error());
+    place = std::move(found).value();
   }
-  return create();
+  int code = NC_NOERR;
+  if (ncid != nullptr && entry.lib.nc_create != nullptr && capture(entry.lib, path, place, mode, ncid, code)) {
+    if (place.coupled) (void)capture::leave(*place.coupled, false);
+    return code;
+  }
+  if ((mode & NC_NOCLOBBER) == 0 && path != nullptr) {
+    code = wait_for(place.path.c_str(), true);
+    if (code != NC_NOERR && place.coupled) (void)capture::leave(*place.coupled, false);
+    if (code != NC_NOERR) return code;
+  }
+  return lend(path, place, ncid, create);
+}
+
+/// The dataset of this process that writes the coupled file of that name at present.
+CapturedFile* written_here(const char* path) {
+  auto* workflow = capture::workflow_of_process();
+  const auto coupled = workflow->of(path);
+  if (!coupled) return nullptr;
+  return open_files().find_if(
+      [&](const CapturedFile* file) { return workflow->name_for_programs(file->where) == coupled->path; });
 }
 
 template <typename Open>
-int open_file(const Entry& entry, const char* path, int mode, Open&& open) {
-  if (!entry.nested()) {
-    if (const int code = wait_for(path, (mode & NC_WRITE) != 0); code != NC_NOERR) return code;
+int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& open) {
+  if (entry.nested()) return open(path);
+  Place place{path != nullptr ? trimmed(path) : "", {}};
+  const bool writing = (mode & NC_WRITE) != 0;
+  if (may_be_coupled(path)) {
+    if (auto* file = written_here(trimmed(path)); file != nullptr) {
+      if (writing) return EBUSY;
+      const int code = file->make_visible();
+      return code == NC_NOERR || code == NC_EINDEFINE ? open(file->out().file_path().c_str()) : code;
+    }
+    auto found = capture::place_to_open(trimmed(path), writing);
+    if (!found) return code_of(found.error());
+    place = std::move(found).value();
   }
-  return open();
+  if (const int code = wait_for(place.coupled ? place.path.c_str() : path, writing); code != NC_NOERR) {
+    if (place.coupled) (void)capture::leave(*place.coupled, false);
+    return code;
+  }
+  return lend(path, place, ncid, open);
+}
+
+/// Of ranks that use one file together: rank 0 finds its place. Null `ranks`: it is not coupled.
+struct PlaceTogether {
+  int code = NC_NOERR;
+  Place place;  ///< `coupled` on rank 0 alone
+  std::shared_ptr<shadow::Ranks> ranks;
+};
+
+/// Collective where the name is coupled. `find` is called by rank 0.
+template <typename Find>
+PlaceTogether place_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path,
+                             Find&& find) {
+  PlaceTogether out{NC_NOERR, {path != nullptr ? trimmed(path) : "", {}}, nullptr};
+  if (!may_be_coupled(path) || !capture::workflow_of_process()->of(trimmed(path))) return out;
+  if (!shadow::beyond_this_node())
+    out.ranks = shadow::duplicate(reinterpret_cast<const void*>(entry.lib.nc_create_par), program);
+  if (out.ranks == nullptr) {
+    capture::say_of_coupling(out.place.path + " is coupled, and its ranks cannot use it together: " +
+                             (shadow::beyond_this_node() ? "some are on other nodes" : "their MPI is not known"));
+    out.code = ENOTSUP;
+    return out;
+  }
+  capture::share_place(*out.ranks, out.code, out.place, [&](int& code, Place& place) {
+    auto found = find();
+    if (found)
+      place = std::move(found).value();
+    else
+      code = found.error().code == Code::exists ? NC_EEXIST : code_of(found.error());
+  });
+  return out;
 }
 
 /// Collective. All ranks go into the library or none: it waits for all of them.
 template <typename Open>
-int open_together(const Entry& entry, const ProgramCommunicator& program, const char* path, bool writing, Open&& open) {
-  if (entry.nested()) return open();
+int open_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, bool writing,
+                  int* ncid, Open&& open) {
+  if (entry.nested()) return open(path);
+  auto at = place_together(entry, program, path, [&] { return capture::place_to_open(trimmed(path), writing); });
+  if (at.code != NC_NOERR) return at.code;
+  if (at.ranks != nullptr) {
+    if (!at.place.coupled) at.place.coupled.emplace();
+    return lend(path, at.place, ncid, open, std::move(at.ranks));
+  }
   const int code = wait_for(path, writing);
-  const auto ranks =
-      beyond_this_node() ? nullptr : duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
+  const auto ranks = shadow::beyond_this_node()
+                         ? nullptr
+                         : shadow::duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
   if (ranks != nullptr && !ranks->all(code == NC_NOERR)) return code != NC_NOERR ? code : NC_EIO;
-  return code != NC_NOERR ? code : open();
+  return code != NC_NOERR ? code : open(path);
 }
 
 template <typename Create>
-int create_file_together(const Entry& entry, const ProgramCommunicator& program, const char* path, int mode, int* ncid,
-                         Create&& create) {
-  if (entry.nested()) return create();
-  if (entry.lib.nc_create_par != nullptr && capture_together(entry.lib, program, path, mode, ncid)) return NC_NOERR;
-  return (mode & NC_NOCLOBBER) != 0 ? create() : open_together(entry, program, path, true, create);
+int create_file_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, int mode,
+                         int* ncid, Create&& create) {
+  if (entry.nested()) return create(path);
+  const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
+  auto at = place_together(entry, program, path, [&] { return capture::place_to_create(trimmed(path), no_clobber); });
+  if (at.code != NC_NOERR) return at.code;
+  // On all ranks there is something to note: closing is collective.
+  if (at.ranks != nullptr && !at.place.coupled) at.place.coupled.emplace();
+  if (entry.lib.nc_create_par != nullptr && capture_together(entry.lib, program, path, at.place, mode, ncid))
+    return NC_NOERR;
+  if (at.ranks != nullptr) return lend(path, at.place, ncid, create, std::move(at.ranks));
+  return no_clobber ? create(path) : open_together(entry, program, path, true, ncid, create);
 }
 
-ProgramCommunicator of_fortran(int comm, int info) {
+/// A dataset of the real library has been closed, with that code.
+int give_back(std::optional<LentFiles::Lent> lent, int code, bool complete) {
+  if (!lent) return code;
+  // What the others have written is in the file, too.
+  const bool all = lent->beside == nullptr || lent->beside->all(code == NC_NOERR);
+  const auto left = capture::leave(lent->opened, complete && all && code == NC_NOERR);
+  return code == NC_NOERR && !left ? code_of(left.error()) : code;
+}
+
+shadow::ProgramCommunicator of_fortran(int comm, int info) {
   const auto in_pointer = [](int handle) { return reinterpret_cast<void*>(static_cast<std::intptr_t>(handle)); };
   return {in_pointer(comm), in_pointer(info), true};
 }
 
 }  // namespace
-}  // namespace advectio
-
-using advectio::create_file;
-using advectio::create_file_together;
-using advectio::of_fortran;
-using advectio::open_file;
-using advectio::open_together;
-using advectio::remove_file;
 
 ADVECTIO_EXPORT int nc_create(const char* path, int mode, int* ncid) {
   ADVECTIO_ENTER;
-  return create_file(entry, path, mode, ncid, [&] { return ADVECTIO_REAL(nc_create, path, mode, ncid); });
+  return create_file(entry, path, mode, ncid, [&](const char* at) { return ADVECTIO_REAL(nc_create, at, mode, ncid); });
 }
 
 ADVECTIO_EXPORT int nc__create(const char* path, int mode, size_t initial, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
   return create_file(entry, path, mode, ncid,
-                     [&] { return ADVECTIO_REAL(nc__create, path, mode, initial, hint, ncid); });
+                     [&](const char* at) { return ADVECTIO_REAL(nc__create, at, mode, initial, hint, ncid); });
 }
 
 ADVECTIO_EXPORT int nc__create_mp(const char* path, int mode, size_t initial, int pe, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
   return create_file(entry, path, mode, ncid,
-                     [&] { return ADVECTIO_REAL(nc__create_mp, path, mode, initial, pe, hint, ncid); });
+                     [&](const char* at) { return ADVECTIO_REAL(nc__create_mp, at, mode, initial, pe, hint, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_create_par(const char* path, int mode, void* comm, void* info, int* ncid) {
   ADVECTIO_ENTER;
   return create_file_together(entry, {comm, info}, path, mode, ncid,
-                              [&] { return ADVECTIO_REAL(nc_create_par, path, mode, comm, info, ncid); });
+                              [&](const char* at) { return ADVECTIO_REAL(nc_create_par, at, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_create_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
   ADVECTIO_ENTER;
-  return create_file_together(entry, of_fortran(comm, info), path, mode, ncid,
-                              [&] { return ADVECTIO_REAL(nc_create_par_fortran, path, mode, comm, info, ncid); });
+  return create_file_together(entry, of_fortran(comm, info), path, mode, ncid, [&](const char* at) {
+    return ADVECTIO_REAL(nc_create_par_fortran, at, mode, comm, info, ncid);
+  });
 }
 
 ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) {
   ADVECTIO_ENTER;
-  return open_together(entry, {comm, info}, path, (mode & NC_WRITE) != 0,
-                       [&] { return ADVECTIO_REAL(nc_open_par, path, mode, comm, info, ncid); });
+  return open_together(entry, {comm, info}, path, (mode & NC_WRITE) != 0, ncid,
+                       [&](const char* at) { return ADVECTIO_REAL(nc_open_par, at, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
   ADVECTIO_ENTER;
-  return open_together(entry, of_fortran(comm, info), path, (mode & NC_WRITE) != 0,
-                       [&] { return ADVECTIO_REAL(nc_open_par_fortran, path, mode, comm, info, ncid); });
+  return open_together(entry, of_fortran(comm, info), path, (mode & NC_WRITE) != 0, ncid,
+                       [&](const char* at) { return ADVECTIO_REAL(nc_open_par_fortran, at, mode, comm, info, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) {
@@ -274,35 +385,40 @@ ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) {
 
 ADVECTIO_EXPORT int nc_open(const char* path, int mode, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc_open, path, mode, ncid); });
+  return open_file(entry, path, mode, ncid, [&](const char* at) { return ADVECTIO_REAL(nc_open, at, mode, ncid); });
 }
 
 ADVECTIO_EXPORT int nc__open(const char* path, int mode, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc__open, path, mode, hint, ncid); });
+  return open_file(entry, path, mode, ncid,
+                   [&](const char* at) { return ADVECTIO_REAL(nc__open, at, mode, hint, ncid); });
 }
 
 ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
-  return open_file(entry, path, mode, [&] { return ADVECTIO_REAL(nc__open_mp, path, mode, pe, hint, ncid); });
+  return open_file(entry, path, mode, ncid,
+                   [&](const char* at) { return ADVECTIO_REAL(nc__open_mp, at, mode, pe, hint, ncid); });
 }
 
 ADVECTIO_EXPORT int nc_close(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return remove_file(*file)->close();
-  return ADVECTIO_REAL(nc_close, ncid);
+  if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
+  auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
+  return give_back(std::move(lent), ADVECTIO_REAL(nc_close, ncid), true);
 }
 
 ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return remove_file(*file)->close();
-  return ADVECTIO_REAL(nc_close_memio, ncid, memory);
+  if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
+  auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
+  return give_back(std::move(lent), ADVECTIO_REAL(nc_close_memio, ncid, memory), true);
 }
 
 ADVECTIO_EXPORT int nc_abort(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return remove_file(*file)->abort();
-  return ADVECTIO_REAL(nc_abort, ncid);
+  if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
+  auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
+  return give_back(std::move(lent), ADVECTIO_REAL(nc_abort, ncid), false);
 }
 
 ADVECTIO_EXPORT int nc_sync(int ncid) {
@@ -314,7 +430,7 @@ ADVECTIO_EXPORT int nc_sync(int ncid) {
 ADVECTIO_EXPORT int nc_redef(int ncid) {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) {
-    const advectio::Stall stall(*file);
+    const shadow::Stall stall(file->stall());
     return file->redef();
   }
   return ADVECTIO_REAL(nc_redef, ncid);
@@ -323,7 +439,7 @@ ADVECTIO_EXPORT int nc_redef(int ncid) {
 ADVECTIO_EXPORT int nc_enddef(int ncid) {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) {
-    const advectio::Stall stall(*file);
+    const shadow::Stall stall(file->stall());
     return file->enddef(nullptr, 0, 0, 0);
   }
   return ADVECTIO_REAL(nc_enddef, ncid);
@@ -332,7 +448,7 @@ ADVECTIO_EXPORT int nc_enddef(int ncid) {
 ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, size_t data_pad, size_t record_align) {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) {
-    const advectio::Stall stall(*file);
+    const shadow::Stall stall(file->stall());
     return file->enddef(&header_pad, data_align, data_pad, record_align);
   }
   return ADVECTIO_REAL(nc__enddef, ncid, header_pad, data_align, data_pad, record_align);
@@ -347,7 +463,7 @@ ADVECTIO_EXPORT int nc_set_fill(int ncid, int fill_mode, int* old_mode) {
 ADVECTIO_EXPORT int nc_set_alignment(int threshold, int alignment) {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(nc_set_alignment, threshold, alignment);
-  if (code == NC_NOERR) advectio::aligned.store(alignment > 1, std::memory_order_relaxed);
+  if (code == NC_NOERR) aligned.store(alignment > 1, std::memory_order_relaxed);
   return code;
 }
 
@@ -358,12 +474,17 @@ ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) {
     if (path != nullptr) std::strcpy(path, file->path.c_str());
     return NC_NOERR;
   }
+  if (const auto name = lent_files().name_of(ncid); !name.empty()) {
+    if (length != nullptr) *length = name.size();
+    if (path != nullptr) std::strcpy(path, name.c_str());
+    return NC_NOERR;
+  }
   std::size_t bytes = 0;
   int code = ADVECTIO_REAL(nc_inq_path, ncid, &bytes, nullptr);
   std::string name(bytes + 1, '\0');
   if (code == NC_NOERR) code = ADVECTIO_REAL(nc_inq_path, ncid, &bytes, name.data());
   if (code != NC_NOERR) return code;
-  name = advectio::name_for_program(name.c_str());
+  name = name_for_program(name.c_str());
   if (length != nullptr) *length = name.size();
   if (path != nullptr) std::strcpy(path, name.c_str());
   return NC_NOERR;
@@ -376,3 +497,5 @@ ADVECTIO_EXPORT int nc_inq_format_extended(int ncid, int* format, int* mode) {
     *mode = (*mode & ~NC_DISKLESS) | (file->mode & (NC_NOCLOBBER | NC_SHARE | NC_LOCK));
   return code;
 }
+
+}  // namespace advectio::netcdf

@@ -1,7 +1,8 @@
-// nc_get_var, var1, vara, vars, varm, of every type: on a dataset of ours they read the file itself.
+// nc_get_var, var1, vara, vars, varm, of every type: on a dataset of ours they read the file
+// itself.
 #include "capture/netcdf/captured_file.h"
 
-using advectio::CapturedFile;
+namespace advectio::netcdf {
 
 // WHOLE: lengths count. PLACED: where to read from is not left out.
 #define ADVECTIO_GET(F, NUMBER, WHOLE, PLACED, ...)                                                       \
@@ -10,7 +11,7 @@ using advectio::CapturedFile;
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
   const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED);                            \
   if (from.ask_shadow) {                                                                                  \
-    file->pay_enddef();                                                                                   \
+    file->end_pending();                                                                                  \
     const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                          \
     if (from.forbidden && (PLACED) && (code == NC_EINVALCOORDS || code == NC_EEDGE)) return NC_EINDEFINE; \
     return code != NC_NOERR ? code : from.code;                                                           \
@@ -41,3 +42,5 @@ using advectio::CapturedFile;
 
 ADVECTIO_GETS(, void, NC_NAT)
 ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_GETS)
+
+}  // namespace advectio::netcdf

@@ -1,11 +1,11 @@
-// The server cannot write groups and user-defined types. A program that defines one goes on with the real library,
-// under the same ncid. The library creates the file again with the same calls, and gets the values that were put. It
-// cannot open the old file instead: definitions that have not been ended could not be changed any more, and 4.9.0 swaps
-// the bytes of what is put into big-endian variables of a file that it has not made, and fails to add a coordinate to
-// one of its dimensions.
+// The server cannot write groups and user-defined types. When a program defines one, the real
+// library takes the file over under the same ncid. It creates the file again with the same calls,
+// and gets the values that were put. It cannot open the old file instead. The program could then no
+// longer change the definitions that it has not ended. And in a file that it has not made, 4.9.0
+// swaps the bytes of big-endian variables and fails to add a coordinate to a dimension.
 //
-// Where values were put, the new file is another one, beside the old, and takes its name when all values are in it and
-// on disk: a process that dies before that leaves the old file as it was.
+// Where values were put, the new file lies beside the old one. It takes the old name when all
+// values are in it and on disk. A process that dies before that leaves the old file as it was.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@
 #include "capture/netcdf/open_files.h"
 #include "capture/netcdf/shadow_schema.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,8 +45,8 @@ std::string hidden_name(const std::string& path, const char* what) {
   return place.parent_path() / name;
 }
 
-/// The names by which the library made files, and those by which the program did. Never destroyed, as the last calls
-/// of a program may come from destructors.
+/// The names by which the library made files, and those by which the program did. Never destroyed,
+/// as the last calls of a program may come from destructors.
 struct Renamed {
   std::mutex mutex;
   std::map<std::string, std::string> names;
@@ -57,8 +57,8 @@ Renamed& renamed() {
 }
 std::atomic<bool> any_renamed{false};
 
-/// Where the file of `link` is now: at `path`, or under another name in the same directory. An empty string where it
-/// has no name any more but ours; nothing where it has one that is not found.
+/// The present name of the file of `link`: `path`, or another one in the same directory. Empty: it
+/// has no name but ours. None: it has one that is not found.
 std::optional<std::string> place_of(const std::string& link, const std::string& path, nlink_t ours) {
   std::error_code error;
   if (same_file(link, path)) {
@@ -85,7 +85,7 @@ int replace(const std::string& from, const std::string& to) {
   return code;
 }
 
-using Place = std::vector<std::size_t>;
+using Lengths = std::vector<std::size_t>;
 
 struct VariableCopy {
   const RealLibrary& lib;
@@ -94,8 +94,9 @@ struct VariableCopy {
   std::size_t element;
   std::vector<std::byte> buffer;
 
-  /// HDF5 (1.10) does not read strings in chunks that nobody has put: those are looked for by halves, and left out.
-  int block(Place start, Place count) {
+  /// HDF5 (1.10) does not read strings in chunks that nobody has put: those are looked for by
+  /// halves, and left out.
+  int block(Lengths start, Lengths count) {
     std::size_t elements = 1;
     for (const auto n : count) elements *= n;
     buffer.resize(std::max(buffer.size(), elements * element));
@@ -118,16 +119,16 @@ struct VariableCopy {
   }
 };
 
-/// The variable up to the ends, piece by piece along its first dimension. Beyond what it has in a later unlimited
-/// dimension the library does not read it right.
-int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, int to_variable, const Place& ends) {
+/// The variable up to the ends, piece by piece along its first dimension. Beyond what it has in a
+/// later unlimited dimension the library does not read it right.
+int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, int to_variable, const Lengths& ends) {
   nc_type type = NC_NAT;
   int code = lib.nc_inq_var(from, from_variable, nullptr, &type, nullptr, nullptr, nullptr);
   if (code != NC_NOERR) return code;
   const bool strings = type == NC_STRING;
   VariableCopy copy{lib, from, from_variable, to, to_variable, strings, strings ? sizeof(char*) : memory_size(type),
                     {}};
-  Place start(ends.size(), 0), count(ends);
+  Lengths start(ends.size(), 0), count(ends);
   std::size_t row = 1;
   for (std::size_t i = 1; i < count.size(); ++i) row *= count[i];
   const std::size_t rows = count.empty() ? 1 : count[0];
@@ -145,161 +146,197 @@ int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, i
 
 }  // namespace
 
-/// Until our number, which is free, is the lowest that is: netCDF-C gives that one. What holds the others is in memory.
-int CapturedFile::hold_lower_numbers(std::vector<int>& held) const {
+/// Gives one dataset to the real library.
+class HandOver {
+ public:
+  explicit HandOver(CapturedFile& file) : f_(file), lib_(file.lib), ncid_(file.ncid) {}
+  int run();
+
+ private:
+  int hold_lower_numbers(std::vector<int>& held) const;
+  int create_real(const std::string& name, int& id) const;
+  int take_number(const std::string& name) const;
+  int bring_up_to_date();
+  int make_anew(const std::string& values);
+  int copy_values(const std::string& from) const;
+  int empty_file(const std::string& link);
+  int replace_file(const std::string& link);
+
+  CapturedFile& f_;
+  const RealLibrary& lib_;
+  const int ncid_;
+};
+
+int CapturedFile::hand_over() {
+  keep_from_server();
+  const std::shared_ptr<shadow::Ranks> ranks = coupled_ && together_ != nullptr ? std::move(together_->ranks) : nullptr;
+  const int code = HandOver(*this).run();
+  if (!coupled_) return code;
+  const auto coupled = std::move(*coupled_);
+  coupled_.reset();
+  if (code == NC_NOERR)
+    lent_files().add(ncid, {path, coupled, ranks});
+  else
+    (void)capture::leave(coupled, false);
+  return code;
+}
+
+/// netCDF-C gives the lowest free number, and ours is free. So datasets in memory take all lower
+/// ones.
+int HandOver::hold_lower_numbers(std::vector<int>& held) const {
   for (;;) {
     const std::string name = "advectio-placeholder-" + std::to_string(held.size());
     int id = -1;
-    if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
-    if (id == ncid) return lib.nc_close(id);
+    if (const int code = lib_.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
+    if (id == ncid_) return lib_.nc_close(id);
     held.push_back(id);
-    if (id > ncid) return NC_ENFILE;
+    if (id > ncid_) return NC_ENFILE;
   }
 }
 
-int CapturedFile::create_real(const std::string& name, int& id) const {
-  const int flags = mode & ~NC_NOCLOBBER;
-  const auto* all = ranks();
-  return all != nullptr ? lib.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
-                        : lib.nc_create(name.c_str(), flags, &id);
+int HandOver::create_real(const std::string& name, int& id) const {
+  const int flags = f_.mode & ~NC_NOCLOBBER;
+  const auto* all = f_.ranks();
+  return all != nullptr ? lib_.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
+                        : lib_.nc_create(name.c_str(), flags, &id);
 }
 
-/// The real file gets our number.
-int CapturedFile::take_number(const std::string& name) {
+/// The library creates the file under our number.
+int HandOver::take_number(const std::string& name) const {
   std::vector<int> held;
   int id = -1, code = hold_lower_numbers(held);
-  if (agreed(code)) code = create_real(name, id);
-  if (code == NC_NOERR && id != ncid) {
-    lib.nc_close(id);
+  if (f_.agreed(code)) code = create_real(name, id);
+  if (code == NC_NOERR && id != ncid_) {
+    lib_.nc_close(id);
     code = NC_ENFILE;
   }
-  for (const int other : held) lib.nc_close(other);
+  for (const int other : held) lib_.nc_close(other);
   return code;
 }
 
-bool CapturedFile::nothing_put() const {
-  return together_ != nullptr ? together_->ranks->all(!put_anything_) : !put_anything_;
-}
-
-/// The file under our number is empty. `values`: a file that has what was put, or none.
-int CapturedFile::make_anew(const std::string& values) {
-  const DefinitionCount all{schema_.dimensions.size(), schema_.variables.size()};
-  const DefinitionCount before{static_cast<std::size_t>(ended_dimensions_), static_cast<std::size_t>(ended_variables_)};
-  if (fresh_) return define(lib, ncid, schema_, {}, all);
-  int code = define(lib, ncid, schema_, {}, before);
+/// The file under our number is empty: define what the program has defined. `values`: a file that
+/// has what was put, or none.
+int HandOver::make_anew(const std::string& values) {
+  const auto& schema = f_.description_.last_read();
+  const DefinitionCount all{schema.dimensions.size(), schema.variables.size()};
+  const DefinitionCount before{static_cast<std::size_t>(f_.ended_dimensions_),
+                               static_cast<std::size_t>(f_.ended_variables_)};
+  if (f_.fresh()) return define(lib_, ncid_, schema, {}, all);
+  int code = define(lib_, ncid_, schema, {}, before);
   if (code != NC_NOERR) return code;
-  const bool each_written = std::count(written_.begin(), written_.end(), true) >= ended_variables_;
-  code = together_ != nullptr || explicit_modes() || each_written ? lib.nc_enddef(ncid) : end_shadow();
-  const auto written = std::exchange(written_, {});
-  for (std::size_t v = 0; v < written.size() && !each_written && together_ == nullptr; ++v)
-    if (written[v]) note_written(static_cast<int>(v));
+  const bool alone = f_.together_ == nullptr;
+  const bool each_written = std::count(f_.written_.begin(), f_.written_.end(), true) >= f_.ended_variables_;
+  code = !alone || f_.explicit_modes() || each_written ? lib_.nc_enddef(ncid_) : f_.end_shadow();
+  const auto written = std::exchange(f_.written_, {});
+  for (std::size_t v = 0; v < written.size() && !each_written && alone; ++v)
+    if (written[v]) f_.note_written(static_cast<int>(v));
   if (code == NC_NOERR && !values.empty()) code = copy_values(values);
-  if (code == NC_NOERR && !values.empty()) code = lib.nc_sync(ncid);
+  if (code == NC_NOERR && !values.empty()) code = lib_.nc_sync(ncid_);
   // The library chooses chunks by the lengths that somebody has asked for.
-  for (std::size_t d = 0; d < extents_.size(); ++d)
-    if (std::size_t length = 0; extents_[d].asked > 0) lib.nc_inq_dimlen(ncid, static_cast<int>(d), &length);
-  if (code == NC_NOERR && defining_) code = lib.nc_redef(ncid);
-  return code == NC_NOERR && defining_ ? define(lib, ncid, schema_, before, all) : code;
+  const auto& extents = f_.shapes_.extents();
+  for (std::size_t d = 0; d < extents.size(); ++d)
+    if (std::size_t length = 0; extents[d].asked > 0) lib_.nc_inq_dimlen(ncid_, static_cast<int>(d), &length);
+  if (code == NC_NOERR && f_.defining()) code = lib_.nc_redef(ncid_);
+  return code == NC_NOERR && f_.defining() ? define(lib_, ncid_, schema, before, all) : code;
 }
 
-int CapturedFile::copy_values(const std::string& from) const {
+int HandOver::copy_values(const std::string& from) const {
   int source = -1;
-  int code = lib.nc_open(from.c_str(), NC_NOWRITE, &source);
+  int code = lib_.nc_open(from.c_str(), NC_NOWRITE, &source);
   if (code != NC_NOERR) return code;
-  for (std::size_t v = 0; v < put_.size() && code == NC_NOERR; ++v) {
-    if (!put_[v]) continue;
-    // By name: whoever wrote the file need not have numbered its variables as the program does.
+  const auto& variables = f_.description_.last_read().variables;
+  for (std::size_t v = 0; v < f_.put_.size() && code == NC_NOERR; ++v) {
+    if (!f_.put_[v]) continue;
+    // By name: the server need not number the variables as the program does.
     int variable = -1;
-    code = lib.nc_inq_varid(source, schema_.variables[v].name.c_str(), &variable);
-    if (code == NC_NOERR) code = copy_variable(lib, source, variable, ncid, static_cast<int>(v), *put_[v]);
+    code = lib_.nc_inq_varid(source, variables[v].name.c_str(), &variable);
+    if (code == NC_NOERR) code = copy_variable(lib_, source, variable, ncid_, static_cast<int>(v), *f_.put_[v]);
   }
-  const int closed = lib.nc_close(source);
+  const int closed = lib_.nc_close(source);
   return code != NC_NOERR ? code : closed;
 }
 
-/// A change that failed may not have ended data mode, which only the shadow knows.
-bool CapturedFile::is_defining() const {
-  if (!defining_ || fresh_ || ended_variables_ == 0 || lib.nc_def_var_filter == nullptr) return defining_;
-  // Too late for a variable that is there, but in data mode that is not what the library says.
-  const unsigned level = 1;
-  return lib.nc_def_var_filter(ncid, 0, filter_id::deflate, 1, &level) != NC_EINDEFINE;
-}
-
-int CapturedFile::hand_over() {
-  Stall stall(*this);
-  close_reader();
-  read_schema();
-  const bool copies = !nothing_put();
-  if (paid_) defining_ = is_defining();
-  int code = NC_NOERR;
-  // Its other names may go when it is complete, and the program may have given it another. Where there can be no hard
-  // links, its own name must do.
-  const auto hidden = hidden_name(where, ".advectio-opened-");
-  auto link = hidden;
-  if (together_ == nullptr) {
-    ::unlink(hidden.c_str());  // of a process that had our number and died
-    const int refused = ::link(out_->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
-    if (refused != 0 && same_file(where, out_->file_path()))
-      link = where;
-    else
-      code = refused;
-  }
-  if (code == NC_NOERR && copies && defining_) {
-    auto told = schema_;
-    told.dimensions.resize(static_cast<std::size_t>(ended_dimensions_));
-    told.variables.resize(static_cast<std::size_t>(ended_variables_));
-    code = tell(told);
-  } else if (code == NC_NOERR && copies) {
-    code = flush_schema();
-  }
-  close_shadow();
-  // From here on our number is the real file's.
-  owed_ = false;
-  paid_ = true;
-  stall.report();
-  const auto handed = out_->hand_over();
-  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
-  out_.reset();
-  if (together_ != nullptr) together_->out = nullptr;
-  if (agreed(code)) code = copies ? replace_file(link) : empty_file(link);
-  if (together_ == nullptr) ::unlink(hidden.c_str());
-  // For what is defined from here on.
-  if (code == NC_NOERR) lib.nc_set_fill(ncid, fill_mode_, nullptr);
-  for (std::size_t v = 0; code == NC_NOERR && together_ != nullptr && v < together_->variables.size(); ++v)
-    if (together_->variables[v].collective) lib.nc_var_par_access(ncid, static_cast<int>(v), NC_COLLECTIVE);
-  return code;
-}
-
-/// Nothing was put: the library makes its file of ours, as the program called it where that still is the file.
-int CapturedFile::empty_file(const std::string& link) {
-  const bool is_there = together_ != nullptr || same_file(where, link);
-  const int code = take_number(!is_there ? link : absolute(path) == where ? path : where);
+/// Nothing was put: the library makes its file in place of ours, by the program's name where that
+/// is still the file.
+int HandOver::empty_file(const std::string& link) {
+  const bool is_there = f_.together_ != nullptr || same_file(f_.where, link);
+  const int code = take_number(!is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where);
   return code == NC_NOERR ? make_anew("") : code;
 }
 
-int CapturedFile::replace_file(const std::string& link) {
-  // The program removed the file: the new one has a name only while the library creates it.
-  const auto place = place_of(link, where, 1);
+int HandOver::replace_file(const std::string& link) {
+  const auto place = place_of(link, f_.where, 1);
   if (!place) {
     if (auto* session = Session::current(); session != nullptr)
-      session->say_once(path +
+      session->say_once(f_.path +
                         ": was moved to another directory while it was written; the netCDF library cannot go on with "
                         "it there. A rule with capture: false leaves it to the library from the start");
     return NC_ENOTBUILT;
   }
-  const auto name = hidden_name(place->empty() ? where : *place, ".advectio-handed-over-");
+  // Where the program has removed the file, the new one has a name only while the library creates
+  // it.
+  const auto name = hidden_name(place->empty() ? f_.where : *place, ".advectio-handed-over-");
   int code = take_number(name);
   if (code != NC_NOERR) return code;
   code = make_anew(link);
   if (code == NC_NOERR && !place->empty()) code = replace(name, *place);
-  if (code != NC_NOERR) lib.nc_abort(ncid);
+  if (code != NC_NOERR) lib_.nc_abort(ncid_);
   if (code != NC_NOERR || place->empty()) ::unlink(name.c_str());
   if (code != NC_NOERR) return code;
   auto& r = renamed();
   const std::lock_guard lock(r.mutex);
-  r.names[name] = path;
+  r.names[name] = f_.path;
   any_renamed.store(true, std::memory_order_release);
   return NC_NOERR;
+}
+
+/// The dataset learns the schema for the values that were put: without what define mode has not
+/// ended.
+int HandOver::bring_up_to_date() {
+  if (!f_.defining()) return f_.flush_schema();
+  auto ended = f_.description_.last_read();
+  ended.dimensions.resize(static_cast<std::size_t>(f_.ended_dimensions_));
+  ended.variables.resize(static_cast<std::size_t>(f_.ended_variables_));
+  return f_.send_schema(ended);
+}
+
+int HandOver::run() {
+  shadow::Stall stall(f_.stall_);
+  auto* together = f_.together_.get();
+  f_.close_reader();
+  f_.read_schema();
+  const bool copies = !f_.nothing_put();
+  if (f_.shadow_follows_ && !f_.is_defining()) f_.define_mode_.end();
+  int code = NC_NOERR;
+  // A name of our own for the file: the server removes its link when the file is complete, and the
+  // program may have renamed it. Where there can be no hard links, the program's name must do.
+  const auto hidden = hidden_name(f_.where, ".advectio-opened-");
+  auto link = hidden;
+  if (together == nullptr) {
+    ::unlink(hidden.c_str());  // of a process that had our number and died
+    const int refused = ::link(f_.out_->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
+    if (refused != 0 && same_file(f_.where, f_.out_->file_path()))
+      link = f_.where;
+    else
+      code = refused;
+  }
+  if (code == NC_NOERR && copies) code = bring_up_to_date();
+  f_.close_shadow();
+  // From here on our number is the real file's.
+  (void)f_.define_mode_.take_pending();
+  f_.shadow_follows_ = true;
+  stall.report();
+  const auto handed = f_.out_->hand_over();
+  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
+  f_.out_.reset();
+  if (together != nullptr) together->out = nullptr;
+  if (f_.agreed(code)) code = copies ? replace_file(link) : empty_file(link);
+  if (together == nullptr) ::unlink(hidden.c_str());
+  // For what is defined from here on.
+  if (code == NC_NOERR) lib_.nc_set_fill(ncid_, f_.fill_mode_, nullptr);
+  for (std::size_t v = 0; code == NC_NOERR && together != nullptr && v < together->variables.size(); ++v)
+    if (together->variables[v].collective) lib_.nc_var_par_access(ncid_, static_cast<int>(v), NC_COLLECTIVE);
+  return code;
 }
 
 std::string name_for_program(const std::string& library_name) {
@@ -310,4 +347,4 @@ std::string name_for_program(const std::string& library_name) {
   return found == r.names.end() ? library_name : found->second;
 }
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

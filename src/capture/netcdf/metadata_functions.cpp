@@ -1,16 +1,14 @@
-// Definitions, attributes and names. The shadow does the work and finds the errors; here we note what has changed, hand
-// over what we cannot carry, and keep the classic formats' rules for data mode, which their shadow, always in define
-// mode, cannot.
+// Definitions, attributes and names. The shadow does the work and finds the errors. These functions
+// note the changes and hand over files that we cannot carry. They also keep the rules of the
+// classic formats for data mode: the shadow of such a format is always in define mode.
 #include <cstring>
 #include <string>
 
 #include "capture/netcdf/captured_file.h"
 #include "capture/netcdf/open_files.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
-
-using Touched = CapturedFile::Touched;
 
 /// A classic dataset whose program is in data mode.
 bool in_classic_data_mode(const CapturedFile& file) {
@@ -19,14 +17,14 @@ bool in_classic_data_mode(const CapturedFile& file) {
 
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
-  const Stall stall(file);
-  const Collective turn(file.turns());
+  const shadow::Stall stall(file.stall());
+  const Collective in_call(file.collective_out());
   const bool was_defining = file.defining();
   file.before_change();
   int code = call();
-  if (code != NC_NOERR && code != NC_ERANGE && file.owes_enddef() && !was_defining) {
-    // Whether a call that fails has ended data mode, only the shadow knows.
-    file.pay_enddef();
+  if (code != NC_NOERR && code != NC_ERANGE && file.enddef_pending() && !was_defining) {
+    // Only the shadow knows whether a call that fails has ended data mode.
+    file.end_pending();
     code = call();
   }
   file.after_change();
@@ -36,26 +34,27 @@ int change(CapturedFile& file, Touched what, int variable, Call&& call) {
 }
 
 /// Before a call whose answer depends on whether the variable has left define mode.
-void settle_storage(CapturedFile& file, int variable) {
-  if (file.owed(variable)) file.pay_enddef();
+void end_pending_of(CapturedFile& file, int variable) {
+  if (file.enddef_pending(variable)) file.end_pending();
 }
 
 bool is_fill_value(const char* name) {
   return name != nullptr && std::strcmp(name, "_FillValue") == 0;
 }
 
-/// The same for attributes. In netCDF-4 the fill value is such a one where it is put, not where it is renamed to, and
-/// only once the variable counts as written. In the classic formats it says what is filled from here on.
-int settle_fill_value(CapturedFile& file, int variable, const char* name) {
+/// The same before an attribute is put. In netCDF-4 only a put of the fill value depends on it, not
+/// a renaming, and only once the variable counts as written. In the classic formats the value fills
+/// from here on.
+int before_fill_value(CapturedFile& file, int variable, const char* name) {
   if (!is_fill_value(name)) return NC_NOERR;
-  if (file.written(variable)) settle_storage(file, variable);
+  if (file.written(variable)) end_pending_of(file, variable);
   return file.keep_filled();
 }
 
 /// How a variable is stored.
 template <typename Call>
 int store(CapturedFile& file, int variable, Call&& call, Touched what = Touched::all_but_attributes) {
-  settle_storage(file, variable);
+  end_pending_of(file, variable);
   const int code = change(file, what, variable, call);
   if (code == NC_NOERR) file.filtered(variable);
   return code;
@@ -72,18 +71,18 @@ std::size_t header_bytes(nc_type type, std::size_t count) {
   return (memory_size(type) * count + 3) / 4 * 4;
 }
 
-/// In data mode a classic attribute may be written anew where it does not need more room. `values`: null where they are
-/// not of `type` in memory.
+/// In data mode a classic attribute may be written anew where it does not need more room. `values`:
+/// null where they are not of `type` in memory.
 template <typename Call>
 int put_attribute(CapturedFile& file, int variable, const char* name, nc_type type, std::size_t count,
                   const void* values, Call&& call) {
-  if (const int code = settle_fill_value(file, variable, name); code != NC_NOERR) return code;
+  if (const int code = before_fill_value(file, variable, name); code != NC_NOERR) return code;
   if (!in_classic_data_mode(file) || name == nullptr) {
     const int code = change(file, Touched::all_but_attributes, variable, call);
     if (code == NC_NOERR) {
-      file.note_attribute(variable, name, type, count, values);
+      file.description().note_attribute(variable, name, type, count, values);
     } else {
-      file.forget_attributes(variable);
+      file.description().forget_attributes(variable);
     }
     return code;
   }
@@ -93,8 +92,8 @@ int put_attribute(CapturedFile& file, int variable, const char* name, nc_type ty
     if (header_bytes(type, count) <= header_bytes(old_type, old_count))
       return change(file, Touched::variable, variable, call);
   }
-  // A new one, or one that would grow, is refused, but only if nothing worse is wrong with it. The shadow tells; then
-  // all is as it was.
+  // A new one, or one that would grow, is refused, but only if nothing worse is wrong with it. The
+  // shadow tells; then all is as it was.
   constexpr const char* aside = "advectio-put-aside";
   const bool old = old_type != NC_NAT && file.lib.nc_rename_att(file.ncid, variable, name, aside) == NC_NOERR;
   const int code = call();
@@ -123,7 +122,7 @@ int give_away(CapturedFile& file, const char* why) {
                       (can ? "the netCDF library writes this file from here on"
                            : "it is refused, for parallel HDF5 cannot take over data that it has not written (a rule "
                              "with capture: false leaves it the file from the start)"));
-  return can ? remove_file(file)->hand_over() : NC_ENOTBUILT;
+  return can ? open_files().remove(file)->hand_over() : NC_ENOTBUILT;
 }
 
 /// Only netCDF-4 proper knows groups and user types; elsewhere the shadow refuses them.
@@ -143,25 +142,21 @@ bool knows_filter(unsigned id) {
 }
 
 }  // namespace
-}  // namespace advectio
-
-using advectio::CapturedFile;
-using advectio::Touched;
 
 #define ADVECTIO_FILE \
   ADVECTIO_ENTER;     \
   auto* file = entry.find(ncid)
 
-// --- dimensions and variables --------------------------------------------------------------------------------------
+// --- dimensions and variables -------------------------------------------------------------------
 
 ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
   if (file != nullptr && file->ranks() != nullptr && length == NC_UNLIMITED && file->has_unlimited()) {
-    const int code = advectio::give_away(*file, "a second unlimited dimension that several ranks extend");
+    const int code = give_away(*file, "a second unlimited dimension that several ranks extend");
     return code != NC_NOERR ? code : call();
   }
-  return file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
+  return file != nullptr ? define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
 }
 
 ADVECTIO_EXPORT int nc_inq_dimlen(int ncid, int dimid, size_t* length) {
@@ -184,8 +179,8 @@ ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
   if (file == nullptr) return call();
   char old[NC_MAX_NAME + 1] = {};
   file->lib.nc_inq_dim(ncid, dimid, old, nullptr);
-  return advectio::rename(*file, Touched::dimensions, NC_GLOBAL, old, name, call,
-                          [&] { file->lib.nc_rename_dim(ncid, dimid, old); });
+  return rename(*file, Touched::dimensions, NC_GLOBAL, old, name, call,
+                [&] { file->lib.nc_rename_dim(ncid, dimid, old); });
 }
 
 ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
@@ -193,12 +188,12 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
   int defined = -1;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
   // The shadow knows one end of define mode for all of its variables.
-  if (file != nullptr && file->owes_enddef()) file->pay_enddef();
-  int code = file != nullptr ? advectio::define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
+  if (file != nullptr && file->enddef_pending()) file->end_pending();
+  int code = file != nullptr ? define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
   if (code != NC_NOERR) return code;
   if (id != nullptr) *id = defined;
   if (file == nullptr) return code;
-  file->note_variable(defined);
+  file->description().note_variable(defined);
   return file->choose_chunks(defined);
 }
 
@@ -208,8 +203,7 @@ ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
   if (file == nullptr) return call();
   char old[NC_MAX_NAME + 1] = {};
   file->lib.nc_inq_varname(ncid, varid, old);
-  return advectio::rename(*file, Touched::variable, varid, old, name, call,
-                          [&] { file->lib.nc_rename_var(ncid, varid, old); });
+  return rename(*file, Touched::variable, varid, old, name, call, [&] { file->lib.nc_rename_var(ncid, varid, old); });
 }
 
 ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
@@ -217,16 +211,16 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_fill, ncid, varid, no_fill, value); };
   if (varid == NC_GLOBAL) return call();  // refused as such in every mode
   if (file == nullptr) return call();
-  advectio::settle_storage(*file, varid);
+  end_pending_of(*file, varid);
   if (const int code = file->keep_filled(); code != NC_NOERR) return code;
-  return advectio::define(*file, Touched::variable, varid, call);
+  return define(*file, Touched::variable, varid, call);
 }
 
 // How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
 #define ADVECTIO_STORAGE(F, ...)                                   \
   ADVECTIO_FILE;                                                   \
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
-  return file != nullptr ? advectio::store(*file, varid, call) : call()
+  return file != nullptr ? store(*file, varid, call) : call()
 
 ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) {
   ADVECTIO_STORAGE(nc_def_var_chunking, ncid, varid, storage, chunks);
@@ -258,19 +252,19 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_filter, ncid, varid, id, count, parameters); };
   if (file == nullptr) return call();
-  if (!file->classic_format() && !advectio::knows_filter(id)) {
+  if (!file->classic_format() && !knows_filter(id)) {
     const std::string why = "HDF5 filter " + std::to_string(id);
-    if (const int code = advectio::give_away(*file, why.c_str()); code != NC_NOERR) return code;
+    if (const int code = give_away(*file, why.c_str()); code != NC_NOERR) return code;
     return call();
   }
-  return advectio::store(*file, varid, call);
+  return store(*file, varid, call);
 }
 
 ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_bzip2, ncid, varid, level); };
   if (file != nullptr && !file->classic_format()) {
-    if (const int code = advectio::give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
+    if (const int code = give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
   }
   return call();
 }
@@ -280,47 +274,46 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_quantize, ncid, varid, mode, digits); };
   if (file == nullptr) return call();
   if (!file->classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
-    if (const int code = advectio::give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
+    if (const int code = give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }
-  const int code = advectio::store(*file, varid, call, Touched::variable);
-  if (code == NC_NOERR && mode != NC_NOQUANTIZE) file->note_quantized(varid);
+  const int code = store(*file, varid, call, Touched::variable);
+  if (code == NC_NOERR && mode != NC_NOQUANTIZE) file->description().note_quantized(varid);
   return code;
 }
 
-// --- groups and user types -----------------------------------------------------------------------------------------
+// --- groups and user types ----------------------------------------------------------------------
 
 ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "a group", [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
+  return with_groups_or_types(file, "a group", [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
 }
 ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "a compound type",
-                                        [&] { return ADVECTIO_REAL(nc_def_compound, ncid, size, name, type); });
+  return with_groups_or_types(file, "a compound type",
+                              [&] { return ADVECTIO_REAL(nc_def_compound, ncid, size, name, type); });
 }
 ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "a variable-length type",
-                                        [&] { return ADVECTIO_REAL(nc_def_vlen, ncid, name, base, type); });
+  return with_groups_or_types(file, "a variable-length type",
+                              [&] { return ADVECTIO_REAL(nc_def_vlen, ncid, name, base, type); });
 }
 ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "an opaque type",
-                                        [&] { return ADVECTIO_REAL(nc_def_opaque, ncid, size, name, type); });
+  return with_groups_or_types(file, "an opaque type",
+                              [&] { return ADVECTIO_REAL(nc_def_opaque, ncid, size, name, type); });
 }
 ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) {
   ADVECTIO_FILE;
-  return advectio::with_groups_or_types(file, "an enum type",
-                                        [&] { return ADVECTIO_REAL(nc_def_enum, ncid, base, name, type); });
+  return with_groups_or_types(file, "an enum type", [&] { return ADVECTIO_REAL(nc_def_enum, ncid, base, name, type); });
 }
 
-// --- attributes ----------------------------------------------------------------------------------------------------
+// --- attributes ---------------------------------------------------------------------------------
 
 #define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, VALUES, ...)                           \
   ADVECTIO_FILE;                                                                      \
   const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); }; \
-  return file != nullptr ? advectio::put_attribute(*file, varid, name, TYPE, COUNT, VALUES, call) : call()
+  return file != nullptr ? put_attribute(*file, varid, name, TYPE, COUNT, VALUES, call) : call()
 
 // TYPE: what these numbers are in memory.
 #define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C, TYPE)                                                               \
@@ -355,18 +348,18 @@ ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const c
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_att, ncid, varid, name, new_name); };
   if (file == nullptr || name == nullptr) return call();
-  if (advectio::is_fill_value(name) || advectio::is_fill_value(new_name))
+  if (is_fill_value(name) || is_fill_value(new_name))
     if (const int code = file->keep_filled(); code != NC_NOERR) return code;
-  return advectio::rename(*file, Touched::variable, varid, name, new_name, call,
-                          [&] { file->lib.nc_rename_att(ncid, varid, new_name, name); });
+  return rename(*file, Touched::variable, varid, name, new_name, call,
+                [&] { file->lib.nc_rename_att(ncid, varid, new_name, name); });
 }
 
 ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
   ADVECTIO_FILE;
   const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
   if (file == nullptr) return call();
-  if (const int code = advectio::settle_fill_value(*file, varid, name); code != NC_NOERR) return code;
-  return advectio::define(*file, Touched::variable, varid, call);
+  if (const int code = before_fill_value(*file, varid, name); code != NC_NOERR) return code;
+  return define(*file, Touched::variable, varid, call);
 }
 
 ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) {
@@ -376,5 +369,7 @@ ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int 
   nc_type type = NC_NAT;
   std::size_t count = 0;
   if (file->lib.nc_inq_att(from, from_varid, name, &type, &count) != NC_NOERR) return call();
-  return advectio::put_attribute(*file, varid, name, type, count, nullptr, call);
+  return put_attribute(*file, varid, name, type, count, nullptr, call);
 }
+
+}  // namespace advectio::netcdf

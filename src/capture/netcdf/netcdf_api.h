@@ -1,12 +1,13 @@
-// netcdf.h with its functions visible, and lists of the families, so that one line of a list stands for some fourteen
+// netcdf.h with its functions visible, and lists of the families, one line for some fourteen
 // functions. Nothing of netCDF-C is linked: the header gives types and numbers only.
 #pragma once
 
 #pragma GCC visibility push(default)
 #include <netcdf.h>
 extern "C" {
-// Younger than some installed headers, or (the `_fortran` ones and those of netcdf_par.h) declared where MPI is needed.
-// A communicator is an int with one MPI and a pointer with another; either travels unharmed in a pointer.
+// Younger than some installed headers, or (the `_fortran` ones and those of netcdf_par.h) declared
+// where MPI is needed. A communicator is an int with one MPI and a pointer with another; either
+// travels unharmed in a pointer.
 int nc_inq_var_filter_ids(int ncid, int varid, size_t* count, unsigned int* ids);
 int nc_inq_var_filter_info(int ncid, int varid, unsigned int id, size_t* count, unsigned int* parameters);
 int nc_def_var_filter(int ncid, int varid, unsigned int id, size_t count, const unsigned int* parameters);
@@ -45,7 +46,7 @@ int nc_set_alignment(int threshold, int alignment);
 #define NC_COLLECTIVE 1
 #endif
 
-namespace advectio {
+namespace advectio::netcdf {
 
 constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
 
@@ -59,14 +60,15 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(ushort, const unsigned short, unsigned short, NC_USHORT)              \
   X(int, const int, int, NC_INT)                                          \
   X(uint, const unsigned int, unsigned int, NC_UINT)                      \
-  X(long, const long, long, ::advectio::long_type)                        \
+  X(long, const long, long, ::advectio::netcdf::long_type)                        \
   X(longlong, const long long, long long, NC_INT64)                       \
   X(ulonglong, const unsigned long long, unsigned long long, NC_UINT64)   \
   X(float, const float, float, NC_FLOAT)                                  \
   X(double, const double, double, NC_DOUBLE)                              \
   X(string, const char*, char*, NC_STRING)
 
-/// X(function): every function of the real library that we call, except those of the typed families.
+/// X(function): every function of the real library that we call, except those of the typed
+/// families.
 #define ADVECTIO_PLAIN_FUNCTIONS(X)                                                                              \
   X(nc_create) X(nc__create) X(nc__create_mp) X(nc_create_par) X(nc_create_par_fortran)                          \
   X(nc_open) X(nc__open) X(nc__open_mp) X(nc_open_par) X(nc_open_par_fortran) X(nc_var_par_access)               \
@@ -93,4 +95,4 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(nc_get_varm_##T)
 // clang-format on
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -1,18 +1,18 @@
 // nc_put_var, var1, vara, vars, varm, of every type.
 #include "capture/netcdf/captured_file.h"
 
-using advectio::PutAnswer;
-using advectio::PutCall;
+namespace advectio::netcdf {
 
-// One exported function: a call on a dataset of ours is described and put; where it cannot be right the shadow is asked
-// for the code, with the same call, and its answer counts unless it finds nothing wrong.
+// One exported function: a call on a dataset of ours is described and put; where it cannot be right
+// the shadow is asked for the code, with the same call, and its answer counts unless it finds
+// nothing wrong.
 #define ADVECTIO_PUT(F, call_of, ...)                        \
   ADVECTIO_ENTER;                                            \
   auto* file = entry.find(ncid);                             \
   if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
   const PutAnswer answer = file->put(PutCall call_of);       \
   if (!answer.ask_shadow) return answer.code;                \
-  file->pay_enddef();                                        \
+  file->end_pending();                                       \
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);            \
   return code != NC_NOERR ? code : answer.code
 
@@ -44,3 +44,5 @@ using advectio::PutCall;
 
 ADVECTIO_PUTS(, const void, NC_NAT)
 ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_PUTS)
+
+}  // namespace advectio::netcdf

@@ -1,33 +1,56 @@
 #include "capture/netcdf/shadow_schema.h"
 
 #include <algorithm>
-#include <cstring>
 
-namespace advectio {
+#include "capture/shadow/metadata.h"
+
+namespace advectio::netcdf {
 namespace {
 
-constexpr const char* rounding_mark = "_QuantizeBitRoundNumberOfSignificantBits";
+/// See shadow/metadata.h.
+struct Calls {
+  const RealLibrary& lib;
+  int ncid;
 
-int read_attribute(const RealLibrary& lib, int ncid, int variable, Attribute& to) {
-  nc_type type = NC_NAT;
-  std::size_t count = 0;
-  if (const int code = lib.nc_inq_att(ncid, variable, to.name.c_str(), &type, &count); code != NC_NOERR) return code;
-  to.type = static_cast<DataType>(type);
-  to.count = count;
-  if (!is_known(to.type)) return NC_EBADTYPE;
-  if (to.type != DataType::string) {
-    to.values.resize(count * size_of(to.type));
-    return count == 0 ? NC_NOERR : lib.nc_get_att(ncid, variable, to.name.c_str(), to.values.data());
+  int dimension(int id, char* name, std::uint64_t& length) const {
+    std::size_t n = 0;
+    const int code = lib.nc_inq_dim(ncid, id, name, &n);
+    length = n;
+    return code;
   }
-  std::vector<char*> strings(count, nullptr);
-  if (count != 0) {
-    if (const int code = lib.nc_get_att_string(ncid, variable, to.name.c_str(), strings.data()); code != NC_NOERR)
-      return code;
+  int variable(int id, char* name, int& type, std::vector<std::uint32_t>& dimensions) const {
+    int rank = 0;
+    int ids[NC_MAX_VAR_DIMS];
+    const int code = lib.nc_inq_var(ncid, id, name, &type, &rank, ids, nullptr);
+    if (code == NC_NOERR) dimensions.assign(ids, ids + rank);
+    return code;
   }
-  for (const char* s : strings) to.strings.push_back(s != nullptr ? String(s) : std::nullopt);
-  if (count != 0) lib.nc_free_string(count, strings.data());
-  return NC_NOERR;
-}
+  int attribute_count(int variable, int& count) const {
+    return variable == NC_GLOBAL ? lib.nc_inq(ncid, nullptr, nullptr, &count, nullptr)
+                                 : lib.nc_inq_varnatts(ncid, variable, &count);
+  }
+  int attribute_name(int variable, int number, char* name) const {
+    return lib.nc_inq_attname(ncid, variable, number, name);
+  }
+  int attribute(int variable, const char* name, int& type, std::uint64_t& count) const {
+    std::size_t n = 0;
+    const int code = lib.nc_inq_att(ncid, variable, name, &type, &n);
+    count = n;
+    return code;
+  }
+  int attribute_values(int variable, const char* name, void* values) const {
+    return lib.nc_get_att(ncid, variable, name, values);
+  }
+  int attribute_strings(int variable, const char* name, std::uint64_t count, std::vector<String>& to) const {
+    std::vector<char*> strings(count, nullptr);
+    if (count == 0) return NC_NOERR;
+    if (const int code = lib.nc_get_att_string(ncid, variable, name, strings.data()); code != NC_NOERR) return code;
+    for (const char* s : strings) to.push_back(s != nullptr ? String(s) : std::nullopt);
+    lib.nc_free_string(count, strings.data());
+    return NC_NOERR;
+  }
+};
+static_assert(NC_MAX_NAME == shadow::name_max && NC_EBADTYPE == shadow::bad_type);
 
 int read_layout(const RealLibrary& lib, int ncid, int variable, std::size_t rank, Variable& to) {
   if (lib.nc_inq_var_chunking == nullptr) return NC_NOERR;
@@ -70,17 +93,15 @@ void read_fill(const RealLibrary& lib, int ncid, int variable, Variable& to) {
   int no_fill = 0;
   if (lib.nc_inq_var_fill != nullptr) lib.nc_inq_var_fill(ncid, variable, &no_fill, nullptr);
   to.no_fill = no_fill != 0;
-  const auto set = std::find_if(to.attributes.begin(), to.attributes.end(), [&](const Attribute& a) {
-    return a.name == "_FillValue" && a.type == to.type && a.count == 1;
-  });
-  to.has_fill = set != to.attributes.end();
+  const auto* set = shadow::fill_attribute(to);
+  to.has_fill = set != nullptr;
   if (to.type == DataType::string) {
     if (to.has_fill) to.fill_text = set->strings.front();
     return;
   }
-  // The attribute may say one thing and the data set be filled with another: one that came by its name later, or when
-  // the variable was in its file already (NCO does that), has no effect in netCDF-4. The library knows what it fills
-  // with.
+  // The attribute may differ from the value that fills. An attribute that was renamed to
+  // `_FillValue`, or put when the variable was in its file already (NCO does that), has no effect
+  // in netCDF-4. The library knows the value.
   Bytes fill(size_of(to.type));
   if (lib.nc_inq_var_fill == nullptr || no_fill != 0 ||
       lib.nc_inq_var_fill(ncid, variable, &no_fill, fill.data()) != NC_NOERR) {
@@ -129,7 +150,8 @@ int define_variable(const RealLibrary& lib, int ncid, const Variable& v, bool hd
   if (code == NC_NOERR && hdf5 && (v.compact || !dimensions.empty())) {
     const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
     const int storage = v.compact ? NC_COMPACT : v.contiguous ? NC_CONTIGUOUS : NC_CHUNKED;
-    // What the library chooses by itself may still change with filters that are set later.
+    // A layout that the library has chosen by itself may still change with filters that are set
+    // later.
     Variable chosen;
     code = read_layout(lib, ncid, id, dimensions.size(), chosen);
     const bool same = chosen.compact == v.compact && chosen.contiguous == v.contiguous && chosen.chunks == v.chunks;
@@ -170,53 +192,29 @@ int read_dimensions(const RealLibrary& lib, int ncid, std::vector<Dimension>& di
   dimensions.assign(static_cast<std::size_t>(count), {});
   for (int i = 0; i < count; ++i) {
     auto& d = dimensions[static_cast<std::size_t>(i)];
-    char name[NC_MAX_NAME + 1] = {};
-    std::size_t length = 0;
-    if (const int code = lib.nc_inq_dim(ncid, i, name, &length); code != NC_NOERR) return code;
-    d.name = name;
-    d.unlimited = std::find(unlimited.begin(), unlimited.end(), i) != unlimited.end();
-    d.length = d.unlimited ? 0 : length;
+    const bool is_unlimited = std::find(unlimited.begin(), unlimited.end(), i) != unlimited.end();
+    if (const int code = shadow::read_dimension(Calls{lib, ncid}, i, is_unlimited, d); code != NC_NOERR) return code;
   }
   return NC_NOERR;
 }
 
 int read_attributes(const RealLibrary& lib, int ncid, int variable, std::vector<Attribute>& attributes) {
-  int count = 0;
-  const int code = variable == NC_GLOBAL ? lib.nc_inq(ncid, nullptr, nullptr, &count, nullptr)
-                                         : lib.nc_inq_varnatts(ncid, variable, &count);
-  if (code != NC_NOERR) return code;
-  attributes.clear();
-  for (int i = 0; i < count; ++i) {
-    char name[NC_MAX_NAME + 1] = {};
-    if (const int failed = lib.nc_inq_attname(ncid, variable, i, name); failed != NC_NOERR) return failed;
-    Attribute a;
-    a.name = name;
-    if (const int failed = read_attribute(lib, ncid, variable, a); failed != NC_NOERR) return failed;
-    attributes.push_back(std::move(a));
-  }
-  return NC_NOERR;
+  return shadow::read_attributes(Calls{lib, ncid}, variable, attributes);
 }
 
 int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, const std::vector<Attribute>* attributes,
                   Variable& to) {
   to = {};
-  char name[NC_MAX_NAME + 1] = {};
-  nc_type type = NC_NAT;
-  int rank = 0;
-  int dimensions[NC_MAX_VAR_DIMS];
-  int code = lib.nc_inq_var(ncid, variable, name, &type, &rank, dimensions, nullptr);
+  int code = shadow::read_shape(Calls{lib, ncid}, variable, to);
   if (code != NC_NOERR) return code;
-  to.name = name;
-  to.type = static_cast<DataType>(type);
-  if (!is_known(to.type)) return NC_EBADTYPE;
-  to.dimensions.assign(dimensions, dimensions + rank);
   if (attributes != nullptr) {
     to.attributes = *attributes;
   } else {
     code = read_attributes(lib, ncid, variable, to.attributes);
   }
   if (code != NC_NOERR) return code;
-  // A fill value that the library has refused for its type may still stand there, empty; no file can hold it.
+  // A fill value that the library has refused for its type may still be there, empty. No file can
+  // hold it.
   if (hdf5) {
     std::erase_if(to.attributes,
                   [&](const Attribute& a) { return a.name == "_FillValue" && (a.type != to.type || a.count != 1); });
@@ -226,7 +224,7 @@ int read_variable(const RealLibrary& lib, int ncid, int variable, bool hdf5, con
 
   code = read_layout(lib, ncid, variable, to.dimensions.size(), to);
   // A scalar has no chunks, and so none of the filters that the library may list for it.
-  if (code == NC_NOERR && rank > 0) code = read_filters(lib, ncid, variable, to);
+  if (code == NC_NOERR && !to.dimensions.empty()) code = read_filters(lib, ncid, variable, to);
   int endian = NC_ENDIAN_NATIVE;
   if (code == NC_NOERR && to.type != DataType::text && to.type != DataType::string &&
       lib.nc_inq_var_endian != nullptr && lib.nc_inq_var_endian(ncid, variable, &endian) == NC_NOERR)
@@ -257,4 +255,4 @@ int define(const RealLibrary& lib, int ncid, const Schema& schema, const Definit
   return NC_NOERR;
 }
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -1,16 +1,16 @@
-// What is different where several ranks write a dataset together: access to each variable is collective or independent,
-// and what others have put counts too.
+// Datasets that several ranks write together. Access to each variable is collective or independent,
+// and puts of other ranks count too.
 #include <algorithm>
 
 #include "capture/netcdf/captured_file.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 
-void CapturedFile::write_together(std::unique_ptr<Ranks> all, SharedDataset& out) {
+void CapturedFile::write_together(std::unique_ptr<shadow::Ranks> all, SharedDataset& out) {
   together_ = std::make_unique<Together>();
   together_->ranks = std::move(all);
   together_->out = &out;
-  if (together_->ranks->rank() != 0) noted_.clear();
+  if (together_->ranks->rank() != 0) description_.note_nothing();
 }
 
 bool CapturedFile::collective(int variable) const noexcept {
@@ -36,7 +36,7 @@ bool CapturedFile::has_filters(int variable) const {
 
 int CapturedFile::set_access(int variable, int how) {
   if (how != NC_INDEPENDENT && how != NC_COLLECTIVE) return NC_EINVAL;
-  if (known(variable) == nullptr) return NC_ENOTVAR;
+  if (shapes_.of(variable) == nullptr) return NC_ENOTVAR;
   if (how == NC_INDEPENDENT && has_filters(variable)) return NC_EINVAL;
   access(variable).collective = how == NC_COLLECTIVE;
   return NC_NOERR;
@@ -47,50 +47,53 @@ void CapturedFile::filtered(int variable) {
 }
 
 bool CapturedFile::has_unlimited() {
-  load_dimensions();
-  return std::any_of(extents_.begin(), extents_.end(), [](const Extent& e) { return e.unlimited; });
+  shapes_.load();
+  return shapes_.any_unlimited();
 }
 
 /// The blocks of the others wait for what rank 0 has changed, except for global attributes.
-void CapturedFile::owe_structure(Touched what, int variable) {
+void CapturedFile::note_structure(Touched what, int variable) {
   if (together_ == nullptr || together_->ranks->rank() != 0) return;
   const bool of_variable = what == Touched::variable || what == Touched::all_but_attributes;
   if (what == Touched::globals || (of_variable && variable == NC_GLOBAL)) return;
-  together_->owes_structure = true;
-  together_->out->owe_schema();
+  together_->structure_unsent = true;
+  together_->out->hold_schema();
 }
 
-/// At the end of define mode: rank 0 may have nothing to put for long, while the stage fills with what others put.
-int CapturedFile::tell_structure() {
-  return together_ != nullptr && together_->owes_structure ? flush_schema() : NC_NOERR;
+/// At the end of define mode: rank 0 may have nothing to put for long, while the stage fills with
+/// what others put.
+int CapturedFile::send_structure() {
+  return together_ != nullptr && together_->structure_unsent ? flush_schema() : NC_NOERR;
 }
 
-/// Waits for ranks that have not come as far as the last collective put here, as the library would have done in it.
+/// Waits for ranks that have not come as far as the last collective put here, as the library would
+/// have done in it.
 void CapturedFile::learn_lengths() {
-  load_dimensions();
+  shapes_.load();
   if (together_ == nullptr || together_->grown_before == 0) return;
   const auto records = together_->out->records(std::exchange(together_->grown_before, 0));
-  for (auto& extent : extents_)
+  for (auto& extent : shapes_.extents())
     if (extent.unlimited) extent.length = std::max(extent.length, records);
 }
 
-/// The put at box_ as one of several ranks: a collective one makes the variable longer for all, any other must fit.
-int CapturedFile::put_together(int variable, const Known& v) {
+/// The put as one of several ranks: a collective one makes the variable longer for all, any other
+/// must fit.
+int CapturedFile::put_together(int variable, const Shape& v) {
   auto& how = access(variable);
   if (how.collective) {
     close_reader();  // others put, too
     if (const int code = flush_schema(); code != NC_NOERR) return code;
   }
-  const auto unlimited = [this](int d) { return extents_[static_cast<std::size_t>(d)].unlimited; };
+  const auto unlimited = [this](int d) { return shapes_.extent(d).unlimited; };
   const auto at = std::find_if(v.dimensions.begin(), v.dimensions.end(), unlimited);
   if (at == v.dimensions.end()) return NC_NOERR;
-  if (how.collective) together_->grown_before = together_->out->turn() + 1;
-  if (box_.empty()) {
+  if (how.collective) together_->grown_before = together_->out->collective_index() + 1;
+  if (place_.box().empty()) {
     how.perhaps_longer |= how.collective;
     return NC_NOERR;
   }
   const auto d = static_cast<std::size_t>(at - v.dimensions.begin());
-  const auto records = box_.start[d] + (box_.count[d] - 1) * stride_[d] + 1;
+  const auto records = place_.end(d);
   if (how.collective) {
     how.records = std::max(how.records, records);
     together_->out->grow(records);
@@ -98,14 +101,19 @@ int CapturedFile::put_together(int variable, const Known& v) {
   }
   if (records <= how.records) return NC_NOERR;
   if (how.perhaps_longer) learn_lengths();
-  return how.perhaps_longer && records <= extents_[static_cast<std::size_t>(*at)].length ? NC_NOERR : NC_ECANTEXTEND;
+  return how.perhaps_longer && records <= shapes_.extent(*at).length ? NC_NOERR : NC_ECANTEXTEND;
+}
+
+/// By any rank. Collective.
+bool CapturedFile::nothing_put() const {
+  return together_ != nullptr ? together_->ranks->all(!put_anything_) : !put_anything_;
 }
 
 bool CapturedFile::can_hand_over() {
   return together_ == nullptr || nothing_put();
 }
 
-/// Whether all ranks have come so far without an error.
+/// All ranks have come so far without an error.
 bool CapturedFile::agreed(int& code) const {
   const auto* all = ranks();
   if (all == nullptr) return code == NC_NOERR;
@@ -114,4 +122,4 @@ bool CapturedFile::agreed(int& code) const {
   return false;
 }
 
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -2,15 +2,9 @@
 
 #include <unistd.h>
 
-#include "capture/exact_conversion.h"
+namespace advectio::pnetcdf {
 
-namespace advectio {
-
-std::size_t memory_size(nc_type type) noexcept {
-  return is_known(static_cast<DataType>(type)) ? size_of(static_cast<DataType>(type)) : 0;
-}
-
-MPI_Datatype mpi_type(const Mpi& mpi, nc_type type) noexcept {
+MPI_Datatype mpi_type(const shadow::Mpi& mpi, nc_type type) noexcept {
   switch (type) {
     case NC_CHAR: return mpi.character;
     case NC_BYTE: return mpi.signed_char;
@@ -35,21 +29,16 @@ void Converter::close(bool mpi_lives) noexcept {
   if (ncid_ < 0) return;
   if (mpi_lives) lib_.ncmpi_close(ncid_);
   ncid_ = -1;
-  unlink(scratch_.c_str());
+  unlink(path_.c_str());
 }
 
-int Converter::variable_for(nc_type type, const Bytes& fill, int& id) {
-  for (const auto& v : variables_) {
-    if (v.type != type || v.fill != fill) continue;
-    id = v.id;
-    return NC_NOERR;
-  }
+int Converter::make_scratch(nc_type type, const Bytes& fill, int& id) {
   int code = NC_NOERR, dimension = 0;
   if (ncid_ < 0) {
     const int mode = format_ == FileFormat::cdf5       ? NC_64BIT_DATA
                      : format_ == FileFormat::offset64 ? NC_64BIT_OFFSET
                                                        : 0;
-    code = lib_.ncmpi_create(lib_.mpi.self, scratch_.c_str(), mode, lib_.mpi.no_info, &ncid_);
+    code = lib_.ncmpi_create(lib_.mpi.self, path_.c_str(), mode, lib_.mpi.no_info, &ncid_);
     if (code != NC_NOERR) {
       ncid_ = -1;
       return code;
@@ -58,19 +47,15 @@ int Converter::variable_for(nc_type type, const Bytes& fill, int& id) {
   } else {
     code = lib_.ncmpi_redef(ncid_);
   }
-  const std::string name = "v" + std::to_string(variables_.size());
+  const std::string name = "v" + std::to_string(scratches().size());
   if (code == NC_NOERR) code = lib_.ncmpi_def_var(ncid_, name.c_str(), type, 1, &dimension, &id);
   if (code == NC_NOERR && !fill.empty()) code = lib_.ncmpi_put_att(ncid_, id, "_FillValue", type, 1, fill.data());
   if (code == NC_NOERR) code = lib_.ncmpi_enddef(ncid_);
-  if (code == NC_NOERR) variables_.push_back({type, fill, id});
   return code;
 }
 
-int Converter::convert(const void* from, nc_type memory, void* to, nc_type type, std::size_t elements,
-                       const Bytes& fill) {
-  if (convert_exactly(from, static_cast<DataType>(memory), to, static_cast<DataType>(type), elements)) return NC_NOERR;
-  int id = -1;
-  if (const int code = variable_for(type, fill, id); code != NC_NOERR) return code;
+int Converter::through_scratch(int id, const void* from, nc_type memory, void* to, nc_type type, std::size_t elements,
+                               const Bytes& /*fill*/) {
   const MPI_Offset start = 0, count = static_cast<MPI_Offset>(elements);
   const int put = lib_.ncmpi_put_vara_all(ncid_, id, &start, &count, from, count, mpi_type(lib_.mpi, memory));
   if (put != NC_NOERR && put != NC_ERANGE) return put;
@@ -78,4 +63,4 @@ int Converter::convert(const void* from, nc_type memory, void* to, nc_type type,
   return got != NC_NOERR ? got : put;
 }
 
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

@@ -1,9 +1,10 @@
-// Pieces of the parameter and argument lists of PnetCDF's families of functions, for the macros that define these.
+// Pieces of the parameter and argument lists of PnetCDF's families of functions, for the macros
+// that define these.
 #pragma once
 
 #include "capture/pnetcdf/parallel_file.h"
 
-// Typed calls say their type in their name, flexible ones in two arguments more.
+// Typed calls have their type in their name, flexible ones in two more arguments.
 #define ADVECTIO_TYPED_PARAMETERS
 #define ADVECTIO_TYPED_ARGUMENTS
 #define ADVECTIO_TYPED_MEMORY(NUMBER) \
@@ -31,9 +32,11 @@
 #define ADVECTIO_MAP const MPI_Offset* map
 #define ADVECTIO_LIST(NAME) MPI_Offset* const* NAME
 
-/// The blocks of an mput or mget call. What the form does not have is null.
+namespace advectio::pnetcdf {
+
+/// The blocks of an mput or mget call. A field that the form lacks is null.
 struct Many {
-  advectio::Form form;
+  Form form;
   int count;
   const int* variables;
   MPI_Offset* const* starts;
@@ -43,15 +46,17 @@ struct Many {
   const void* const* data;
 };
 
-inline std::vector<advectio::Request> requests_of(const Many& m, nc_type type, const MPI_Offset* counts,
-                                                  const MPI_Datatype* types) {
-  std::vector<advectio::Request> all;
+inline std::vector<Request> requests_of(const Many& m, nc_type type, const MPI_Offset* counts,
+                                        const MPI_Datatype* types) {
+  std::vector<Request> all;
   for (int i = 0; i < m.count; ++i) {
     const auto of = [i](MPI_Offset* const* list) { return list != nullptr ? list[i] : nullptr; };
-    advectio::MemoryType memory{type};
+    MemoryType memory{type};
     if (type == NC_NAT) memory = {NC_NAT, counts[i], types[i]};
     all.push_back(
         {m.form, m.variables[i], of(m.starts), of(m.counts), of(m.strides), of(m.maps), m.data[i], memory, true});
   }
   return all;
 }
+
+}  // namespace advectio::pnetcdf

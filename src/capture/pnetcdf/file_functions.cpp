@@ -1,83 +1,30 @@
 // Create, open, modes, sync, close: the functions that begin and end datasets and frames.
-#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <span>
 
+#include "capture/coupling.h"
 #include "capture/pnetcdf/parallel_file.h"
+#include "capture/shadow/open_files.h"
+#include "capture/shadow/ranks.h"
+#include "capture/shadow/shared_place.h"
 
-namespace advectio {
+namespace advectio::pnetcdf {
 namespace {
 
-// Never destroyed: the last calls of a program may come from destructors.
-struct OpenFiles {
-  std::mutex mutex;
-  std::vector<ParallelFile*> files;
-};
-OpenFiles& open_files() {
-  static auto* o = new OpenFiles;
-  return *o;
-}
-std::atomic<bool> any_ever{false};
-
-void forget(ParallelFile& file) {
-  file.lib.files[file.ncid].store(nullptr, std::memory_order_release);
-  std::erase(open_files().files, &file);
+shadow::OpenFiles<ParallelFile>& open_files() {
+  return shadow::OpenFiles<ParallelFile>::of_process();
 }
 
-std::unique_ptr<ParallelFile> remove_file(ParallelFile& file) {
-  const std::lock_guard lock(open_files().mutex);
-  forget(file);
-  return std::unique_ptr<ParallelFile>(&file);
-}
-
-/// A program that ends without closing has lost nothing with us that it would have kept with the library.
-void close_what_is_open() {
-  for (;;) {
-    ParallelFile* file = nullptr;
-    {
-      const std::lock_guard lock(open_files().mutex);
-      if (open_files().files.empty()) break;
-      file = open_files().files.back();
-      forget(*file);
-    }
-    const Entry entry(file->lib);
-    file->close_at_exit();
-    delete file;
-  }
-}
-
-/// The datasets are the parent's.
-void after_fork_in_child() {
-  new (&open_files().mutex) std::mutex;
-  while (!open_files().files.empty()) forget(*open_files().files.back());
-}
-
-void add_file(std::unique_ptr<ParallelFile> file) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    any_ever.store(true, std::memory_order_release);
-    pthread_atfork(nullptr, nullptr, after_fork_in_child);
-    std::atexit(close_what_is_open);
-  });
-  const std::lock_guard lock(open_files().mutex);
-  auto& added = *file.release();
-  open_files().files.push_back(&added);
-  added.lib.files[added.ncid].store(&added, std::memory_order_release);
-}
-
-/// The session is asked for only where one was opened: a shell that has us preloaded must not wait or speak.
 __attribute__((destructor)) void finish() {
-  if (!any_ever.load(std::memory_order_acquire)) return;
-  if (auto* session = Session::current(); session != nullptr) session->finish();
+  open_files().finish();
 }
 
-/// MPI-IO's way to say which file system a path is on, before a colon.
+/// MPI-IO takes the kind of file system before a colon in the path.
 bool has_prefix(const char* path) {
   const char* colon = std::strchr(path, ':');
   if (colon == nullptr) return false;
@@ -93,12 +40,13 @@ bool can_capture(const RealLibrary& lib, const char* path, int mode) {
     return false;
   struct stat there {};
   if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return false;
-  // A mode to find errors in programs, in which all ranks compare what they say.
+  // In this mode all ranks compare their arguments, to find errors in programs.
   const char* safe = std::getenv("PNETCDF_SAFE_MODE");
   return safe == nullptr || *safe == '\0' || *safe == '0';
 }
 
-/// A file of this rank's own in memory, beside the journals: what a killed process leaves goes with the run directory.
+/// A file of this rank's own in memory, beside the journals: what a killed process leaves goes with
+/// the run directory.
 std::string shadow_path(const Session& session) {
   static std::atomic<unsigned> count{0};
   const std::string directory = session.directory() + "/shadows";
@@ -106,23 +54,25 @@ std::string shadow_path(const Session& session) {
   return directory + "/" + std::to_string(getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
 
-/// Collective. Not true: the real library shall create the file. It will then also find the reason why we could not,
-/// and say it its own way. `code`: what a rank gets whose mode is not rank 0's; that one's counts.
-bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid, int& code) {
-  if (beyond_this_node()) {
-    say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
+/// Collective. False: the real library creates the file. Where we could not, it finds the reason
+/// too and returns its own code. `code`: for a rank whose mode is not rank 0's; rank 0's mode
+/// counts.
+bool capture(const RealLibrary& lib, MPI_Comm comm, const char* name, const char* path, int mode, MPI_Info info,
+             int* ncid, int& code, std::optional<workflow::Opened> coupled) {
+  if (shadow::beyond_this_node()) {
+    shadow::say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
     return false;
   }
-  const MpiRanks ranks(lib.mpi, comm, info);
+  const shadow::MpiRanks ranks(lib.mpi, comm, info);
   if (!ranks.usable()) return false;
   const int asked = mode;
-  ranks.tell(std::as_writable_bytes(std::span(&mode, 1)));
+  ranks.broadcast(std::as_writable_bytes(std::span(&mode, 1)));
   code = mode == asked ? NC_NOERR : NC_EMULTIDEFINE_CMODE;
   Session* session = nullptr;
   bool can = ncid != nullptr && can_capture(lib, path, mode);
   if (can) {
     session = Session::current();
-    can = session != nullptr && session->wants(path);
+    can = session != nullptr && session->wants(name);
   }
   int shadow = -1, format = NC_FORMAT_CLASSIC;
   const std::string at = can ? shadow_path(*session) : "";
@@ -130,8 +80,9 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, 
   if (can) lib.ncmpi_inq_format(shadow, &format);
   const bool shadowed = can;
 
-  const CreateRequest request{can ? path : "", static_cast<FileFormat>(format), (mode & NC_NOCLOBBER) != 0};
-  auto out = create_together(ranks, can, session, request, "PnetCDF");
+  const CreateRequest request{can ? path : "", static_cast<FileFormat>(format), (mode & NC_NOCLOBBER) != 0,
+                              coupled ? coupled->created_ns : 0};
+  auto out = shadow::create_together(ranks, can, session, request, "PnetCDF");
   if (out == nullptr) {
     if (shadowed) {
       lib.ncmpi_abort(shadow);
@@ -139,7 +90,9 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, 
     }
     return false;
   }
-  add_file(std::make_unique<ParallelFile>(lib, shadow, path, at, ranks.rank(), ranks.count(), std::move(out)));
+  auto file = std::make_unique<ParallelFile>(lib, shadow, name, at, ranks.rank(), ranks.count(), std::move(out));
+  file->coupled = std::move(coupled);
+  open_files().add(std::move(file));
   *ncid = shadow;
   return true;
 }
@@ -158,63 +111,132 @@ int wait_for(const char* path, bool writing) {
 /// Collective. All ranks go into the library or none: it waits for all of them.
 int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, bool writing) {
   const int code = wait_for(path, writing);
-  const MpiRanks ranks(lib.mpi, comm, info);
-  if (beyond_this_node() || !ranks.usable() || ranks.all(code == NC_NOERR)) return code;
+  const shadow::MpiRanks ranks(lib.mpi, comm, info);
+  if (shadow::beyond_this_node() || !ranks.usable() || ranks.all(code == NC_NOERR)) return code;
   return code != NC_NOERR ? code : NC_EFILE;
 }
 
-}  // namespace
-}  // namespace advectio
+/// Coupled files that the library has open.
+using LentFiles = capture::LentFiles<std::shared_ptr<shadow::Ranks>>;
+LentFiles& lent_files() {
+  return LentFiles::of_process();
+}
 
-using advectio::Collective;
-using advectio::remove_file;
-using advectio::Stall;
-using advectio::wait_for;
-using advectio::wait_together;
+/// The place of a coupled file, which rank 0 finds by `find`. Null `ranks`: it is not coupled.
+struct PlaceTogether {
+  int code = NC_NOERR;
+  capture::Place place;
+  std::shared_ptr<shadow::Ranks> ranks;
+  [[nodiscard]] const char* path() const { return place.path.c_str(); }
+};
+
+/// Collective where the name is coupled.
+template <typename Find>
+PlaceTogether place_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, Find&& find) {
+  PlaceTogether out{NC_NOERR, {path != nullptr ? path : "", {}}, nullptr};
+  auto* workflow = path != nullptr && *path != '\0' ? capture::workflow_of_process() : nullptr;
+  if (workflow == nullptr || !workflow->of(path)) return out;
+  if (const shadow::MpiRanks theirs(lib.mpi, comm, info); theirs.usable() && !shadow::beyond_this_node())
+    out.ranks =
+        shadow::duplicate(reinterpret_cast<const void*>(lib.ncmpi_create), {theirs.communicator(), theirs.hints()});
+  if (out.ranks == nullptr) {
+    capture::say_of_coupling(out.place.path + " is coupled, and its ranks cannot use it together: " +
+                             (shadow::beyond_this_node() ? "some are on other nodes" : "their MPI is not known"));
+    out.code = NC_EFILE;
+    return out;
+  }
+  capture::share_place(*out.ranks, out.code, out.place, [&](int& code, capture::Place& place) {
+    auto found = find();
+    if (found)
+      place = std::move(found).value();
+    else
+      code = found.error().code == Code::exists ? NC_EEXIST : code_of(found.error());
+  });
+  if (out.code == NC_NOERR && !out.place.coupled) out.place.coupled.emplace();
+  return out;
+}
+
+/// The library has opened or created the file, with that code.
+int lend(const char* path, PlaceTogether& at, const int* ncid, int code) {
+  if (at.ranks == nullptr) return code;
+  if (code == NC_NOERR && ncid != nullptr)
+    lent_files().add(*ncid, {path, std::move(*at.place.coupled), std::move(at.ranks)});
+  else
+    (void)capture::leave(*at.place.coupled, false);
+  return code;
+}
+
+/// The library has closed it.
+int give_back(std::optional<LentFiles::Lent> lent, int code, bool complete) {
+  if (!lent) return code;
+  // What the others have written is in the file, too.
+  const bool all = lent->beside->all(code == NC_NOERR);
+  const auto left = capture::leave(lent->opened, complete && all);
+  return code == NC_NOERR && !left ? code_of(left.error()) : code;
+}
+
+}  // namespace
 
 ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
-  if (!entry.nested() && entry.lib.ncmpi_create != nullptr) {
-    int captured = NC_NOERR;
-    if (advectio::capture(entry.lib, comm, path, mode, info, ncid, captured)) return captured;
-    if ((mode & NC_NOCLOBBER) == 0) {
-      if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
-    }
+  if (entry.nested() || entry.lib.ncmpi_create == nullptr)
+    return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
+  const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
+  auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_create(path, no_clobber); });
+  if (at.code != NC_NOERR) return at.code;
+  const char* place = at.ranks != nullptr ? at.path() : path;
+  int captured = NC_NOERR;
+  if (capture(entry.lib, comm, path, place, mode, info, ncid, captured, at.place.coupled)) return captured;
+  if (!no_clobber && at.ranks == nullptr) {
+    if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
   }
-  return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
+  return lend(path, at, ncid, ADVECTIO_REAL(ncmpi_create, comm, place, mode, info, ncid));
 }
 
 ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
-  if (!entry.nested()) {
-    const int code = wait_together(entry.lib, comm, info, path, (mode & NC_WRITE) != 0);
+  if (entry.nested()) return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
+  const bool writing = (mode & NC_WRITE) != 0;
+  auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_open(path, writing); });
+  if (at.code != NC_NOERR) return at.code;
+  if (at.ranks == nullptr) {
+    const int code = wait_together(entry.lib, comm, info, path, writing);
     if (code != NC_NOERR) return code;
   }
-  return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
+  return lend(path, at, ncid,
+              ADVECTIO_REAL(ncmpi_open, comm, at.ranks != nullptr ? at.path() : path, mode, info, ncid));
 }
 
 ADVECTIO_EXPORT int ncmpi_delete(const char* path, MPI_Info info) {
   ADVECTIO_ENTER;
+  if (!entry.nested() && path != nullptr && capture::remove_coupled(path)) return NC_NOERR;
   if (!entry.nested()) (void)wait_for(path, true);
   return ADVECTIO_REAL(ncmpi_delete, path, info);
 }
 
 ADVECTIO_EXPORT int ncmpi_inq_file_format(const char* path, int* format) {
   ADVECTIO_ENTER;
-  if (!entry.nested()) (void)wait_for(path, false);
-  return ADVECTIO_REAL(ncmpi_inq_file_format, path, format);
+  if (entry.nested() || path == nullptr) return ADVECTIO_REAL(ncmpi_inq_file_format, path, format);
+  auto place = capture::place_to_open(path, false);
+  if (!place) return code_of(place.error());
+  (void)wait_for(place->path.c_str(), false);
+  const int code = ADVECTIO_REAL(ncmpi_inq_file_format, place->path.c_str(), format);
+  if (place->coupled) (void)capture::leave(*place->coupled, false);
+  return code;
 }
 
 ADVECTIO_EXPORT int ncmpi_close(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return remove_file(*file)->close();
-  return ADVECTIO_REAL(ncmpi_close, ncid);
+  if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
+  auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
+  return give_back(std::move(lent), ADVECTIO_REAL(ncmpi_close, ncid), true);
 }
 
 ADVECTIO_EXPORT int ncmpi_abort(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return remove_file(*file)->abort();
-  return ADVECTIO_REAL(ncmpi_abort, ncid);
+  if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
+  auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
+  return give_back(std::move(lent), ADVECTIO_REAL(ncmpi_abort, ncid), false);
 }
 
 ADVECTIO_EXPORT int ncmpi_sync(int ncid) {
@@ -227,8 +249,8 @@ ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_redef, ncid);
-  const Collective turn(file->turns());
-  const Stall stall(*file);
+  const Collective in_call(file->collective_out());
+  const shadow::Stall stall(file->stall());
   return file->redef();
 }
 
@@ -236,8 +258,8 @@ ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
-  const Collective turn(file->turns());
-  const Stall stall(*file);
+  const Collective in_call(file->collective_out());
+  const shadow::Stall stall(file->stall());
   return file->enddef();
 }
 
@@ -246,24 +268,26 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
-  const Collective turn(file->turns());
-  const Stall stall(*file);
+  const Collective in_call(file->collective_out());
+  const shadow::Stall stall(file->stall());
   return file->enddef(header_pad, data_align, data_pad, record_align);
 }
 
-// Collective calls that change nothing but the mode of the library, and the turn.
-#define ADVECTIO_MODE(F, DONE)                                                   \
-  ADVECTIO_EXPORT int F(int ncid) {                                              \
-    ADVECTIO_ENTER;                                                              \
-    auto* file = entry.find(ncid);                                               \
-    if (file == nullptr) return ADVECTIO_REAL(F, ncid);                          \
-    const Collective turn(file->turns());                                        \
-    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
-    const int code = ADVECTIO_REAL(F, ncid);                                     \
-    if (code == NC_NOERR) DONE;                                                  \
-    return code;                                                                 \
+// Collective calls that change nothing but the mode of the library, and the collective index.
+#define ADVECTIO_MODE(F, DONE)                                                        \
+  ADVECTIO_EXPORT int F(int ncid) {                                                   \
+    ADVECTIO_ENTER;                                                                   \
+    auto* file = entry.find(ncid);                                                    \
+    if (file == nullptr) return ADVECTIO_REAL(F, ncid);                               \
+    const Collective in_call(file->collective_out());                                 \
+    if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
+    const int code = ADVECTIO_REAL(F, ncid);                                          \
+    if (code == NC_NOERR) DONE;                                                       \
+    return code;                                                                      \
   }
 ADVECTIO_MODE(ncmpi_begin_indep_data, file->independent(true))
 ADVECTIO_MODE(ncmpi_end_indep_data, file->independent(false))
 ADVECTIO_MODE(ncmpi_sync_numrecs, (void)0)
 ADVECTIO_MODE(ncmpi_flush, (void)0)
+
+}  // namespace advectio::pnetcdf

@@ -1,25 +1,23 @@
-// ncmpi_get_*, iget_* and mget_* of var, var1, vara, vars, varm and varn, of every type: on a dataset of ours they read
-// the file itself. And the vard calls, whose places in the file only MPI knows.
+// ncmpi_get_*, iget_* and mget_* of var, var1, vara, vars, varm and varn, of every type: on a
+// dataset of ours they read the file itself. And the vard calls, whose places in the file only MPI
+// knows.
 #include "capture/pnetcdf/families.h"
 
-using advectio::Form;
-using advectio::MemoryType;
-using advectio::Mode;
-using advectio::ParallelFile;
-using advectio::Request;
+namespace advectio::pnetcdf {
 
 namespace {
 constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent;
 }  // namespace
 
-// A read that may not be right is made on the shadow, for the library's code; else on the file itself.
+// A read that may not be right is made on the shadow, for the library's code; else on the file
+// itself.
 #define ADVECTIO_GET(F, READING, VARIABLE, ...)                              \
   ADVECTIO_ENTER;                                                            \
   auto* file = entry.find(ncid);                                             \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__); \
   auto from = file->READING;                                                 \
   if (from.ask_shadow) {                                                     \
-    (void)file->settle();                                                    \
+    (void)file->end_pending();                                               \
     return ADVECTIO_REAL(F, ncid, VARIABLE, __VA_ARGS__);                    \
   }                                                                          \
   if (from.done || from.code != NC_NOERR) return from.code
@@ -52,9 +50,9 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent;
   ADVECTIO_ENTER;                                            \
   auto* file = entry.find(ncid);                             \
   if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
-  const advectio::Answer answer = file->DONE;                \
+  const Answer answer = file->DONE;                          \
   if (!answer.ask_shadow) return answer.code;                \
-  (void)file->settle();                                      \
+  (void)file->end_pending();                                 \
   return file->answered(answer, ADVECTIO_REAL(F, __VA_ARGS__), request)
 
 #define ADVECTIO_MANY_ONE(FORM, T, KIND, TYPE, NUMBER, PLACE, PARAMETERS, ARGUMENTS)                          \
@@ -112,8 +110,8 @@ ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_GETS)
     ADVECTIO_ENTER;                                                                                              \
     auto* file = entry.find(ncid);                                                                               \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, filetype, data, bufcount, buftype);                \
-    const advectio::Collective turn(file->turns(MODE == Mode::collective));                                      \
-    if (auto* session = advectio::Session::current(); session != nullptr)                                        \
+    const Collective in_call(file->collective_out(MODE == Mode::collective));                                    \
+    if (auto* session = Session::current(); session != nullptr)                                                  \
       session->say_once(file->path + ": " #F " is not carried; exclude the file by a rule with capture: false"); \
     return NC_ENOTSUPPORT;                                                                                       \
   }
@@ -121,3 +119,5 @@ ADVECTIO_VARD(ncmpi_put_vard, const, mode_)
 ADVECTIO_VARD(ncmpi_put_vard_all, const, mode_all)
 ADVECTIO_VARD(ncmpi_get_vard, , mode_)
 ADVECTIO_VARD(ncmpi_get_vard_all, , mode_all)
+
+}  // namespace advectio::pnetcdf

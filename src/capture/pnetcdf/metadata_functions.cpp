@@ -1,20 +1,20 @@
-// Metadata are the shadow's. What is caught of them: changes, the length of the record dimension, fill modes, sizes.
+// The shadow keeps the metadata. These functions catch changes, the length of the record dimension,
+// fill modes and sizes.
 #include <algorithm>
 #include <cstring>
 
 #include "capture/pnetcdf/parallel_file.h"
 
-using advectio::Collective;
-using advectio::ParallelFile;
+namespace advectio::pnetcdf {
 
-// What is answered otherwise in define mode than in data mode (ParallelFile::settle).
-#define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                              \
-  ADVECTIO_EXPORT int F PARAMETERS {                                      \
-    ADVECTIO_ENTER;                                                       \
-    if (auto* file = entry.find(ncid); file != nullptr) {                 \
-      if (const int code = file->settle(); code != NC_NOERR) return code; \
-    }                                                                     \
-    return ADVECTIO_REAL(F, __VA_ARGS__);                                 \
+// Calls whose answers differ between define mode and data mode (ParallelFile::end_pending).
+#define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                                   \
+  ADVECTIO_EXPORT int F PARAMETERS {                                           \
+    ADVECTIO_ENTER;                                                            \
+    if (auto* file = entry.find(ncid); file != nullptr) {                      \
+      if (const int code = file->end_pending(); code != NC_NOERR) return code; \
+    }                                                                          \
+    return ADVECTIO_REAL(F, __VA_ARGS__);                                      \
   }
 ADVECTIO_BY_MODE(ncmpi_def_dim, (int ncid, const char* name, MPI_Offset length, int* id), ncid, name, length, id)
 ADVECTIO_BY_MODE(ncmpi_def_var, (int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id),
@@ -29,31 +29,32 @@ ADVECTIO_BY_MODE(ncmpi_inq_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_get_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_inq_get_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 
-// A change may be made in data mode too, where it counts from then on. DONE: what it may have changed.
-#define ADVECTIO_CHANGE(F, DONE, PARAMETERS, ...)                                \
-  ADVECTIO_EXPORT int F PARAMETERS {                                             \
-    ADVECTIO_ENTER;                                                              \
-    auto* file = entry.find(ncid);                                               \
-    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                   \
-    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
-    const Collective turn(file->turns(!file->defining()));                       \
-    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                              \
-    /* A value that is out of range is kept all the same. */                     \
-    if (code == NC_NOERR || code == NC_ERANGE) file->DONE;                       \
-    return code;                                                                 \
+// A change may be made in data mode too, where it counts from then on. DONE: what it may have
+// changed.
+#define ADVECTIO_CHANGE(F, DONE, PARAMETERS, ...)                                     \
+  ADVECTIO_EXPORT int F PARAMETERS {                                                  \
+    ADVECTIO_ENTER;                                                                   \
+    auto* file = entry.find(ncid);                                                    \
+    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
+    if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
+    const Collective in_call(file->collective_out(!file->defining()));                \
+    const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                   \
+    /* A value that is out of range is kept all the same. */                          \
+    if (code == NC_NOERR || code == NC_ERANGE) file->DONE;                            \
+    return code;                                                                      \
   }
 
-#define ADVECTIO_PUT_ATT(F, PARAMETERS, ...)                                     \
-  ADVECTIO_EXPORT int F PARAMETERS {                                             \
-    ADVECTIO_ENTER;                                                              \
-    auto* file = entry.find(ncid);                                               \
-    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                   \
-    if (const int settled = file->settle(); settled != NC_NOERR) return settled; \
-    const Collective turn(file->turns(!file->defining()));                       \
-    ParallelFile::LateFill late(*file, varid, name);                             \
-    const int code = late.undo(ADVECTIO_REAL(F, __VA_ARGS__));                   \
-    if (code == NC_NOERR || code == NC_ERANGE) file->touch(varid);               \
-    return code;                                                                 \
+#define ADVECTIO_PUT_ATT(F, PARAMETERS, ...)                                          \
+  ADVECTIO_EXPORT int F PARAMETERS {                                                  \
+    ADVECTIO_ENTER;                                                                   \
+    auto* file = entry.find(ncid);                                                    \
+    if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
+    if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
+    const Collective in_call(file->collective_out(!file->defining()));                \
+    ParallelFile::LateFill late(*file, varid, name);                                  \
+    const int code = late.undo(ADVECTIO_REAL(F, __VA_ARGS__));                        \
+    if (code == NC_NOERR || code == NC_ERANGE) file->touch(varid);                    \
+    return code;                                                                      \
   }
 #define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                               \
   ADVECTIO_PUT_ATT(ncmpi_put_att_##T,                                                                                 \
@@ -106,7 +107,7 @@ ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
-  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  if (const int settled = file->end_pending(); settled != NC_NOERR) return settled;
   const int code = ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
   // It holds for all that have been defined so far.
   if (code == NC_NOERR) file->set_all_filled(mode == NC_FILL);
@@ -117,7 +118,7 @@ ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const v
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
-  if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+  if (const int settled = file->end_pending(); settled != NC_NOERR) return settled;
   const bool puts_value = value != nullptr && no_fill == 0;
   ParallelFile::LateFill late(*file, puts_value ? varid : -1, "_FillValue");
   const int code = late.undo(ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value));
@@ -140,7 +141,7 @@ ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_fill_var_rec, ncid, varid, record);
-  const Collective turn(file->turns());
+  const Collective in_call(file->collective_out());
   return file->fill_record(varid, record);
 }
 
@@ -157,7 +158,7 @@ ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file != nullptr) {
-    if (const int settled = file->settle(); settled != NC_NOERR) return settled;
+    if (const int settled = file->end_pending(); settled != NC_NOERR) return settled;
   }
   const int code = ADVECTIO_REAL(ncmpi_inq_put_size, ncid, bytes);
   if (file != nullptr && code == NC_NOERR && bytes != nullptr) *bytes += static_cast<MPI_Offset>(file->bytes_put);
@@ -207,3 +208,5 @@ ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) {
   if (const auto* file = entry.find(ncid); file != nullptr) return file->usage(bytes);
   return ADVECTIO_REAL(ncmpi_inq_buffer_usage, ncid, bytes);
 }
+
+}  // namespace advectio::pnetcdf

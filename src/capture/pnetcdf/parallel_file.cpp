@@ -1,15 +1,18 @@
 #include "capture/pnetcdf/parallel_file.h"
 
+#include "capture/coupling.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <string_view>
 #include <utility>
 
-namespace advectio {
+#include "capture/shadow/metadata.h"
+
+namespace advectio::pnetcdf {
 
 int code_of(const Error& error) noexcept {
   switch (error.sys) {
@@ -22,45 +25,51 @@ int code_of(const Error& error) noexcept {
   return error.code == Code::full ? NC_ENO_SPACE : NC_EWRITE;
 }
 
-namespace {
 int code_of(const Result<void>& result) noexcept {
-  return result.ok() ? NC_NOERR : advectio::code_of(result.error());
+  return result.ok() ? NC_NOERR : code_of(result.error());
 }
 
-std::uint64_t now() noexcept {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1000000000U + static_cast<std::uint64_t>(t.tv_nsec);
-}
+namespace {
+/// See shadow/metadata.h.
+struct Calls {
+  const RealLibrary& lib;
+  int ncid;
 
-int read_attribute(const RealLibrary& lib, int ncid, int variable, const char* name, Attribute& a) {
-  nc_type type = NC_NAT;
-  MPI_Offset length = 0;
-  if (const int code = lib.ncmpi_inq_att(ncid, variable, name, &type, &length); code != NC_NOERR) return code;
-  a.name = name;
-  a.type = static_cast<DataType>(type);
-  a.count = static_cast<std::uint64_t>(length);
-  a.values.resize(a.count * memory_size(type));
-  return a.count != 0 ? lib.ncmpi_get_att(ncid, variable, name, a.values.data()) : NC_NOERR;
-}
-
-int read_attributes(const RealLibrary& lib, int ncid, int variable, int count, std::vector<Attribute>& attributes) {
-  attributes.clear();
-  for (int i = 0; i < count; ++i) {
-    char name[NC_MAX_NAME + 1] = {};
-    Attribute a;
-    if (const int code = lib.ncmpi_inq_attname(ncid, variable, i, name); code != NC_NOERR) return code;
-    if (const int code = read_attribute(lib, ncid, variable, name, a); code != NC_NOERR) return code;
-    attributes.push_back(std::move(a));
+  int dimension(int id, char* name, std::uint64_t& length) const {
+    MPI_Offset n = 0;
+    const int code = lib.ncmpi_inq_dim(ncid, id, name, &n);
+    length = static_cast<std::uint64_t>(n);
+    return code;
   }
-  return NC_NOERR;
-}
-}  // namespace
+  int variable(int id, char* name, int& type, std::vector<std::uint32_t>& dimensions) const {
+    int rank = 0;
+    if (const int code = lib.ncmpi_inq_var(ncid, id, name, &type, &rank, nullptr, nullptr); code != NC_NOERR)
+      return code;
+    std::vector<int> ids(static_cast<std::size_t>(rank));
+    const int code = lib.ncmpi_inq_var(ncid, id, nullptr, nullptr, nullptr, ids.data(), nullptr);
+    dimensions.assign(ids.begin(), ids.end());
+    return code;
+  }
+  int attribute_count(int variable, int& count) const {
+    return variable == NC_GLOBAL ? lib.ncmpi_inq(ncid, nullptr, nullptr, &count, nullptr)
+                                 : lib.ncmpi_inq_varnatts(ncid, variable, &count);
+  }
+  int attribute_name(int variable, int number, char* name) const {
+    return lib.ncmpi_inq_attname(ncid, variable, number, name);
+  }
+  int attribute(int variable, const char* name, int& type, std::uint64_t& count) const {
+    MPI_Offset n = 0;
+    const int code = lib.ncmpi_inq_att(ncid, variable, name, &type, &n);
+    count = static_cast<std::uint64_t>(n);
+    return code;
+  }
+  int attribute_values(int variable, const char* name, void* values) const {
+    return lib.ncmpi_get_att(ncid, variable, name, values);
+  }
+};
+static_assert(NC_MAX_NAME == shadow::name_max && NC_EBADTYPE == shadow::bad_type);
 
-Stall::Stall(ParallelFile& file) noexcept : file_(file), begin_(now()) {}
-Stall::~Stall() {
-  file_.out().add_stall(now() - begin_);
-}
+}  // namespace
 
 ParallelFile::ParallelFile(const RealLibrary& real, int id, std::string name, std::string shadow, int rank, int ranks,
                            std::unique_ptr<SharedDataset> out)
@@ -68,9 +77,11 @@ ParallelFile::ParallelFile(const RealLibrary& real, int id, std::string name, st
       ncid(id),
       path(std::move(name)),
       out_(std::move(out)),
+      stall_(*out_),
       shadow_(std::move(shadow)),
       rank_(rank),
       ranks_(ranks),
+      reader_(real, id),
       converter_(real, format_, shadow_ + ".scratch") {
   int format = NC_FORMAT_CLASSIC;
   lib.ncmpi_inq_format(ncid, &format);
@@ -78,20 +89,22 @@ ParallelFile::ParallelFile(const RealLibrary& real, int id, std::string name, st
 }
 
 ParallelFile::~ParallelFile() {
-  close_reader();
+  if (auto* workflow = coupled ? capture::workflow_of_process() : nullptr; workflow != nullptr)
+    workflow->hand_to_server(*coupled);
+  reader_.close();
   close_shadow();
 }
 
-// --- modes and metadata --------------------------------------------------------------------------------------------
+// --- modes and metadata -------------------------------------------------------------------------
 
 int ParallelFile::redef() {
-  // What is abandoned in this define mode goes back to here.
+  // ncmpi_abort goes back to this schema.
   described();
-  if (!owed_) {
+  // With an end pending, the shadow is still in define mode.
+  if (!define_mode_.take_pending()) {
     if (const int code = lib.ncmpi_redef(ncid); code != NC_NOERR) return code;
   }
-  owed_ = false;
-  defining_ = true;
+  define_mode_.begin();
   independent_ = false;  // the library ends it by itself
   return NC_NOERR;
 }
@@ -110,39 +123,41 @@ int ParallelFile::end_definitions(const MPI_Offset* pads) {
   const auto end = [&] {
     return pads == nullptr ? lib.ncmpi_enddef(ncid) : lib.ncmpi__enddef(ncid, pads[0], pads[1], pads[2], pads[3]);
   };
-  if (!defining_) {
-    const int code = settle();
+  if (!define_mode_.defining()) {
+    const int code = end_pending();
     return code != NC_NOERR ? code : end();
   }
   take_over_fill_modes();
-  owed_ = pads == nullptr && surely_fits();
-  if (!owed_) {
-    if (const int code = end(); code != NC_NOERR) return code;
+  if (pads == nullptr && surely_fits()) {
+    define_mode_.put_off();
+  } else if (const int code = end(); code != NC_NOERR) {
+    return code;
   }
   if (pads != nullptr) {
     std::uint64_t* const to[4] = {&schema_.header_pad, &schema_.data_align, &schema_.data_pad, &schema_.record_align};
     for (int i = 0; i < 4; ++i) {
       *to[i] = static_cast<std::uint64_t>(pads[i]);
-      // Whatever the pads, PnetCDF aligns data to four bytes; netCDF-C would not, and then refuses its own file.
+      // Whatever the pads, PnetCDF aligns data to four bytes; netCDF-C would not, and then refuses
+      // its own file.
       if (to[i] == &schema_.data_align || to[i] == &schema_.record_align)
         *to[i] = std::max<std::uint64_t>((*to[i] + 3) / 4 * 4, 4);
       if (__builtin_add_overflow(bytes_defined_, *to[i], &bytes_defined_)) bytes_defined_ = UINT64_MAX;
     }
   }
   const auto first = schema_.variables.size();
-  defining_ = independent_ = fresh_ = false;
-  untold_ = true;
-  if (rank_ == 0) out_->owe_schema();
+  define_mode_.end();
+  independent_ = false;
+  unsent_ = true;
+  if (rank_ == 0) out_->hold_schema();
   return fill_added_records(first);
 }
 
-int ParallelFile::settle() {
-  if (!owed_) return NC_NOERR;
-  owed_ = false;
-  return lib.ncmpi_enddef(ncid);
+int ParallelFile::end_pending() {
+  return define_mode_.take_pending() ? lib.ncmpi_enddef(ncid) : NC_NOERR;
 }
 
-/// Can the end of define mode find nothing wrong? It looks at the sizes that the format can say, after padding.
+/// The end of define mode cannot fail. The library checks that the format can hold the sizes, after
+/// padding.
 bool ParallelFile::surely_fits() const noexcept {
   constexpr std::uint64_t GiB = std::uint64_t{1} << 30U;
   switch (format_) {
@@ -152,7 +167,8 @@ bool ParallelFile::surely_fits() const noexcept {
   }
 }
 
-/// Before the shadow leaves define mode: it is not to fill its variables, for it would then hold them.
+/// Before the shadow leaves define mode: it is not to fill its variables, for it would then hold
+/// them.
 void ParallelFile::take_over_fill_modes() {
   int variables = 0;
   if (lib.ncmpi_inq(ncid, nullptr, &variables, nullptr, nullptr) != NC_NOERR) return;
@@ -209,17 +225,17 @@ void ParallelFile::touch_dimensions() {
 
 /// In define mode that counts when it ends.
 void ParallelFile::changed() {
-  if (defining_) return;
-  untold_ = true;
-  if (rank_ == 0) out_->owe_schema();
+  if (define_mode_.defining()) return;
+  unsent_ = true;
+  if (rank_ == 0) out_->hold_schema();
   if (independent_) (void)flush_schema();
 }
 
 ParallelFile::LateFill::LateFill(ParallelFile& file, int variable, const char* name)
     : file_(file), variable_(variable) {
-  late_ = file.defining_ && variable >= 0 && static_cast<std::size_t>(variable) < file.schema_.variables.size() &&
+  late_ = file.defining() && variable >= 0 && static_cast<std::size_t>(variable) < file.schema_.variables.size() &&
           name != nullptr && std::string_view(name) == "_FillValue";
-  there_ = late_ && read_attribute(file.lib, file.ncid, variable, name, before_) == NC_NOERR;
+  there_ = late_ && shadow::read_attribute(Calls{file.lib, file.ncid}, variable, name, before_) == NC_NOERR;
 }
 
 int ParallelFile::LateFill::undo(int code) {
@@ -259,24 +275,18 @@ const ParallelFile::Known* ParallelFile::known(int variable) {
   return &known_[static_cast<std::size_t>(variable)];
 }
 
-/// As it is in the file, or will be: without what the program is defining. Only what may have changed is read again.
-/// A shadow that cannot be read is one whose library is ending; what was read before stands.
+/// The schema of the file, without what the program is defining. Only parts that may have changed
+/// are read again. A shadow cannot be read while its library ends; the schema then stays as it was
+/// read before.
 const Schema& ParallelFile::described() {
-  if (defining_) return schema_;
-  int dimensions = 0, variables = 0, attributes = 0, record = -1;
-  if (lib.ncmpi_inq(ncid, &dimensions, &variables, &attributes, &record) != NC_NOERR) return schema_;
+  if (define_mode_.defining()) return schema_;
+  int dimensions = 0, variables = 0, record = -1;
+  if (lib.ncmpi_inq(ncid, &dimensions, &variables, nullptr, &record) != NC_NOERR) return schema_;
   if (std::exchange(stale_dimensions_, false)) schema_.dimensions.clear();
   for (int i = static_cast<int>(schema_.dimensions.size()); i < dimensions; ++i) {
-    Dimension d;
-    char name[NC_MAX_NAME + 1] = {};
-    MPI_Offset length = 0;
-    lib.ncmpi_inq_dim(ncid, i, name, &length);
-    d.name = name;
-    d.unlimited = i == record;
-    d.length = d.unlimited ? 0 : static_cast<std::uint64_t>(length);
-    schema_.dimensions.push_back(std::move(d));
+    shadow::read_dimension(Calls{lib, ncid}, i, i == record, schema_.dimensions.emplace_back());
   }
-  if (std::exchange(stale_globals_, false)) read_attributes(lib, ncid, NC_GLOBAL, attributes, schema_.attributes);
+  if (std::exchange(stale_globals_, false)) shadow::read_attributes(Calls{lib, ncid}, NC_GLOBAL, schema_.attributes);
   const int before = static_cast<int>(schema_.variables.size());
   schema_.variables.resize(static_cast<std::size_t>(variables));
   std::sort(stale_.begin(), stale_.end());
@@ -290,45 +300,37 @@ const Schema& ParallelFile::described() {
 
 void ParallelFile::describe_variable(int variable, int record) {
   auto& v = schema_.variables[static_cast<std::size_t>(variable)];
-  char name[NC_MAX_NAME + 1] = {};
-  nc_type type = NC_NAT;
-  int rank = 0, count = 0;
-  lib.ncmpi_inq_var(ncid, variable, name, &type, &rank, nullptr, &count);
-  std::vector<int> ids(static_cast<std::size_t>(rank));
-  lib.ncmpi_inq_var(ncid, variable, nullptr, nullptr, nullptr, ids.data(), nullptr);
-  v.name = name;
-  v.type = static_cast<DataType>(type);
-  v.dimensions.assign(ids.begin(), ids.end());
-  read_attributes(lib, ncid, variable, count, v.attributes);
-  const auto fill = std::find_if(v.attributes.begin(), v.attributes.end(), [&v](const Attribute& a) {
-    return a.name == "_FillValue" && a.type == v.type && a.count == 1;
-  });
-  v.has_fill = fill != v.attributes.end();
+  shadow::read_shape(Calls{lib, ncid}, variable, v);
+  shadow::read_attributes(Calls{lib, ncid}, variable, v.attributes);
+  const auto* fill = shadow::fill_attribute(v);
+  v.has_fill = fill != nullptr;
   v.fill = v.has_fill && fill->values != default_fill(v.type) ? fill->values : Bytes{};
   // Records are filled by the program (ncmpi_fill_var_rec), and in fill_added_records.
-  v.no_fill = !filled(variable) || (rank > 0 && ids[0] == record);
+  v.no_fill = !filled(variable) || (!v.dimensions.empty() && static_cast<int>(v.dimensions[0]) == record);
 }
 
 int ParallelFile::flush_schema() {
-  if (rank_ != 0 || !untold_ || fresh_) return NC_NOERR;
-  const auto told = out_->schema(described());
-  if (told.ok()) untold_ = false;
-  return code_of(told);
+  if (rank_ != 0 || !unsent_ || define_mode_.fresh()) return NC_NOERR;
+  const Schema& schema = described();
+  const auto sent = stall_.timed([&] { return out_->schema(schema); });
+  if (sent.ok()) unsent_ = false;
+  return code_of(sent);
 }
 
-// --- fill values ---------------------------------------------------------------------------------------------------
+// --- fill values --------------------------------------------------------------------------------
 
 /// The bytes that this variable is filled with; false: there is a `_FillValue` of another type.
 bool ParallelFile::fill_value(int variable, Bytes& value) {
   Attribute fill;
   const auto* v = known(variable);
   value = v != nullptr ? default_fill(static_cast<DataType>(v->type)) : Bytes{};
-  if (v == nullptr || read_attribute(lib, ncid, variable, "_FillValue", fill) != NC_NOERR) return true;
+  if (v == nullptr || shadow::read_attribute(Calls{lib, ncid}, variable, "_FillValue", fill) != NC_NOERR) return true;
   value = fill.values;
   return static_cast<nc_type>(fill.type) == v->type && fill.count == 1;
 }
 
-/// This rank's share of a record. The elements are divided as the library does it: ranks may name different records.
+/// This rank's share of a record. The elements are divided as the library does it: ranks may name
+/// different records.
 int ParallelFile::fill_share(int variable, std::uint64_t record) {
   const auto& v = *known(variable);
   Bytes fill;
@@ -355,7 +357,9 @@ int ParallelFile::fill_share(int variable, std::uint64_t record) {
     if (d > 0) box.count[d] = std::min((end - at) / inner, v.lengths[d] - box.start[d]);
     Bytes values;
     for (auto n = box.volume(); n > 0; --n) values.insert(values.end(), fill.begin(), fill.end());
-    const auto put = out_->put(static_cast<std::uint32_t>(variable), box, {}, Memory{values.data(), {}}, v.element);
+    const auto put = stall_.timed([&] {
+      return out_->put(static_cast<std::uint32_t>(variable), box, {}, Memory{values.data(), {}}, v.element);
+    });
     if (!put.ok()) return code_of(put);
     at += box.volume();
   }
@@ -367,15 +371,17 @@ int ParallelFile::fill_record(int variable, MPI_Offset record) {
   if (v == nullptr) return NC_ENOTVAR;
   if (!v->record) return NC_ENOTRECVAR;
   Attribute fill;
-  if (!filled(variable) && read_attribute(lib, ncid, variable, "_FillValue", fill) != NC_NOERR) return NC_ENOTFILL;
-  if (defining_) return NC_EINDEFINE;
+  if (!filled(variable) && shadow::read_attribute(Calls{lib, ncid}, variable, "_FillValue", fill) != NC_NOERR)
+    return NC_ENOTFILL;
+  if (define_mode_.defining()) return NC_EINDEFINE;
   if (record < 0) return NC_EINVALCOORDS;
   if (const int code = flush_schema(); code != NC_NOERR) return code;
-  const Stall stall(*this);
+  const shadow::Stall stall(stall_);
   return fill_share(variable, static_cast<std::uint64_t>(record));
 }
 
-/// Variables from `first` on have been added where there may be records: those of them that are to be filled are.
+/// Variables from `first` on have been added where there may be records: those of them that are to
+/// be filled are.
 int ParallelFile::fill_added_records(std::size_t first) {
   std::vector<int> added;
   for (auto v = first; v < filled_.size(); ++v)
@@ -384,58 +390,18 @@ int ParallelFile::fill_added_records(std::size_t first) {
   if (added.empty() || first == 0) return NC_NOERR;
   const auto records = out_->records();
   if (records == 0) return NC_NOERR;
-  // The others' blocks come after rank 0's word on the variables, which belongs to the turn that ends here.
-  out_->end_turn();
+  // Rank 0 sends the new variables in the collective index that ends here. The blocks of the others come after
+  // it.
+  out_->end_collective_call();
   if (const int code = flush_schema(); code != NC_NOERR) return code;
-  const Stall stall(*this);
+  const shadow::Stall stall(stall_);
   for (std::uint64_t r = 0; r < records; ++r)
     for (const int v : added)
       if (const int code = fill_share(v, r); code != NC_NOERR) return code;
   return NC_NOERR;
 }
 
-// --- reading back --------------------------------------------------------------------------------------------------
-
-void ParallelFile::close_reader() {
-  if (reader_ < 0) return;
-  lib.ncmpi_close(reader_);
-  reader_ = -1;
-}
-
-/// On the file as it is now. The reader stays open for as long as nothing can have changed.
-int ParallelFile::open_reader(bool independent) {
-  if (reader_generation_ != out_->generation()) close_reader();
-  if (reader_ < 0) {
-    if (const auto visible = out_->wait_visible(); !visible.ok()) return code_of(visible);
-    if (const int code = lib.ncmpi_open(lib.mpi.self, out_->file_path().c_str(), NC_NOWRITE, lib.mpi.no_info, &reader_);
-        code != NC_NOERR) {
-      reader_ = -1;
-      return code;
-    }
-    reader_generation_ = out_->generation();
-    reader_independent_ = false;
-    int dimension = -1;
-    MPI_Offset records = 0;
-    if (lib.ncmpi_inq_unlimdim(reader_, &dimension) == NC_NOERR && dimension >= 0)
-      lib.ncmpi_inq_dimlen(reader_, dimension, &records);
-    reader_records_ = static_cast<std::uint64_t>(records);
-  }
-  if (reader_independent_ != independent) {
-    const int code = independent ? lib.ncmpi_begin_indep_data(reader_) : lib.ncmpi_end_indep_data(reader_);
-    if (code != NC_NOERR) return code;
-    reader_independent_ = independent;
-  }
-  return NC_NOERR;
-}
-
-int ParallelFile::variable_in_reader(int variable) {
-  // By name: whoever wrote the file need not have numbered its variables as the program does.
-  char name[NC_MAX_NAME + 1] = {};
-  int id = variable;
-  if (known(variable) != nullptr && lib.ncmpi_inq_varname(ncid, variable, name) == NC_NOERR)
-    lib.ncmpi_inq_varid(reader_, name, &id);
-  return id;
-}
+// --- reading back -------------------------------------------------------------------------------
 
 /// All records that there are for this rank: the file may have others.
 int ParallelFile::get_records(const Request& r, bool collective) {
@@ -445,7 +411,7 @@ int ParallelFile::get_records(const Request& r, bool collective) {
   std::vector<MPI_Offset> count(v.lengths.begin(), v.lengths.end());
   count[0] = static_cast<MPI_Offset>(out_->records());
   const auto call = collective ? lib.ncmpi_get_vara_all : lib.ncmpi_get_vara;
-  return call(reader_, variable_in_reader(r.variable), start.data(), count.data(), const_cast<void*>(r.data),
+  return call(reader_.ncid(), reader_.variable(r.variable), start.data(), count.data(), const_cast<void*>(r.data),
               r.memory.count, r.memory.type != NC_NAT ? mpi_type(lib.mpi, r.memory.type) : r.memory.datatype);
 }
 
@@ -456,26 +422,26 @@ ParallelFile::Reading ParallelFile::read(Mode mode, const std::vector<Request>& 
     const auto* v = known(requests[i].variable);
     Place at;
     reading.ask_shadow = v == nullptr || !place(requests[i], *v, at, true);
-    if (requests[i].one_of_many && !reading.ask_shadow && !at.box.empty()) (void)number_of_get();
+    if (requests[i].one_of_many && !reading.ask_shadow && !at.box.empty()) (void)requests_.number_of_get();
   }
-  const Stall stall(*this);
+  const shadow::Stall stall(stall_);
   if (!reading.ask_shadow) reading.code = flush_schema();
-  // What the others have put before this call is then of an earlier turn.
-  if (mode == Mode::collective) out_->end_turn(true);
+  // Blocks that the others have put before this call then belong to an earlier collective index.
+  if (mode == Mode::collective) out_->end_collective_call(true);
   if (reading.ask_shadow) {
     show_records();
     return reading;
   }
-  if (reading.code == NC_NOERR) reading.code = open_reader(mode == Mode::independent);
+  if (reading.code == NC_NOERR) reading.code = reader_.open(*out_, mode == Mode::independent);
   if (reading.code != NC_NOERR) return reading;
   const auto whole = [this](const Request& r) { return r.form == Form::var && known(r.variable)->record; };
-  if (requests.size() == 1 && whole(requests[0]) && out_->records() != reader_records_) {
+  if (requests.size() == 1 && whole(requests[0]) && out_->records() != reader_.records()) {
     reading.done = true;
     reading.code = get_records(requests[0], mode == Mode::collective);
     return reading;
   }
-  reading.ncid = reader_;
-  for (const auto& r : requests) reading.variables.push_back(variable_in_reader(r.variable));
+  reading.ncid = reader_.ncid();
+  for (const auto& r : requests) reading.variables.push_back(reader_.variable(r.variable));
   return reading;
 }
 
@@ -496,12 +462,13 @@ ParallelFile::Reading ParallelFile::read_boxes(Mode mode, int variable, int boxe
   // The library posts it, and waits.
   const auto rank = known(variable) != nullptr ? known(variable)->lengths.size() : 0;
   const auto nothing = [rank](const Request& r) { return names_nothing(r, rank); };
-  if (rank > 0 && !reading.ask_shadow && !std::all_of(requests.begin(), requests.end(), nothing)) (void)number_of_get();
+  if (rank > 0 && !reading.ask_shadow && !std::all_of(requests.begin(), requests.end(), nothing))
+    (void)requests_.number_of_get();
   return reading;
 }
 
 void ParallelFile::show_records() {
-  if (defining_ || settle() != NC_NOERR) return;
+  if (define_mode_.defining() || end_pending() != NC_NOERR) return;
   const auto records = static_cast<MPI_Offset>(out_->records());
   if (records <= shown_records_) return;
   int variable = 0;
@@ -523,15 +490,15 @@ int ParallelFile::answered(const Answer& answer, int code, int* request) {
   return answer.nothing ? NC_NOERR : answer.code;
 }
 
-// --- frames and the end --------------------------------------------------------------------------------------------
+// --- frames and the end -------------------------------------------------------------------------
 
 int ParallelFile::sync() {
-  const Collective collective(turns());
-  const Stall stall(*this);
-  if (const int code = settle(); code != NC_NOERR) return code;
+  const Collective collective(collective_out());
+  const shadow::Stall stall(stall_);
+  if (const int code = end_pending(); code != NC_NOERR) return code;
   if (const int code = lib.ncmpi_sync(ncid); code != NC_NOERR) return code;
   const int flushed = flush_schema();
-  const auto synced = out_->sync();
+  const auto synced = stall_.timed([&] { return out_->sync(); });
   return flushed != NC_NOERR ? flushed : code_of(synced);
 }
 
@@ -544,10 +511,10 @@ void ParallelFile::close_shadow() {
 
 int ParallelFile::close() {
   // The library ends define mode by itself, and may find then that the file cannot be laid out.
-  int code = defining_ ? end_definitions(nullptr) : NC_NOERR;
-  if ((!puts_.empty() || !gets_.empty()) && code == NC_NOERR) code = NC_EPENDING;
+  int code = define_mode_.defining() ? end_definitions(nullptr) : NC_NOERR;
+  if (!requests_.empty() && code == NC_NOERR) code = NC_EPENDING;
   drop_pending(true);
-  if (fresh_) {
+  if (define_mode_.fresh()) {
     // The library leaves it without a byte.
     (void)remove();
     if (rank_ != 0) return code;
@@ -560,12 +527,12 @@ int ParallelFile::close() {
 
 int ParallelFile::abort() {
   drop_pending(false);
-  return fresh_ ? remove() : finish();
+  return define_mode_.fresh() ? remove() : finish();
 }
 
 /// A file that was never laid out. Until the server has let go of its path.
 int ParallelFile::remove() {
-  close_reader();
+  reader_.close();
   converter_.close(true);
   close_shadow();
   const auto aborted = out_->abort();
@@ -575,7 +542,7 @@ int ParallelFile::remove() {
 
 /// With what there was when define mode last ended, and all that was put.
 int ParallelFile::finish() {
-  close_reader();
+  reader_.close();
   const int flushed = flush_schema();
   converter_.close(true);
   close_shadow();
@@ -589,9 +556,9 @@ void ParallelFile::close_at_exit() {
   (void)out_->close();
   // MPI has ended: what it holds goes with the process.
   shadow_open_ = false;
-  reader_ = -1;
+  reader_.abandon();
   converter_.close(false);
   unlink(shadow_.c_str());
 }
 
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

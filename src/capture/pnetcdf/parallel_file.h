@@ -1,21 +1,25 @@
-// One dataset that the program believes is a PnetCDF file: the shadow in the real library, this rank's own and without
-// data, which holds the metadata and answers for it, and the SharedDataset, which takes the data away.
+// One dataset that the program believes is a PnetCDF file: the shadow in the real library, this
+// rank's own and without data, which holds the metadata and answers for it, and the SharedDataset,
+// which takes the data away.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "capture/dataset.h"
 #include "capture/pnetcdf/convert.h"
+#include "capture/pnetcdf/reader.h"
 #include "capture/pnetcdf/real_library.h"
+#include "capture/pnetcdf/requests.h"
+#include "capture/shadow/define_mode.h"
+#include "capture/shadow/stall.h"
 #include "core/schema.h"
+#include "workflow/workflow.h"
 
-namespace advectio {
-
-/// The error number that a program gets for a failure on our side.
-int code_of(const Error& error) noexcept;
+namespace advectio::pnetcdf {
 
 enum class Form : std::uint8_t { var, var1, vara, vars, varm };
 enum class Mode : std::uint8_t {
@@ -25,14 +29,14 @@ enum class Mode : std::uint8_t {
   buffered,  ///< bput
 };
 
-/// What a typed or a flexible call says of the program's memory.
+/// The program's memory, by the arguments of a typed or a flexible call.
 struct MemoryType {
   nc_type type = NC_NAT;  ///< of the elements; NC_NAT: flexible, see `datatype`
   MPI_Offset count = -1;
   MPI_Datatype datatype{};
 };
 
-/// One block of a call. What the form does not have is null.
+/// One block of a call. A field that the form lacks is null.
 struct Request {
   Form form = Form::vara;
   int variable = -1;
@@ -67,30 +71,36 @@ class ParallelFile {
   const RealLibrary& lib;
   const int ncid;          ///< of the shadow, and for the program
   const std::string path;  ///< as the program gave it
+  /// Where it is coupled: what the server publishes when it is complete.
+  std::optional<workflow::Opened> coupled;
 
   [[nodiscard]] SharedDataset& out() noexcept { return *out_; }
-  /// The same for a collective call, whose turn ends with it.
-  [[nodiscard]] SharedDataset* turns(bool collective = true) noexcept { return collective ? out_.get() : nullptr; }
+  /// The same for a collective call, whose collective index ends with it.
+  [[nodiscard]] SharedDataset* collective_out(bool collective = true) noexcept {
+    return collective ? out_.get() : nullptr;
+  }
 
-  // --- modes and metadata ----------------------------------------------------------------------------------------
+  // --- modes and metadata -----------------------------------------------------------------------
   int redef();
   int enddef();
   int enddef(MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad, MPI_Offset record_align);
-  /// Some programs define one thing at a time, and PnetCDF copies its whole header at each redef. So the shadow stays
-  /// in define mode until a call comes whose answer depends on the mode, which must be preceded by this.
-  int settle();
+  /// End what is pending. Called before each call whose answer depends on the mode. Some programs
+  /// define one thing at a time, and PnetCDF copies its whole header at each redef; so the shadow
+  /// stays in define mode until then.
+  int end_pending();
   void independent(bool now);
-  [[nodiscard]] bool defining() const noexcept { return defining_; }
+  [[nodiscard]] bool defining() const noexcept { return define_mode_.defining(); }
   [[nodiscard]] int record_dimension();
 
-  /// The fill mode that the program has given a variable, where the shadow does not know it (any more).
+  /// The fill mode that the program has given a variable, where the shadow does not know it (any
+  /// more).
   [[nodiscard]] bool fill_mode_kept(int variable) const noexcept {
     return variable >= 0 && static_cast<std::size_t>(variable) < filled_.size();
   }
   [[nodiscard]] bool filled(int variable) const noexcept {
     return fill_mode_kept(variable) && filled_[static_cast<std::size_t>(variable)];
   }
-  /// The program has set it, for one variable or for all; the shadow has been told.
+  /// The program has set it, for one variable or for all, and the shadow has it.
   void set_filled(int variable, bool filled);
   void set_all_filled(bool filled);
   int fill_record(int variable, MPI_Offset record);
@@ -98,8 +108,9 @@ class ParallelFile {
   /// An attribute of that variable, or of the dataset (NC_GLOBAL), or its name may have changed.
   void touch(int variable);
   void touch_dimensions();
-  /// `_FillValue` as it is, where it may no longer be set although the shadow would let it: for the shadow all is of
-  /// one define mode. `undo` puts it back after such a call and gives the library's code.
+  /// `_FillValue` as it is, where it may no longer be set although the shadow would let it: for the
+  /// shadow all is of one define mode. `undo` puts it back after such a call and gives the
+  /// library's code.
   class LateFill {
    public:
     LateFill(ParallelFile& file, int variable, const char* name);
@@ -112,14 +123,16 @@ class ParallelFile {
     Attribute before_;
   };
 
-  // --- data ------------------------------------------------------------------------------------------------------
-  /// All blocks or, where one cannot be right, none. `request`: where a posted call gets its number.
+  // --- data -------------------------------------------------------------------------------------
+  /// All blocks or, where one cannot be right, none. `request`: where a posted call gets its
+  /// number.
   Answer put(Mode mode, const std::vector<Request>& requests, int* request);
   /// A varn call: many boxes of one variable, out of one run of memory.
   Answer put_boxes(Mode mode, int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
                    const void* data, const MemoryType& memory, int* request);
 
-  /// A dataset of the real library, opened on the file itself, in which everything put so far can be read.
+  /// A dataset of the real library, opened on the file itself, in which everything put so far can
+  /// be read.
   struct Reading {
     int code = NC_NOERR;
     bool ask_shadow = false;
@@ -132,10 +145,11 @@ class ParallelFile {
                      const MemoryType& memory);
   /// Before the shadow is asked about a read: it checks places by its own number of records.
   void show_records();
-  /// The shadow has been asked about a posted call: it shall not hold a request, nor the program that one's number.
+  /// The shadow has been asked about a posted call: it shall not hold a request, nor the program
+  /// that one's number.
   int answered(const Answer& answer, int code, int* request);
 
-  // --- requests --------------------------------------------------------------------------------------------------
+  // --- requests ---------------------------------------------------------------------------------
   Answer post_get(const Request& request, int* id);
   Answer post_get_boxes(int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts, void* data,
                         const MemoryType& memory, int* id);
@@ -144,9 +158,9 @@ class ParallelFile {
   int attach(MPI_Offset bytes);
   int detach();
   int usage(MPI_Offset* bytes) const;
-  [[nodiscard]] int pending() const noexcept { return static_cast<int>(puts_.size() + gets_.size()); }
+  [[nodiscard]] int pending() const noexcept { return requests_.pending(); }
 
-  // --- frames and the end ----------------------------------------------------------------------------------------
+  // --- frames and the end -----------------------------------------------------------------------
   int sync();
   int close();
   int abort();
@@ -155,41 +169,15 @@ class ParallelFile {
 
   std::uint64_t bytes_put = 0;
 
+  /// For the time spent in our code, in every call that may take any.
+  shadow::StallClock& stall() noexcept { return stall_; }
+
  private:
   struct Known {
     nc_type type = NC_NAT;
     std::size_t element = 0;
     std::vector<std::uint64_t> lengths;
     bool record = false;
-  };
-  struct Posted {
-    int id = 0;
-    /// It is waited for. As in the library, it stays so where the wait fails, and is then found by its number no more.
-    bool chosen = false;
-    int* status = nullptr;
-  };
-  /// A posted call whose blocks are in the journal, pending.
-  struct PostedPut : Posted {
-    std::vector<std::uint64_t> sequences;
-    std::uint64_t records = 0;
-    int buffered = -1;  ///< its place in `buffered_`
-  };
-  /// A posted read. It is made when it is waited for.
-  struct PostedGet : Posted {
-    int variable = -1;
-    bool boxes = false;  ///< of a varn call: `start` and `count` of each, one behind the other in memory
-    std::vector<std::vector<MPI_Offset>> start, count;
-    std::vector<MPI_Offset> stride, map;
-    void* data = nullptr;
-    MPI_Offset elements = -1;  ///< of `datatype`; -1: as many as the place has
-    MPI_Datatype datatype{};
-    bool own_type = false;
-  };
-  /// What has been taken of the attached buffer, in the order it was taken; as in the library, what is free again is
-  /// given back from the end only.
-  struct Buffered {
-    MPI_Offset bytes = 0;
-    bool used = false;
   };
   /// A block in the making.
   struct Place {
@@ -219,68 +207,39 @@ class ParallelFile {
   int send_converted(int variable, const Known& known, const Place& place, const std::byte* data, nc_type type);
   Answer put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                     const std::vector<nc_type>& types, int* request);
-  int open_reader(bool independent);
-  void close_reader();
-  int variable_in_reader(int variable);
   int get_records(const Request& request, bool collective);
   Answer post(PostedGet get, const MemoryType& memory, int* id);
   int run(const PostedGet& get);
-  void forget(PostedGet& get);
-  /// As the library numbers them: puts even, gets odd; from the start where none is pending.
-  int number_of_put() noexcept { return last_put_ = puts_.empty() ? 0 : last_put_ + 2; }
-  int number_of_get() noexcept { return last_get_ = gets_.empty() ? 1 : last_get_ + 2; }
-  int choose(int count, int* ids, int* statuses);
-  void give_back_buffer();
   void drop_pending(bool say);
   int finish();
   int remove();
   void close_shadow();
 
   std::unique_ptr<SharedDataset> out_;
+  shadow::StallClock stall_;
   const std::string shadow_;
   const int rank_, ranks_;
   FileFormat format_ = FileFormat::classic;
   bool shadow_open_ = true;
-  bool defining_ = true, independent_ = false;
-  bool fresh_ = true;  ///< define mode has never ended
-  bool owed_ = false;  ///< the program has left define mode, the shadow has not
+  shadow::DefineMode define_mode_;
+  bool independent_ = false;
 
-  /// What there was when define mode last ended, and the changes in data mode since then.
+  /// As it was when define mode last ended, with the changes in data mode since then.
   Schema schema_;
-  bool untold_ = false;  ///< rank 0 has not told it so
+  bool unsent_ = false;  ///< rank 0 has not sent it so
   bool stale_dimensions_ = false, stale_globals_ = true;
   std::vector<int> stale_;  ///< variables of it of which something may have changed
   std::vector<Known> known_;
-  std::vector<bool> filled_;        ///< of the variables whose fill mode the shadow does not have (any more)
-  bool shadow_would_fill_ = false;  ///< it has been told to, of some of these
-  std::uint64_t bytes_defined_ = 0, largest_ = 0;  ///< of these, with one record; bytes before and between them, too
-  MPI_Offset shown_records_ = 0;                   ///< as many as the shadow has
+  /// By variable, where the shadow does not have its fill mode (any more).
+  std::vector<bool> filled_;
+  bool shadow_would_fill_ = false;  ///< the program has set it for some of these
+  /// Bytes of these variables, with one record each, and of the padding. The largest variable.
+  std::uint64_t bytes_defined_ = 0, largest_ = 0;
+  MPI_Offset shown_records_ = 0;  ///< as many as the shadow has
 
-  std::vector<PostedPut> puts_;
-  std::vector<PostedGet> gets_;
-  int last_put_ = 0, last_get_ = 1;  ///< the numbers that were given last
-  bool attached_ = false;
-  MPI_Offset buffer_bytes_ = 0, buffer_used_ = 0;
-  std::vector<Buffered> buffered_;
-
+  Requests requests_;
+  Reader reader_;
   Converter converter_;
-  int reader_ = -1;
-  bool reader_independent_ = false;
-  std::uint64_t reader_generation_ = 0;  ///< SharedDataset::generation when it was opened
-  std::uint64_t reader_records_ = 0;
 };
 
-/// Reports the time spent in our code as stall of the frame.
-class Stall {
- public:
-  explicit Stall(ParallelFile& file) noexcept;
-  ~Stall();
-  Stall(const Stall&) = delete;
-  Stall& operator=(const Stall&) = delete;
-
- private:
-  ParallelFile& file_;
-  std::uint64_t begin_;
-};
-
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

@@ -1,8 +1,8 @@
-// pnetcdf.h with its functions visible, and lists of the families, so that one line of a list stands for a dozen
-// functions. Nothing of PnetCDF or MPI is linked: the headers give types and numbers only.
+// pnetcdf.h with its functions visible, and lists of the families, one line for a dozen functions.
+// Nothing of PnetCDF or MPI is linked: the headers give types and numbers only.
 #pragma once
 
-#include "capture/mpi_library.h"
+#include "capture/shadow/mpi_library.h"
 
 #pragma GCC visibility push(default)
 #include <pnetcdf.h>
@@ -42,7 +42,8 @@
   X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage)                   \
   X(ncmpi_put_vard) X(ncmpi_put_vard_all) X(ncmpi_get_vard) X(ncmpi_get_vard_all)
 
-/// X(function): the families for one type; T is empty for the flexible ones, else an underscore and the type's name.
+/// X(function): the families for one type; T is empty for the flexible ones, else an underscore and
+/// the type's name.
 #define ADVECTIO_FAMILIES(X, T)                                                                                      \
   ADVECTIO_FAMILY(X, var, T) ADVECTIO_FAMILY(X, var1, T) ADVECTIO_FAMILY(X, vara, T) ADVECTIO_FAMILY(X, vars, T)     \
   ADVECTIO_FAMILY(X, varm, T) ADVECTIO_FAMILY(X, varn, T)                                                            \

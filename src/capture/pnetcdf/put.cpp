@@ -1,11 +1,12 @@
-// Data on its way out: the checks of the real library, then straight from the program's memory into the dataset.
+// Data on its way out: the checks of the real library, then straight from the program's memory into
+// the dataset.
 #include <algorithm>
 #include <climits>
-#include <cstring>
 
+#include "capture/gather.h"
 #include "capture/pnetcdf/parallel_file.h"
 
-namespace advectio {
+namespace advectio::pnetcdf {
 namespace {
 
 /// Elements of a block, as its place in memory is to be walked: dense, or by a map.
@@ -15,32 +16,16 @@ std::vector<std::ptrdiff_t> steps(const Box& box, const std::vector<MPI_Offset>&
   return bytes;
 }
 
-/// Gather the elements of a mapped block into dense memory.
-std::vector<std::byte> gather(const std::byte* from, const Box& box, const std::vector<std::ptrdiff_t>& step,
-                              std::size_t element) {
-  std::vector<std::byte> dense(box.volume() * element);
-  std::vector<std::uint64_t> at(box.rank(), 0);
-  for (auto* to = dense.data(); to != dense.data() + dense.size(); to += element) {
-    std::ptrdiff_t place = 0;
-    for (std::size_t i = 0; i < box.rank(); ++i) place += static_cast<std::ptrdiff_t>(at[i]) * step[i];
-    std::memcpy(to, from + place, element);
-    for (std::size_t i = box.rank(); i-- > 0;) {
-      if (++at[i] < box.count[i]) break;
-      at[i] = 0;
-    }
-  }
-  return dense;
-}
-
 }  // namespace
 
-/// Blocking calls belong to data mode, and to its half that they are made for; posted ones may be made at any time.
+/// Blocking calls belong to data mode, and to its half that they are made for; posted ones may be
+/// made at any time.
 bool ParallelFile::right_mode(Mode mode) const noexcept {
   if (mode == Mode::posted || mode == Mode::buffered) return true;
-  return !defining_ && independent_ == (mode == Mode::independent);
+  return !define_mode_.defining() && independent_ == (mode == Mode::independent);
 }
 
-/// Where a block is. False: the call may not be right.
+/// Find the place of a block. False: the call may not be right.
 bool ParallelFile::place(const Request& r, const Known& v, Place& to, bool read) {
   const std::size_t rank = v.lengths.size();
   to.box.start.assign(rank, 0);
@@ -78,7 +63,8 @@ bool ParallelFile::place(const Request& r, const Known& v, Place& to, bool read)
   return true;
 }
 
-/// The one type that a datatype is made of. False: it is made of several, or of one that netCDF does not have.
+/// The one type that a datatype is made of. False: it is made of several, or of one that netCDF
+/// does not have.
 bool ParallelFile::element_type(MPI_Datatype datatype, nc_type& type) const {
   const auto& mpi = lib.mpi;
 #define ADVECTIO_IS(NAME, MPI_NAME, SYMBOL, TYPE)           \
@@ -111,7 +97,7 @@ bool ParallelFile::element_type(MPI_Datatype datatype, nc_type& type) const {
   return one;
 }
 
-/// Whether the memory of a call holds as many elements as its place, of a type that can go there.
+/// The memory of a call holds as many elements as its place, of a type that can go there.
 bool ParallelFile::memory_fits(const MemoryType& memory, const Known& v, std::uint64_t elements, nc_type& type) const {
   type = memory.type;
   if (type == NC_NAT && memory.datatype == lib.mpi.null_type) type = v.type;
@@ -143,15 +129,18 @@ int ParallelFile::send_converted(int variable, const Known& v, const Place& plac
     if (code != NC_NOERR) worst = code;
     if (code != NC_NOERR && code != NC_ERANGE) return code;
   }
-  const auto put =
-      out_->put(static_cast<std::uint32_t>(variable), place.box, place.stride, Memory{converted.data(), {}}, v.element);
+  const auto put = stall_.timed([&] {
+    return out_->put(static_cast<std::uint32_t>(variable), place.box, place.stride, Memory{converted.data(), {}},
+                     v.element);
+  });
   return put.ok() ? worst : code_of(put.error());
 }
 
 int ParallelFile::send(const Request& r, const Known& v, const Place& place, nc_type type) {
   const auto element = memory_size(type);
   const auto* data = static_cast<const std::byte*>(r.data);
-  // A datatype with gaps is packed first, as the library does it; the map, if there is one, counts what is packed.
+  // A datatype with gaps is packed first, as the library does it; the map, if there is one, counts
+  // what is packed.
   std::vector<std::byte> packed;
   const bool derived = r.memory.type == NC_NAT && r.memory.datatype != lib.mpi.null_type && r.memory.count >= 0;
   int integers = 0, addresses = 0, datatypes = 0, combiner = 0;
@@ -168,24 +157,26 @@ int ParallelFile::send(const Request& r, const Known& v, const Place& place, nc_
   }
   if (type != v.type) {
     if (place.map.empty()) return send_converted(r.variable, v, place, data, type);
-    const auto dense = gather(data, place.box, steps(place.box, place.map, element), element);
+    std::vector<std::byte> dense(place.box.volume() * element);
+    gather(data, place.box.count, steps(place.box, place.map, element), element, dense.data());
     return send_converted(r.variable, v, place, dense.data(), type);
   }
   Memory from{data, {}};
   if (!place.map.empty()) from.step = steps(place.box, place.map, element);
-  const auto put = out_->put(static_cast<std::uint32_t>(r.variable), place.box, place.stride, from, element);
+  const auto put = stall_.timed(
+      [&] { return out_->put(static_cast<std::uint32_t>(r.variable), place.box, place.stride, from, element); });
   return put.ok() ? NC_NOERR : code_of(put.error());
 }
 
 namespace {
-/// A flexible call that says it has no memory. Calls that are not collective then go no further.
+/// A flexible call with no elements of memory. Calls that are not collective then do nothing.
 bool says_nothing(const RealLibrary& lib, const MemoryType& memory) {
   return memory.type == NC_NAT && memory.datatype != lib.mpi.null_type && memory.count == 0;
 }
 
 }  // namespace
 
-/// None along some dimension.
+/// There are none along some dimension.
 bool names_nothing(const Request& r, std::size_t rank) noexcept {
   if (r.form == Form::var || r.form == Form::var1 || r.count == nullptr) return false;
   return std::any_of(r.count, r.count + rank, [](MPI_Offset n) { return n == 0; });
@@ -201,7 +192,7 @@ Answer ParallelFile::put(Mode mode, const std::vector<Request>& requests, int* r
     const auto& r = requests[i];
     const auto* v = known(r.variable);
     if (v == nullptr) return wrong(NC_ENOTVAR);
-    if (mode == Mode::buffered && !attached_) return wrong(NC_ENULLABUF);
+    if (mode == Mode::buffered && !requests_.buffer.attached()) return wrong(NC_ENULLABUF);
     const bool nothing = requests.size() == 1 && names_nothing(r, v->lengths.size());
     if (r.memory.type != NC_NAT && (r.memory.type == NC_CHAR) != (v->type == NC_CHAR)) return wrong(NC_ECHAR);
     if (!place(r, *v, places[i])) return wrong(NC_EINVALCOORDS, nothing);
@@ -211,7 +202,7 @@ Answer ParallelFile::put(Mode mode, const std::vector<Request>& requests, int* r
     if (!memory_fits(r.memory, *v, places[i].box.volume(), types[i])) return wrong(NC_EIOMISMATCH, nothing);
   }
   for (std::size_t i = 0; i < requests.size(); ++i)
-    if (requests[i].one_of_many && !places[i].box.empty()) (void)number_of_put();
+    if (requests[i].one_of_many && !places[i].box.empty()) (void)requests_.number_of_put();
   return put_placed(mode, requests, places, types, request);
 }
 
@@ -224,7 +215,7 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
   if (v == nullptr) return wrong(NC_ENOTVAR);
   if (memory.type != NC_NAT && (memory.type == NC_CHAR) != (v->type == NC_CHAR)) return wrong(NC_ECHAR);
   if (boxes == 0) return {};
-  if (mode == Mode::buffered && !attached_) return wrong(NC_ENULLABUF);
+  if (mode == Mode::buffered && !requests_.buffer.attached()) return wrong(NC_ENULLABUF);
   if ((mode == Mode::posted || mode == Mode::buffered) && says_nothing(lib, memory)) return {};
   if (boxes < 0) return wrong(NC_EINVAL, true);
   if ((v->lengths.empty() && boxes != 1) || (!v->lengths.empty() && starts == nullptr)) return wrong(NC_ENULLSTART);
@@ -268,21 +259,21 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
     at += places[i].box.volume() * memory_size(type);
   }
   // The library posts it, and waits.
-  if (!v->lengths.empty() && (mode == Mode::independent || mode == Mode::collective)) (void)number_of_put();
+  if (!v->lengths.empty() && (mode == Mode::independent || mode == Mode::collective)) (void)requests_.number_of_put();
   return put_placed(mode, requests, places, std::vector<nc_type>(requests.size(), type), request);
 }
 
 /// Everything has been found right.
 Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                                 const std::vector<nc_type>& types, int* request) {
-  const Stall stall(*this);
+  const shadow::Stall stall(stall_);
   PostedPut posted;
   const bool waits = mode == Mode::posted || mode == Mode::buffered;
   MPI_Offset bytes = 0;
   for (std::size_t i = 0; i < requests.size(); ++i)
     bytes += static_cast<MPI_Offset>(places[i].box.volume() * known(requests[i].variable)->element);
   if (waits && bytes == 0) return {};
-  if (mode == Mode::buffered && bytes > buffer_bytes_ - buffer_used_) return {NC_EINSUFFBUF};
+  if (mode == Mode::buffered && bytes > requests_.buffer.free()) return {NC_EINSUFFBUF};
   if (const int code = flush_schema(); code != NC_NOERR) return {code};
   if (waits) out_->put_pending(&posted.sequences);
   Answer answer;
@@ -299,18 +290,14 @@ Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests,
   bytes_put += static_cast<std::uint64_t>(bytes);
   if (!waits) return answer;
   if (answer.code != NC_NOERR && answer.code != NC_ERANGE) {
-    (void)out_->settle({}, posted.sequences);
+    (void)stall_.timed([&] { return out_->settle({}, posted.sequences); });
     return answer;
   }
-  if (mode == Mode::buffered) {
-    posted.buffered = static_cast<int>(buffered_.size());
-    buffered_.push_back({bytes, true});
-    buffer_used_ += bytes;
-  }
-  posted.id = number_of_put();
+  if (mode == Mode::buffered) posted.buffered = requests_.buffer.take(bytes);
+  posted.id = requests_.number_of_put();
   if (request != nullptr) *request = posted.id;
-  puts_.push_back(std::move(posted));
+  requests_.puts.push_back(std::move(posted));
   return answer;
 }
 
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

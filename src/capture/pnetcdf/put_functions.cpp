@@ -1,12 +1,7 @@
 // ncmpi_put_*, iput_*, bput_* and mput_* of var, var1, vara, vars, varm and varn, of every type.
 #include "capture/pnetcdf/families.h"
 
-using advectio::Answer;
-using advectio::Collective;
-using advectio::Form;
-using advectio::MemoryType;
-using advectio::Mode;
-using advectio::Request;
+namespace advectio::pnetcdf {
 
 namespace {
 
@@ -15,16 +10,17 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
 
 }  // namespace
 
-// One exported function: a call on a dataset of ours is described and put; where it cannot be right the shadow is asked
-// for the code, with the same call, and its answer counts unless it finds nothing wrong.
-#define ADVECTIO_PUT(F, MODE, REQUEST, DONE, ...)               \
-  ADVECTIO_ENTER;                                               \
-  auto* file = entry.find(ncid);                                \
-  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);    \
-  const Collective turn(file->turns(MODE == Mode::collective)); \
-  const Answer answer = file->DONE;                             \
-  if (!answer.ask_shadow) return answer.code;                   \
-  (void)file->settle();                                         \
+// One exported function: a call on a dataset of ours is described and put; where it cannot be right
+// the shadow is asked for the code, with the same call, and its answer counts unless it finds
+// nothing wrong.
+#define ADVECTIO_PUT(F, MODE, REQUEST, DONE, ...)                           \
+  ADVECTIO_ENTER;                                                           \
+  auto* file = entry.find(ncid);                                            \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                \
+  const Collective in_call(file->collective_out(MODE == Mode::collective)); \
+  const Answer answer = file->DONE;                                         \
+  if (!answer.ask_shadow) return answer.code;                               \
+  (void)file->end_pending();                                                \
   return file->answered(answer, ADVECTIO_REAL(F, __VA_ARGS__), REQUEST)
 
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \
@@ -92,3 +88,5 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
 
 ADVECTIO_PUTS(, FLEXIBLE, void, NC_NAT)
 ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_PUTS)
+
+}  // namespace advectio::pnetcdf

@@ -1,12 +1,12 @@
 #include "capture/pnetcdf/real_library.h"
 
-namespace advectio {
+namespace advectio::pnetcdf {
 
 std::unique_ptr<RealLibrary> RealLibrary::load(const link_map& map) {
-  void* h = interposed::handle_of(map);
+  void* h = shadow::handle_of(map);
   if (h == nullptr) return nullptr;
   auto lib = std::make_unique<RealLibrary>();
-#define ADVECTIO_FIND(F) lib->F = reinterpret_cast<decltype(lib->F)>(interposed::function_of(h, #F));
+#define ADVECTIO_FIND(F) lib->F = reinterpret_cast<decltype(lib->F)>(shadow::function_of(map, h, #F));
 #define ADVECTIO_FIND_TYPED(T, memory, type) ADVECTIO_FAMILIES(ADVECTIO_FIND, _##T)
 #define ADVECTIO_FIND_ATTRIBUTE(T, memory, type) ADVECTIO_FIND(ncmpi_put_att_##T)
   ADVECTIO_PLAIN_FUNCTIONS(ADVECTIO_FIND)
@@ -16,8 +16,8 @@ std::unique_ptr<RealLibrary> RealLibrary::load(const link_map& map) {
 #undef ADVECTIO_FIND_ATTRIBUTE
 #undef ADVECTIO_FIND_TYPED
 #undef ADVECTIO_FIND
-  load_mpi(h, lib->mpi);  // its own: what it was linked with is in its scope
+  shadow::load_mpi(h, lib->mpi);  // its own: what it was linked with is in its scope
   return lib;
 }
 
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

@@ -1,15 +1,15 @@
-// The PnetCDF library that a caller would have reached without us, and the MPI which that library uses (see
-// capture/interposed.h).
+// The PnetCDF library that a caller would have reached without us, and the MPI which that library
+// uses (see capture/shadow/interposed.h).
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <memory>
 
-#include "capture/interposed.h"
 #include "capture/pnetcdf/pnetcdf_api.h"
+#include "capture/shadow/interposed.h"
 
-namespace advectio {
+namespace advectio::pnetcdf {
 
 class ParallelFile;
 
@@ -25,20 +25,24 @@ struct RealLibrary {
 #undef ADVECTIO_ATTRIBUTE_MEMBER
 #undef ADVECTIO_TYPED_MEMBERS
 #undef ADVECTIO_MEMBER
-  Mpi mpi;  ///< as the real library sees it
+  shadow::Mpi mpi;  ///< as the real library sees it
 
-  static constexpr interposed::Wanted wanted{"ncmpi_inq_libvers", "pnetcdf"};
+  static constexpr shadow::Wanted wanted{"ncmpi_inq_libvers", "pnetcdf"};
   static std::unique_ptr<RealLibrary> load(const link_map& map);
 
   /// The captured dataset which the program knows by this number, or null.
   [[nodiscard]] ParallelFile* find(int ncid) const noexcept {
     return ncid >= 0 && ncid < NC_MAX_NFILES ? files[ncid].load(std::memory_order_acquire) : nullptr;
   }
+  /// The program knows that dataset by this number from now on; null: none of ours.
+  void enter(int ncid, ParallelFile* file) const noexcept {
+    files[ncid].store(file, std::memory_order_release);
+  }
   mutable std::atomic<ParallelFile*> files[NC_MAX_NFILES]{};
 };
 
-using Entry = interposed::Entry<RealLibrary>;
+using Entry = shadow::Entry<RealLibrary>;
 
 #define ADVECTIO_REAL(F, ...) (entry.lib.F != nullptr ? entry.lib.F(__VA_ARGS__) : NC_ENOTSUPPORT)
 
-}  // namespace advectio
+}  // namespace advectio::pnetcdf

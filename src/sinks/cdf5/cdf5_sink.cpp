@@ -23,14 +23,16 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "sinks/blocks.h"
 #include "sinks/cdf5/extents.h"
 #include "sinks/cdf5/header.h"
 #include "sinks/cdf5/patches.h"
 #include "sinks/library_lock.h"
+#include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
 
@@ -157,6 +159,7 @@ constexpr std::uint64_t worth_a_write = 1U << 20U;
 
 /// Bytes that are swapped or filled, and written, at once. They stay in the core's cache.
 constexpr std::uint64_t write_bytes = 256U << 10U;
+
 /// Pieces whose beginnings are so near are written together with what lies between them, which is read before.
 constexpr std::uint64_t near_bytes = 4096;
 /// More pieces of what was put are not remembered: the rest is filled then.
@@ -188,17 +191,6 @@ void swap_to(std::byte* to, const std::byte* from, std::size_t bytes, std::size_
     case 4: return swap_as<std::uint32_t>(to, from, bytes / 4);
     case 8: return swap_as<std::uint64_t>(to, from, bytes / 8);
     default: std::memcpy(to, from, bytes);
-  }
-}
-
-/// `bytes` of it, beginning with a whole one.
-void fill_with(std::byte* to, std::size_t bytes, const Bytes& element) noexcept {
-  auto done = std::min(bytes, element.size());
-  std::memcpy(to, element.data(), done);
-  while (done < bytes) {
-    const auto more = std::min(done, bytes - done);
-    std::memcpy(to + done, to, more);
-    done += more;
   }
 }
 
@@ -245,29 +237,17 @@ struct Committed {
   std::array<std::byte, 12> head{};
 };
 
-class Cdf5Sink final : public Sink {
+class Cdf5Sink final : public TransactionalSink {
  public:
-  Cdf5Sink(Files& files, std::string path, std::string redo, const Cdf5Options& options, std::shared_ptr<File> file)
-      : files_(files), path_(std::move(path)), redo_(std::move(redo)), options_(options), file_(std::move(file)) {}
+  Cdf5Sink(Files& files, const std::string& path, std::string redo, const Cdf5Options& options,
+           std::shared_ptr<File> file)
+      : TransactionalSink(path), files_(files), redo_(std::move(redo)), options_(options), file_(std::move(file)) {}
   ~Cdf5Sink() override { abandon(); }
 
   Result<void> open(bool resume);
 
-  Result<void> declare(const Schema& schema) override {
-    ADVECTIO_TRY(usable());
-    if (is_hdf5(schema.format))
-      return Error{Code::invalid, "a " + std::string(name_of(schema.format)) + " file is not for the cdf5 sink", 0};
-    pending_ = schema;
-    return {};
-  }
-  Result<void> write(const Block& block) override {
-    ADVECTIO_TRY(usable());
-    return judge(take(block));
-  }
-  Result<void> commit() override {
-    ADVECTIO_TRY(usable());
-    return judge(commit_all());
-  }
+  [[nodiscard]] Abilities abilities() const override { return cdf5_abilities(); }
+
   std::function<Result<void>()> make_durable() override {
     if (!options_.ordered) return [file = file_] { return file->sync(); };
     return [&files = files_, file = file_, noted = records_, n = committed_records_,
@@ -279,38 +259,30 @@ class Cdf5Sink final : public Sink {
       return make_names_durable(files, directory);
     };
   }
-  Result<void> close() override {
-    if (closed_) return {};
-    ADVECTIO_TRY(commit());
+  [[nodiscard]] SinkCounters counters() const override { return counters_; }
+
+ private:
+  Result<void> apply(const Schema& schema) override;
+  Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  Result<void> commit(bool last) override;
+  Result<void> leave() override {
     ADVECTIO_TRY(pad());
-    closed_ = true;
+    closed();
     if (options_.ordered) ADVECTIO_TRY(file_->sync());
     records_.reset();
     ADVECTIO_TRY(files_.remove(records_path()));
     return sync_names();
   }
-  void abandon() noexcept override;
-  [[nodiscard]] SinkCounters counters() const override { return counters_; }
+  void drop() noexcept override;
+  void failed() noexcept override { patches_.clear(); }
 
- private:
-  Result<void> usable() const {
-    if (closed_) return Error{Code::bug, path_ + " is closed", 0};
-    if (failed_) return *failed_;
-    return {};
-  }
-  Result<void> judge(Result<void> result) {
-    if (!result) failed_ = result.error();
-    return result;
-  }
-  Result<void> settle();
   Result<void> look();
-  Result<void> write_header(const File& file);
-  Result<void> create();
-  Result<void> change();
-  Result<void> make_changed(const std::string& part);
+  Result<void> write_header(const File& file, const Schema& schema);
+  Result<void> create(const Schema& to);
+  Result<void> change(const Schema& to);
+  Result<void> make_changed(const Schema& schema, const std::string& part);
   Result<void> fill_added(std::size_t first, std::uint64_t records);
   Result<void> count_records(std::uint64_t records);
-  Result<void> take(const Block& block);
   [[nodiscard]] bool lies_together(const Variable& v, const Box& box) const;
   Result<void> flush();
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
@@ -325,7 +297,6 @@ class Cdf5Sink final : public Sink {
   [[nodiscard]] bool has_fill(std::size_t variable) const;
   [[nodiscard]] Bytes fill_of(std::size_t variable) const;
   [[nodiscard]] bool is_to_be_filled(std::size_t variable, std::uint64_t record) const;
-  Result<void> commit_all();
   Result<void> commit_data();
   Result<void> note_commit();
   Result<void> pad();
@@ -354,14 +325,13 @@ class Cdf5Sink final : public Sink {
     return twice[0] == ~twice[1] ? std::optional(twice[0]) : std::nullopt;
   }
 
-  std::string path_, redo_;
+  std::string redo_;
   Cdf5Options options_;
   std::shared_ptr<File> file_;
   std::shared_ptr<File> records_;  // how many are committed; see note_records
   std::uint64_t committed_records_ = 0;
   bool made_ = false;            // there is a header
   bool paddings_known_ = false;  // not those of a file that was there
-  std::optional<Schema> pending_;
   Schema is_;
   ClassicLayout layout_;
   std::uint64_t records_now_ = 0;               // of what was put
@@ -372,9 +342,7 @@ class Cdf5Sink final : public Sink {
   std::uint64_t fill_at_ = 0, fill_bytes_ = 0;  // fill values in `scratch_` and their place
   Patches patches_;
   std::optional<Committed> committed_;
-  std::optional<Error> failed_;
   SinkCounters counters_;
-  bool closed_ = false;
 };
 
 Result<void> Cdf5Sink::open(bool resume) {
@@ -394,9 +362,9 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (*size == 0) return {};
   // A header is complete or not there at all: what was only begun is begun again.
   int nc = -1;
-  if (const int status = open_file(path_, NC_NOWRITE, nc); status != NC_NOERR) {
+  if (const int status = open_file(path(), NC_NOWRITE, nc); status != NC_NOERR) {
     // What the system refuses now says nothing of what is in the file.
-    if (status > 0) return netcdf_error("open " + path_, status);
+    if (status > 0) return netcdf_error("open " + path(), status);
     return file_->resize(0);
   }
   auto schema = read_schema(nc);
@@ -413,7 +381,7 @@ Result<void> Cdf5Sink::open(bool resume) {
 /// Where things are in the file as it is now.
 Result<void> Cdf5Sink::look() {
   auto layout = read_classic_layout(*file_);
-  if (!layout) return std::move(layout).error().with(path_);
+  if (!layout) return std::move(layout).error().with(path());
   layout_ = std::move(layout).value();
   records_filled_ = records_now_ = layout_.records;
   put_.clear();
@@ -436,7 +404,7 @@ Result<void> Cdf5Sink::note_records(std::uint64_t records) {
 }
 
 Result<void> Cdf5Sink::restore_records() {
-  const auto noted = read_whole(files_, records_path());
+  const auto noted = read_file(files_, records_path());
   if (!noted) return {};
   // What was not committed is begun again: part of it may not be filled.
   if (!options_.power_lost && count_in(*noted, any_commit_at) == 0U) return file_->resize(0);
@@ -483,39 +451,39 @@ Result<void> Cdf5Sink::replace_content() {
 
 /// The header that is wanted, and no data. Where that fails netCDF-C removes the file; by the name of a descriptor it
 /// cannot.
-Result<void> Cdf5Sink::write_header(const File& file) {
+Result<void> Cdf5Sink::write_header(const File& file, const Schema& schema) {
   const Lock lock;
-  const auto path = "/proc/self/fd/" + std::to_string(file.descriptor());
+  const auto name = "/proc/self/fd/" + std::to_string(file.descriptor());
   auto hint = buffer_bytes;
   int nc = -1;
-  ADVECTIO_NC(nc__create(path.c_str(), NC_CLOBBER | mode_of(pending_->format), 0, &hint, &nc), "create " + path_);
-  auto defined = define(nc, *pending_);
+  ADVECTIO_NC(nc__create(name.c_str(), NC_CLOBBER | mode_of(schema.format), 0, &hint, &nc), "create " + path());
+  auto defined = define(nc, schema);
   int before = 0;
   int status = nc_set_fill(nc, NC_NOFILL, &before);
   // Leaving define mode comes first in any case: netCDF-C removes a file that it is told to give up before.
-  if (const int ended = end_define(nc, *pending_); status == NC_NOERR) status = ended;
+  if (const int ended = end_define(nc, schema); status == NC_NOERR) status = ended;
   if (const int closed = nc_close(nc); status == NC_NOERR) status = closed;
   ADVECTIO_TRY(std::move(defined));
-  return status == NC_NOERR ? Result<void>{} : netcdf_error("write the header of " + path_, status);
+  return status == NC_NOERR ? Result<void>{} : netcdf_error("write the header of " + path(), status);
 }
 
-Result<void> Cdf5Sink::create() {
+Result<void> Cdf5Sink::create(const Schema& to) {
   ADVECTIO_TRY(note_records(0));
   ADVECTIO_TRY(write_count(*records_, any_commit_at, 0));
-  ADVECTIO_TRY(write_header(*file_));
+  ADVECTIO_TRY(write_header(*file_, to));
   made_ = true;
   fixed_filled_ = false;
   return look();
 }
 
-Result<void> Cdf5Sink::change() {
+Result<void> Cdf5Sink::change(const Schema& to) {
   for (std::size_t v = 0; v < is_.variables.size(); ++v)
-    if (const auto& was = is_.variables[v], &now = pending_->variables[v];
+    if (const auto& was = is_.variables[v], &now = to.variables[v];
         was.type != now.type || was.dimensions != now.dimensions)
       return Error{Code::invalid, "variable " + now.name + " has changed its type or its dimensions", 0};
   ADVECTIO_TRY(commit_data());
   const auto part = redo_ + ".part";
-  auto changed = make_changed(part);
+  auto changed = make_changed(to, part);
   if (!changed) {
     (void)files_.remove(part);
     return changed;
@@ -528,16 +496,16 @@ Result<void> Cdf5Sink::change() {
 }
 
 /// Step 2, made durable: a loss of power must not leave half of what step 4 relies upon.
-Result<void> Cdf5Sink::make_changed(const std::string& part) {
+Result<void> Cdf5Sink::make_changed(const Schema& schema, const std::string& part) {
   auto made = files_.open(part, OpenMode::create, 0600);
   if (!made) return std::move(made).error();
   std::shared_ptr<File> to = std::move(made).value();
-  ADVECTIO_TRY(write_header(*to));
+  ADVECTIO_TRY(write_header(*to, schema));
   auto layout = read_classic_layout(*to);
   if (!layout) return std::move(layout).error().with(part);
   const auto old = std::exchange(layout_, std::move(layout).value());
   const auto added = is_.variables.size();
-  is_ = *pending_;
+  is_ = schema;
   auto size = file_->size();
   if (!size) return std::move(size).error();
 
@@ -575,11 +543,10 @@ Result<void> Cdf5Sink::fill_added(std::size_t first, std::uint64_t records) {
   return flush_fill();
 }
 
-Result<void> Cdf5Sink::settle() {
-  if (!pending_) return {};
+Result<void> Cdf5Sink::apply(const Schema& schema) {
   ADVECTIO_TRY(flush());
   // What the file has beyond the schema stays: an older schema may be declared while a journal is replayed.
-  auto& to = *pending_;
+  auto to = schema;
   for (auto d = to.dimensions.size(); d < is_.dimensions.size(); ++d) to.dimensions.push_back(is_.dimensions[d]);
   for (auto v = to.variables.size(); v < is_.variables.size(); ++v) to.variables.push_back(is_.variables[v]);
   const auto same = [&] {
@@ -604,35 +571,38 @@ Result<void> Cdf5Sink::settle() {
     return true;
   };
   if (!made_) {
-    ADVECTIO_TRY(create());
+    ADVECTIO_TRY(create(to));
   } else if (!same()) {
-    ADVECTIO_TRY(change());
+    ADVECTIO_TRY(change(to));
   } else if (!filled_alike()) {
     // What was put before is filled as it was to be.
     ADVECTIO_TRY(fill_up());
   }
   is_ = std::move(to);
   paddings_known_ = true;
-  pending_.reset();
   return {};
 }
 
-Result<void> Cdf5Sink::take(const Block& block) {
-  ADVECTIO_TRY(settle());
-  if (block.variable >= is_.variables.size())
-    return Error{Code::invalid, "no variable " + std::to_string(block.variable), 0};
-  const auto& v = is_.variables[block.variable];
-  ADVECTIO_TRY(check(block, v, [this](std::uint32_t d) -> const Dimension& { return is_.dimensions[d]; }));
-  counters_.bytes_in += block.bytes;
-  if (block.box.empty()) return {};
+Result<void> Cdf5Sink::take(const std::shared_ptr<const Field>& field, const Part& part) {
+  const auto number = field->variable();
+  if (number >= is_.variables.size()) return Error{Code::invalid, "no variable " + std::to_string(number), 0};
+  const auto& v = is_.variables[number];
+  ADVECTIO_TRY(check(part, v, [this](std::uint32_t d) -> const Dimension& { return is_.dimensions[d]; }));
+  const auto bytes = part.box.volume() * size_of(v.type);
+  counters_.bytes_in += bytes;
+  if (bytes == 0) return {};
   const bool has_records = !v.dimensions.empty() && is_.dimensions[v.dimensions[0]].unlimited;
-  if (block.stride.empty() && (!has_records || block.box.count[0] == 1) &&
-      (block.bytes < worth_a_write || patches_.holds(block.variable) || !lies_together(v, block.box))) {
-    patches_.add(block, has_records);
+  if (part.stride.empty() && (!has_records || part.box.count[0] == 1) &&
+      (bytes < worth_a_write || patches_.holds(number) || !lies_together(v, part.box))) {
+    patches_.add(field, part.box, has_records);
     return patches_.many() ? flush() : Result<void>{};
   }
-  if (patches_.holds(block.variable)) ADVECTIO_TRY(flush());
-  return put(block.variable, block.box, block.stride, block.data);
+  if (patches_.holds(number)) ADVECTIO_TRY(flush());
+  const auto view = field->view(part);
+  if (!view.empty()) return put(number, part.box, part.stride, view.data());
+  Bytes values(bytes);
+  field->read(part, values.data());
+  return put(number, part.box, part.stride, values.data());
 }
 
 /// In the file: all of the last dimensions, a part of one, and one index of each before that.
@@ -852,15 +822,14 @@ Result<void> Cdf5Sink::note_commit() {
   return {};
 }
 
-Result<void> Cdf5Sink::commit_all() {
-  ADVECTIO_TRY(settle());
+Result<void> Cdf5Sink::commit(bool) {
   if (!made_) return Error{Code::bug, "commit before declare", 0};
   return commit_data();
 }
 
 Result<void> Cdf5Sink::commit_data() {
   ADVECTIO_TRY(flush());
-  ADVECTIO_TRY_WITH(fill_up(), "commit " + path_);
+  ADVECTIO_TRY_WITH(fill_up(), "commit " + path());
   // Records count when all of them is there.
   if (records_now_ != layout_.records) {
     ADVECTIO_TRY(count_records(records_now_));
@@ -889,15 +858,13 @@ Result<void> Cdf5Sink::pad() {
   if (end <= *size) return {};
   const Lock lock;
   int nc = -1;
-  ADVECTIO_NC(open_file(path_, NC_WRITE, nc), "close " + path_);
-  ADVECTIO_NC(nc_close(nc), "close " + path_);
+  ADVECTIO_NC(open_file(path(), NC_WRITE, nc), "close " + path());
+  ADVECTIO_NC(nc_close(nc), "close " + path());
   return {};
 }
 
-void Cdf5Sink::abandon() noexcept {
+void Cdf5Sink::drop() noexcept {
   patches_.clear();
-  if (closed_) return;
-  closed_ = true;
   if (!made_) {
     if (const auto size = file_->size(); size.ok() && *size == 0) forget_records();
     return;
@@ -909,7 +876,9 @@ void Cdf5Sink::abandon() noexcept {
     std::array<std::byte, 12> head{};
     restored = file_->read(0, std::span(head).first(bytes));
     if (!restored || head != committed_->head) restored = file_->write(0, std::span(committed_->head).first(bytes));
-    if (auto size = file_->size(); size.ok() && *size > committed_->size) (void)file_->resize(committed_->size);
+    // A header that still counts the new records needs them: cut off, they would read as zeros.
+    if (auto size = file_->size(); restored && size.ok() && *size > committed_->size)
+      (void)file_->resize(committed_->size);
   } else {
     restored = file_->resize(0);
   }
@@ -918,15 +887,20 @@ void Cdf5Sink::abandon() noexcept {
 
 }  // namespace
 
+Abilities cdf5_abilities() {
+  const std::vector<DataType> classic = {DataType::int8,  DataType::text,    DataType::int16,
+                                         DataType::int32, DataType::float32, DataType::float64};
+  auto all = classic;
+  all.insert(all.end(), {DataType::uint8, DataType::uint16, DataType::uint32, DataType::int64, DataType::uint64});
+  Abilities out;
+  out.forms = {{FileFormat::classic, classic, 1}, {FileFormat::offset64, classic, 1}, {FileFormat::cdf5, all, 1}};
+  out.keeps_layout = false;
+  return out;
+}
+
 Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options,
                                         bool resume) {
-  auto redo = options.redo_path;
-  if (redo.empty()) {
-    const auto slash = path.find_last_of('/');
-    const auto name = slash == std::string::npos ? path : path.substr(slash + 1);
-    redo = (slash == std::string::npos ? std::string() : path.substr(0, slash + 1)) +
-           (name.starts_with('.') ? name + "-redo" : "." + name + ".advectio-redo");
-  }
+  const auto redo = options.redo_path.empty() ? default_redo_path(path) : options.redo_path;
   auto file = files.open(path, OpenMode::read_write);
   if (!file) return std::move(file).error();
   auto sink = std::make_unique<Cdf5Sink>(files, path, redo, options, std::shared_ptr<File>(std::move(file).value()));

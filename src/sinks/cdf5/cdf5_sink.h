@@ -21,6 +21,9 @@ struct Cdf5Options {
   bool power_lost = false;
 };
 
+/// What the sink can do, known before there is a file.
+Abilities cdf5_abilities();
+
 /// The file at `path` must exist; it is written into, so that its inode stays. With `resume` what it holds is taken up;
 /// without, it is emptied. netCDF-C opens the file for its header: `files` is used for everything else.
 Result<std::unique_ptr<Sink>> open_cdf5(Files& files, const std::string& path, const Cdf5Options& options, bool resume);

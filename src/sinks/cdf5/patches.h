@@ -1,20 +1,20 @@
-// Ranks put patches; in a file the elements of a patch lie in rows, far apart. What lies together in the file is
-// gathered from all patches and written in one go, in the order of the file, so that none of it is read again and
-// again, a few rows at a time.
+// Ranks put patches; in a file the elements of a patch lie in rows, far apart. What lies together
+// in the file is gathered from all patches and written in one go, in the order of the file, so that
+// none of it is read again and again, a few rows at a time.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/box.h"
+#include "core/field.h"
 #include "core/result.h"
 #include "core/schema.h"
-#include "sinks/sink.h"
 
 namespace advectio {
 
@@ -23,33 +23,36 @@ class Patches {
   /// Dense, of exactly this box.
   using Put = std::function<Result<void>(std::uint32_t variable, const Box& box, const std::byte* data)>;
 
-  /// A block without strides, not empty, and of one record where its variable has records. Its memory stays until
-  /// `flush` or `clear`.
-  void add(const Block& block, bool has_records);
+  /// `box` of the field has been put. It is not empty, and of one record where its variable has
+  /// records.
+  void add(const std::shared_ptr<const Field>& field, const Box& box, bool has_records);
   [[nodiscard]] bool holds(std::uint32_t variable) const { return variables_.contains(variable); }
   /// So many that they want to be flushed.
-  [[nodiscard]] bool many() const noexcept { return blocks_.size() > blocks_max; }
+  [[nodiscard]] bool many() const noexcept { return boxes_ > boxes_max; }
 
-  /// Put everything that was added, of two blocks that overlap the later one, and forget it; forget it as well when
-  /// something fails.
+  /// Puts everything that was added, with the values that the fields have now, and forgets it;
+  /// forgets it as well when something fails.
   Result<void> flush(const Schema& schema, const Put& put);
   void clear() noexcept;
 
  private:
-  static constexpr std::size_t blocks_max = 1 << 18;
+  static constexpr std::size_t boxes_max = 1 << 18;
   static constexpr std::uint64_t together_max = 4U << 20U;  ///< bytes; large enough that calls cost nothing
 
-  using Blocks = std::vector<const Block*>;
+  struct Place {
+    std::shared_ptr<const Field> field;
+    std::vector<Box> boxes;
+  };
+  using Boxes = std::vector<const Box*>;
   Result<void> put_all(const Schema& schema, const Put& put);
-  Result<void> put_pieces(std::uint32_t variable, const std::vector<std::uint64_t>& lengths, std::size_t element,
-                          const Blocks& blocks, const Put& put);
-  Result<void> put_together(std::uint32_t variable, const Box& box, std::size_t element, const Blocks& blocks,
-                            const Put& put);
+  Result<void> put_pieces(const Place& place, const std::vector<std::uint64_t>& lengths, const Put& put);
+  Result<void> put_together(const Field& field, const Box& box, const Boxes& boxes, const Put& put);
 
-  std::deque<Block> blocks_;
+  std::size_t boxes_ = 0;
   std::set<std::uint32_t> variables_;
-  /// In the order of the file: the variables without records (0), then those of each record (its index + 1).
-  std::map<std::pair<std::uint64_t, std::uint32_t>, Blocks> by_place_;
+  /// In the order of the file: the variables without records (0), then those of each record (its
+  /// index + 1).
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Place> by_place_;
   std::vector<std::byte> gathered_;
 };
 

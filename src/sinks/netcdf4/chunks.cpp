@@ -8,8 +8,8 @@
 #include <new>
 #include <utility>
 
-#include "sinks/blocks.h"
 #include "sinks/netcdf4/elsewhere.h"
+#include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
 
@@ -21,21 +21,6 @@ std::uint64_t thread_cpu_ns() noexcept {
 
 namespace {
 
-void fill_with(std::byte* to, std::size_t elements, const Bytes& fill) noexcept {
-  const auto n = fill.size();
-  if (std::all_of(fill.begin(), fill.end(), [&](std::byte b) { return b == fill[0]; })) {
-    std::memset(to, std::to_integer<int>(fill[0]), elements * n);
-    return;
-  }
-  // Doubling: each copy is of what has been filled so far.
-  std::memcpy(to, fill.data(), n);
-  for (std::size_t done = 1; done < elements;) {
-    const auto more = std::min(done, elements - done);
-    std::memcpy(to + done * n, to, more * n);
-    done += more;
-  }
-}
-
 Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssembly::rank_max>& start) {
   return {{start.begin(), start.begin() + static_cast<std::ptrdiff_t>(v.chunk.size())}, v.chunk};
 }
@@ -43,14 +28,6 @@ Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssemb
 Box clip(Box box, const std::vector<std::uint64_t>& limit) {
   for (std::size_t i = 0; i < box.rank(); ++i) box.count[i] = std::min(box.count[i], limit[i] - box.start[i]);
   return box;
-}
-
-/// The one block's memory where it holds the whole chunk as it has to be; else null.
-const std::byte* as_it_is(const ChunkedVariable& v, const Box& chunk, const std::vector<const Block*>& blocks) {
-  if (v.swap || v.round_bits > 0 || blocks.empty()) return nullptr;
-  const Block& last = *blocks.back();
-  if (!last.box.contains(chunk) || !is_contiguous(chunk, last.box)) return nullptr;
-  return last.data + offset_in(chunk, last.box) * v.element;
 }
 
 }  // namespace
@@ -71,14 +48,15 @@ struct ChunkAssembly::Shared {
   }
 };
 
-/// A chunk to be made. Its entry may be changed meanwhile; the blocks and their memory may not.
+/// A chunk to be made. Its entry may be changed meanwhile, and its field may grow.
 struct ChunkAssembly::Job {
   Key key;
   std::uint64_t version, reserved;
   std::shared_ptr<const ChunkedVariable> variable;
-  std::vector<const Block*> blocks;
-  Buffer base;
-  bool has_base;
+  std::shared_ptr<const Field> field;
+  std::span<const std::byte> view;  ///< the chunk as it lies in memory; empty: it is gathered
+  bool whole;                       ///< all of it is in the field, and none beyond the variable
+  std::optional<Buffer> base;       ///< what the file holds of it
   std::shared_ptr<Shared> shared;
   Executor& executor;
   Helpers* helpers;
@@ -159,48 +137,44 @@ std::uint64_t ChunkAssembly::encode_ns() const noexcept {
   return shared_->encode_ns;
 }
 
-Result<void> ChunkAssembly::add(std::uint32_t number, const std::shared_ptr<const ChunkedVariable>& variable,
-                                const std::vector<std::uint64_t>& extent, const Block& given) {
+Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
+                                const std::shared_ptr<const ChunkedVariable>& variable,
+                                const std::vector<std::uint64_t>& extent, const Box& box) {
   const auto& v = *variable;
   const auto rank = v.chunk.size();
-  blocks_.push_back(given);
-  const Block& block = blocks_.back();
-  extents_[number] = extent;
+  extents_[field->variable()] = extent;
 
   Key key;
-  key.variable = number;
-  for (std::size_t i = 0; i < rank; ++i) key.start[i] = block.box.start[i] / v.chunk[i] * v.chunk[i];
+  key.variable = field->variable();
+  for (std::size_t i = 0; i < rank; ++i) key.start[i] = box.start[i] / v.chunk[i] * v.chunk[i];
   const auto first = key.start;
   for (;;) {
-    const auto needed = clip(box_at(v, key.start), v.limit);
-    const auto part = intersect(needed, block.box);
+    const auto chunk = box_at(v, key.start), needed = clip(chunk, v.limit), part = intersect(needed, box);
     auto& entry = entries_[key];
     entry.variable = variable;
+    entry.field = field;
     entry.dirty = true;
     if (part == needed) {
-      // What came before does not matter any more.
-      entry.blocks.assign(1, &block);
       entry.touched = part.volume();
-      ADVECTIO_TRY(start(key, entry, {}, false));
+      ADVECTIO_TRY(start(key, entry, needed == chunk));
     } else {
-      entry.blocks.push_back(&block);
       entry.touched += part.volume();
       if (!entry.started && entry.touched >= std::max(needed.volume(), entry.try_at)) {
         entry.try_at = 2 * entry.touched;
-        if (cover(entry.blocks, needed)) ADVECTIO_TRY(start(key, entry, {}, false));
+        if (field->covers(needed)) ADVECTIO_TRY(start(key, entry, needed == chunk));
       }
     }
 
     std::size_t i = rank;
     for (; i > 0; --i) {
       key.start[i - 1] += v.chunk[i - 1];
-      if (key.start[i - 1] < block.box.start[i - 1] + block.box.count[i - 1]) break;
+      if (key.start[i - 1] < box.start[i - 1] + box.count[i - 1]) break;
       key.start[i - 1] = first[i - 1];
     }
     if (i == 0) break;
   }
   ADVECTIO_TRY(hand_over_finished(false));
-  return entries_.size() > chunks_max || blocks_.size() > blocks_max ? flush() : Result<void>();
+  return entries_.size() > chunks_max ? flush() : Result<void>();
 }
 
 /// Wait until `bytes` more may be under way.
@@ -217,21 +191,21 @@ Result<void> ChunkAssembly::make_room(std::uint64_t bytes) {
   }
 }
 
-Result<void> ChunkAssembly::start(const Key& key, Entry& entry, Buffer base, bool has_base) {
+/// `whole`: as in Job.
+Result<void> ChunkAssembly::start(const Key& key, Entry& entry, bool whole, std::optional<Buffer> base) {
   const auto& v = *entry.variable;
   const auto bytes = v.chunk_bytes();
   entry.started = true;
   entry.dirty = false;
   ++entry.version;
-  if (v.pipeline.stages.empty() && !has_base && as_it_is(v, box_at(v, key.start), entry.blocks) != nullptr)
-    return write_now(key, entry);
+  const auto view = whole && !v.swap ? entry.field->view(box_at(v, key.start)) : std::span<const std::byte>();
+  if (v.pipeline.stages.empty() && !view.empty()) return write_now(key, entry, view.data());
 
-  const bool gathers = has_base || as_it_is(v, box_at(v, key.start), entry.blocks) == nullptr;
-  const auto reserved =
-      (gathers ? bytes : 0) + std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
+  const auto reserved = (view.empty() ? bytes : 0) +
+                        std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
   ADVECTIO_TRY(make_room(reserved));
-  auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.blocks, std::move(base),
-                                       has_base, shared_, executor_, helpers_});
+  auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.field, view, whole,
+                                       std::move(base), shared_, executor_, helpers_});
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->running;
@@ -253,20 +227,17 @@ void ChunkAssembly::make(const std::shared_ptr<Job>& job) {
     if (job->helpers != nullptr && !var.pipeline.stages.empty() && job->executor.backlog() > 0)
       place = job->helpers->place(size);
     const auto how = place ? told_how(var.pipeline, size) : Bytes();
-    Buffer gathered = std::move(job->base);
-    const auto* source = job->has_base ? nullptr : as_it_is(var, box, job->blocks);
-    if (source == nullptr) {
-      if (!job->has_base) {
+    Buffer gathered;
+    const auto* source = job->view.data();
+    if (job->view.empty()) {
+      if (job->base) {
+        gathered = std::move(*job->base);
+      } else {
         gathered = shared.budget->take();
         gathered.reserve(size + how.size());
-        if (!std::any_of(job->blocks.begin(), job->blocks.end(), [&](const Block* b) { return b->box.contains(box); }))
-          fill_with(gathered.data(), size / var.element, var.fill);
+        if (!job->whole) fill_with(gathered.data(), size, var.fill);
       }
-      for (const auto* b : job->blocks) {
-        const auto part = intersect(box, b->box);
-        if (!part.empty()) copy_part(part, b->data, b->box, gathered.data(), box, var.element);
-      }
-      if (var.round_bits > 0) round_bits(var.type, var.round_bits, var.fill, gathered.data(), size / var.element);
+      job->field->read(box, gathered.data());
       if (var.swap) swap_bytes(gathered.data(), size / var.element, var.element);
       source = gathered.data();
     }
@@ -281,6 +252,7 @@ void ChunkAssembly::make(const std::shared_ptr<Job>& job) {
       std::memcpy(gathered.data() + size, how.data(), how.size());
       const auto request = message_of(shared.budget, std::move(gathered));
       request->bytes = size + how.size();
+      job->field.reset();
       shared.encode_ns += thread_cpu_ns() - begin;
       return make_elsewhere(job, *std::exchange(place, std::nullopt), request);
     }
@@ -289,6 +261,7 @@ void ChunkAssembly::make(const std::shared_ptr<Job>& job) {
     if (place) job->helpers->let_go(*place);
     done.error = job->no_memory();
   }
+  job->field.reset();
   shared.encode_ns += thread_cpu_ns() - begin;
   shared.hand_in(std::move(done));
 }
@@ -339,11 +312,11 @@ void ChunkAssembly::make_elsewhere(const std::shared_ptr<Job>& job, unsigned pla
   job->helpers->ask(place, std::move(request), std::move(answered));
 }
 
-Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry) {
+Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry, const std::byte* data) {
   const auto& v = *entry.variable;
   const Hdf5Lock lock;
   ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, 0, reinterpret_cast<const hsize_t*>(key.start.data()),
-                               v.chunk_bytes(), as_it_is(v, box_at(v, key.start), entry.blocks)),
+                               v.chunk_bytes(), data),
                 "write a chunk of " + v.name);
   return {};
 }
@@ -388,7 +361,7 @@ Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const 
   const Hdf5Lock lock;
   const auto* start = reinterpret_cast<const hsize_t*>(key.start.data());
   base.reserve(v.chunk_bytes());
-  fill_with(base.data(), v.chunk_bytes() / v.element, v.fill);
+  fill_with(base.data(), v.chunk_bytes(), v.fill);
   const auto there = clip(box_at(v, key.start), extent);
   const auto rank = static_cast<int>(v.chunk.size());
   std::array<hsize_t, rank_max> count{}, chunk{}, zero{};
@@ -408,13 +381,14 @@ Result<void> ChunkAssembly::flush() {
   for (auto& [key, entry] : entries_) {
     if (!entry.dirty) continue;
     const auto& extent = extents_[key.variable];
-    Buffer base;
-    bool has_base = false;
-    if (!cover(entry.blocks, clip(box_at(*entry.variable, key.start), extent))) {
-      ADVECTIO_TRY(read_base(key, entry, extent, base));
-      has_base = true;
+    const auto chunk = box_at(*entry.variable, key.start), there = clip(chunk, extent);
+    if (entry.field->covers(there)) {
+      ADVECTIO_TRY(start(key, entry, there == chunk));
+    } else {
+      std::optional<Buffer> base(std::in_place);
+      ADVECTIO_TRY(read_base(key, entry, extent, *base));
+      ADVECTIO_TRY(start(key, entry, false, std::move(base)));
     }
-    ADVECTIO_TRY(start(key, entry, std::move(base), has_base));
     ADVECTIO_TRY(hand_over_finished(false));
   }
   for (;;) {
@@ -423,7 +397,6 @@ Result<void> ChunkAssembly::flush() {
     if (shared_->running == 0 && shared_->done.empty()) break;
   }
   entries_.clear();
-  blocks_.clear();
   extents_.clear();
   return {};
 }
@@ -436,7 +409,6 @@ void ChunkAssembly::abandon() noexcept {
     shared_->done.clear();
   }
   entries_.clear();
-  blocks_.clear();
   extents_.clear();
 }
 

@@ -1,10 +1,11 @@
-// Blocks in, finished chunks out. A chunk is gathered from the blocks that touch it, rounded, shuffled and compressed
-// on the executor's threads, straight from the blocks' memory; the sink's own thread hands the result to HDF5 as it is.
+// Fields in, finished chunks out. A chunk is read from its field, shuffled and compressed on the
+// executor's threads, straight from the memory of the stage; the sink's own thread hands the result
+// to HDF5 as it is.
 //
-//  * A chunk that one block covers, or several together, is started at once. Any other waits for `flush`, which takes
-//    what is missing from what the file holds already, or from the fill value.
-//  * All blocks of a chunk are remembered until `flush`. When one comes after the chunk was started, the chunk is made
-//    again from all of them in their order; of two results the later started one counts.
+//  * A chunk that is covered is started at once. Any other waits for `flush`, which takes what is
+//    missing from what the file holds already, or from the fill value.
+//  * When a part comes after its chunk was started, the chunk is made again; of two results the
+//    later started one counts.
 //  * A chunk for which no thread here is free may be compressed by another node (core/helpers.h).
 //  * Memory of chunks under way is bounded by a budget; one chunk may always be under way.
 #pragma once
@@ -21,17 +22,18 @@
 #include <vector>
 
 #include "core/executor.h"
+#include "core/field.h"
 #include "core/helpers.h"
 #include "core/result.h"
 #include "core/schema.h"
 #include "sinks/netcdf4/codec.h"
 #include "sinks/netcdf4/hdf5.h"
-#include "sinks/sink.h"
 
 namespace advectio {
 
-/// Memory for chunks under way, over all sinks that share it. Buffers are kept for the next chunk rather than given
-/// back and faulted in anew, as long as they and what is reserved stay below the bound.
+/// Memory for chunks under way, over all sinks that share it. Buffers are kept for the next chunk
+/// rather than given back and faulted in anew, as long as they and what is reserved stay below the
+/// bound.
 class MemoryBudget {
  public:
   explicit MemoryBudget(std::uint64_t bytes_max) : max_(bytes_max) {}
@@ -61,8 +63,7 @@ struct ChunkedVariable {
   hid_t dataset = H5I_INVALID_HID;
   DataType type = DataType::none;
   std::size_t element = 0;
-  bool swap = false;  ///< the file's byte order is not ours
-  std::uint32_t round_bits = 0;
+  bool swap = false;                 ///< the file's byte order is not ours
   Bytes fill;                        ///< one element
   std::vector<std::uint64_t> chunk;  ///< lengths
   std::vector<std::uint64_t> limit;  ///< lengths of dimensions; of unlimited ones UINT64_MAX
@@ -79,7 +80,7 @@ class ChunkAssembly {
  public:
   static constexpr std::size_t rank_max = 8;
   /// Remembered between two flushes; more make one happen.
-  static constexpr std::size_t chunks_max = 1 << 18, blocks_max = 1 << 18;
+  static constexpr std::size_t chunks_max = 1 << 18;
 
   /// `helpers`: null, or longer here than this.
   ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers);
@@ -87,14 +88,14 @@ class ChunkAssembly {
   ChunkAssembly(const ChunkAssembly&) = delete;
   ChunkAssembly& operator=(const ChunkAssembly&) = delete;
 
-  /// The block lies within `extent`, the data set's lengths, and its memory stays until the next flush.
-  Result<void> add(std::uint32_t number, const std::shared_ptr<const ChunkedVariable>& variable,
-                   const std::vector<std::uint64_t>& extent, const Block& block);
+  /// `box` of the field has been put. It lies within `extent`, the data set's lengths.
+  Result<void> add(const std::shared_ptr<const Field>& field, const std::shared_ptr<const ChunkedVariable>& variable,
+                   const std::vector<std::uint64_t>& extent, const Box& box);
 
-  /// Everything added is handed to HDF5.
+  /// Everything added is handed to HDF5, and the fields are let go.
   Result<void> flush();
 
-  /// Wait for the threads that read blocks' memory, and forget everything.
+  /// Wait for the threads that read fields, and forget everything.
   void abandon() noexcept;
 
   [[nodiscard]] std::uint64_t encode_ns() const noexcept;
@@ -110,12 +111,12 @@ class ChunkAssembly {
   };
   struct Entry {
     std::shared_ptr<const ChunkedVariable> variable;
-    std::vector<const Block*> blocks;
-    std::uint64_t touched = 0;  // elements, counted twice where blocks overlap
+    std::shared_ptr<const Field> field;
+    std::uint64_t touched = 0;  // elements, counted twice where parts overlap
     std::uint64_t try_at = 0;   // touched so much, they may cover the chunk
     std::uint64_t version = 0;  // of the job started last
     bool started = false;
-    bool dirty = false;  // there are blocks that no job has seen
+    bool dirty = false;  // there are parts that no job has seen
   };
   struct Done {
     Key key;
@@ -127,9 +128,9 @@ class ChunkAssembly {
     std::optional<Error> error;
   };
   struct Job;
-  struct Shared;  // what jobs reach, which may outlive an abandoned call but never this object's blocks
+  struct Shared;  // what jobs reach, which may outlive an abandoned call
 
-  Result<void> start(const Key& key, Entry& entry, Buffer base, bool has_base);
+  Result<void> start(const Key& key, Entry& entry, bool whole, std::optional<Buffer> base = std::nullopt);
   static void make(const std::shared_ptr<Job>& job);
   static void make_here(const Job& job, Buffer gathered, const std::byte* source, Done& done);
   static void make_elsewhere(const std::shared_ptr<Job>& job, unsigned place, std::shared_ptr<const Message> request);
@@ -137,13 +138,12 @@ class ChunkAssembly {
   Result<void> hand_over(Done done);
   Result<void> hand_over_finished(bool wait);
   Result<void> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
-  Result<void> write_now(const Key& key, const Entry& entry);
+  static Result<void> write_now(const Key& key, const Entry& entry, const std::byte* data);
 
   Executor& executor_;
   Helpers* helpers_;
   std::shared_ptr<MemoryBudget> budget_;
   std::shared_ptr<Shared> shared_;
-  std::deque<Block> blocks_;
   std::unordered_map<Key, Entry, KeyHash> entries_;
   std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> extents_;
 };

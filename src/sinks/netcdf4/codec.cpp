@@ -433,25 +433,6 @@ std::optional<std::size_t> encode_szip(const EncodeStage& stage, std::span<const
   return n + 4;
 }
 
-template <typename Float, typename Bits>
-void round_all(int mantissa, std::uint32_t keep, std::span<const std::byte> fill, std::byte* data,
-               std::size_t n) noexcept {
-  if (keep >= static_cast<std::uint32_t>(mantissa)) return;
-  const int drop = mantissa - static_cast<int>(keep);
-  const Bits mask = static_cast<Bits>(~Bits{0}) << drop;
-  const Bits half = Bits{1} << (drop - 1);
-  Float filler{};
-  const bool has_fill = fill.size() == sizeof filler;
-  if (has_fill) std::memcpy(&filler, fill.data(), sizeof filler);
-  for (std::size_t i = 0; i < n; ++i) {
-    Float value{};
-    std::memcpy(&value, data + i * sizeof value, sizeof value);
-    if (!std::isfinite(value) || (has_fill && value == filler)) continue;
-    const auto rounded = (std::bit_cast<Bits>(value) + half) & mask;
-    std::memcpy(data + i * sizeof value, &rounded, sizeof rounded);
-  }
-}
-
 }  // namespace
 
 bool can_encode(std::uint32_t filter) noexcept {
@@ -512,13 +493,6 @@ void swap_bytes(std::byte* data, std::size_t elements, std::size_t element) noex
     case 8: all(std::uint64_t{}); break;
     default: break;
   }
-}
-
-void round_bits(DataType type, std::uint32_t bits, std::span<const std::byte> fill, std::byte* data,
-                std::size_t elements) noexcept {
-  if (bits == 0) return;
-  if (type == DataType::float32) round_all<float, std::uint32_t>(23, bits, fill, data, elements);
-  if (type == DataType::float64) round_all<double, std::uint64_t>(52, bits, fill, data, elements);
 }
 
 std::optional<std::size_t> encode_stage(const EncodeStage& stage, const EncodePipeline& pipeline,

@@ -66,10 +66,4 @@ void bit_unshuffle(const std::byte* in, std::size_t elements, std::size_t elemen
 
 void swap_bytes(std::byte* data, std::size_t elements, std::size_t element) noexcept;
 
-/// Keep `bits` explicit bits of each mantissa as netCDF-C's BitRound does: half of the last place kept is added to the
-/// magnitude, and the rest is cleared. Elements equal to `fill` and those that are not finite stay as they are. float32
-/// and float64 only.
-void round_bits(DataType type, std::uint32_t bits, std::span<const std::byte> fill, std::byte* data,
-                std::size_t elements) noexcept;
-
 }  // namespace advectio

@@ -13,6 +13,7 @@
 #include "sinks/netcdf4/chunks.h"
 #include "sinks/netcdf4/codec.h"
 #include "sinks/sink.h"
+#include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
 
@@ -36,8 +37,8 @@ struct Netcdf4Options {
   bool for_parallel_hdf5 = false;
 };
 
-/// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.
-std::string default_redo_path(const std::string& path);
+/// What the sink can do, known before there is a file.
+Abilities netcdf4_abilities();
 
 /// The file at `path` must exist; it is written into, so that its inode stays. With `resume` it is taken up where its
 /// last commit left it (where there was none: from the beginning); without, it is emptied.

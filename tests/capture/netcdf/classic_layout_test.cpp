@@ -11,7 +11,7 @@
 #include "capture/netcdf/classic_begins.h"
 #include "capture/netcdf/netcdf_api.h"
 
-namespace advectio {
+namespace advectio::netcdf {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ TEST_P(LayOut, EndsDefineModeAsTheLibraryDoes) {
 INSTANTIATE_TEST_SUITE_P(Formats, LayOut, testing::Values(1, 2, 5));
 
 }  // namespace
-}  // namespace advectio
+}  // namespace advectio::netcdf

@@ -54,7 +54,7 @@ struct Put {
 
 class ReplayedDataset final : public CapturedDataset {
  public:
-  ReplayedDataset(const RealLibrary& lib, std::string path, std::string link, FileFormat format)
+  ReplayedDataset(const netcdf::RealLibrary& lib, std::string path, std::string link, FileFormat format)
       : lib_(lib), path_(std::move(path)), link_(std::move(link)) {
     schema_.format = format;
   }
@@ -67,7 +67,7 @@ class ReplayedDataset final : public CapturedDataset {
     if (*decoded != schema) return Error{Code::bug, "schema changed on its way"};
     ++schemas_;
     schema_ = schema;
-    told_.emplace_back(puts_.size(), schema);
+    handed_out_.emplace_back(puts_.size(), schema);
     return {};
   }
 
@@ -152,7 +152,7 @@ class ReplayedDataset final : public CapturedDataset {
 
   /// The whole file, from the start: the same inode, whatever it is called now.
   Result<void> write() {
-    const Entry entry(lib_);
+    const netcdf::Entry entry(lib_);
     int mode = NC_CLOBBER, ncid = -1;
     if (is_hdf5(schema_.format)) mode |= NC_NETCDF4;
     if (schema_.format == FileFormat::netcdf4_classic) mode |= NC_CLASSIC_MODEL;
@@ -169,7 +169,7 @@ class ReplayedDataset final : public CapturedDataset {
   }
 
   int write_hdf5(int ncid) const {
-    int code = define(lib_, ncid, schema_);
+    int code = netcdf::define(lib_, ncid, schema_);
     if (code == NC_NOERR) code = lib_.nc_enddef(ncid);
     for (const auto& p : puts_)
       if (code == NC_NOERR) code = write(ncid, p);
@@ -185,12 +185,12 @@ class ReplayedDataset final : public CapturedDataset {
     for (std::size_t i = 0; i <= puts_.size() && code == NC_NOERR; ++i) {
       // Only what a block or the end follows is made.
       const Schema* to = is;
-      for (; next < told_.size() && told_[next].first <= i; ++next) to = &told_[next].second;
+      for (; next < handed_out_.size() && handed_out_[next].first <= i; ++next) to = &handed_out_[next].second;
       if (to != is) code = change(ncid, *is, *to);
       is = to;
       if (code == NC_NOERR && i < puts_.size()) code = write(ncid, puts_[i]);
     }
-    if (told_.empty() && code == NC_NOERR) code = lib_.nc_enddef(ncid);
+    if (handed_out_.empty() && code == NC_NOERR) code = lib_.nc_enddef(ncid);
     return code;
   }
 
@@ -235,8 +235,8 @@ class ReplayedDataset final : public CapturedDataset {
         });
     }
     run([&] {
-      return define(lib_, ncid, to, {is.dimensions.size(), is.variables.size()},
-                    {to.dimensions.size(), to.variables.size()});
+      return netcdf::define(lib_, ncid, to, {is.dimensions.size(), is.variables.size()},
+                            {to.dimensions.size(), to.variables.size()});
     });
     run([&] {
       return to.data_align != 0 ? lib_.nc__enddef(ncid, to.header_pad, to.data_align, to.data_pad, to.record_align)
@@ -257,11 +257,11 @@ class ReplayedDataset final : public CapturedDataset {
     return lib_.nc_put_vars_string(ncid, variable, start.data(), count.data(), steps, strings.data());
   }
 
-  const RealLibrary& lib_;
+  const netcdf::RealLibrary& lib_;
   std::string path_, link_;
   Schema schema_;
   std::vector<Put> puts_;
-  std::vector<std::pair<std::size_t, Schema>> told_;  ///< each with the number of blocks before it
+  std::vector<std::pair<std::size_t, Schema>> handed_out_;  ///< each with the number of blocks before it
   std::uint64_t schemas_ = 0, bytes_ = 0, syncs_ = 0, waits_ = 0, stall_ = 0;
 };
 
@@ -284,7 +284,7 @@ class ReplayingSession final : public Session {
     if (::link(path.c_str(), link.c_str()) != 0) return system_error("link " + link.string(), errno);
     log("created " + path.string());
     return std::unique_ptr<CapturedDataset>(
-        std::make_unique<ReplayedDataset>(*Entry::current(), path.string(), link.string(), request.format));
+        std::make_unique<ReplayedDataset>(*netcdf::Entry::current(), path.string(), link.string(), request.format));
   }
 
   Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest&, std::uint32_t, Invitation&) override {
@@ -317,6 +317,10 @@ class ReplayingSession final : public Session {
 };
 
 }  // namespace
+
+std::string stage_directory_of_process() {
+  return {};
+}
 
 Session* Session::current() {
   static auto* session = new ReplayingSession;

@@ -1,0 +1,138 @@
+"""Which run a file belongs to, and how to connect to its servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from advectio import places
+from advectio.errors import UserError
+from advectio.live.client import Client, Gone
+
+CONTACT = "advectio.contact"
+
+
+def pattern(match: str | os.PathLike[str]) -> str:
+    """As the server compares it: on the file's name, or with a slash on the absolute path."""
+    text = os.fspath(match)
+    return os.path.join(os.path.realpath(os.path.dirname(text)), os.path.basename(text)) if "/" in text else text
+
+
+def name() -> str:
+    return f"pid {os.getpid()}"
+
+
+def _secret(node: str) -> str:
+    try:
+        with open(os.path.join(node, "secret"), encoding="ascii") as file:
+            return file.read()
+    except OSError as error:
+        raise Gone(f"{node}: {error.strerror}") from error
+
+
+def connect_node(node: str, timeout_s: float = 5.0) -> Client:
+    """The server that has this stage. Raises Gone where it does not answer."""
+    places.must_be_ours(node)
+    return Client(f"unix:{node}/readers", _secret(node), name(), timeout_s)
+
+
+def nodes_of(run: str) -> list[str]:
+    if not places.is_run(run):
+        raise UserError(f"{run} is not the run directory of a run (there is no control page)")
+    return places.node_directories(run)
+
+
+def begun(run: str, wait_s: float) -> str:
+    """The run directory, as soon as its servers answer."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            for node in nodes_of(run):
+                connect_node(node).close()
+            return run
+        except UserError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.1)
+
+
+def read_contact(path: str) -> list[dict[str, Any]]:
+    """The run's servers, by node, as one of them has written them for readers elsewhere (the config's ``readers.contact``)."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            contact = json.load(file)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is no contact file of a run: {error}") from error
+    wanted = {"addresses": list, "secret": str, "host": str, "run_dir": str}
+    nodes = contact.get("nodes") if isinstance(contact, dict) else None
+    if not isinstance(nodes, list) or not nodes:
+        raise UserError(f"{path} is no contact file of a run")
+    for node in nodes:
+        if not isinstance(node, dict) or any(not isinstance(node.get(key), kind) for key, kind in wanted.items()):
+            raise UserError(f"{path} is no contact file of a run")
+    return nodes
+
+
+def connect_contact(path: str, by_ucx: bool = False, timeout_s: float = 5.0, node: int = 0) -> Client:
+    """To the server of one node."""
+    nodes = read_contact(path)
+    if node >= len(nodes):
+        raise UserError(f"{path} is of another run now, with {len(nodes)} servers")
+    contact = nodes[node]
+    last: UserError | None = None
+    for address in contact["addresses"]:
+        # Listening everywhere: the run's host has a name.
+        for everywhere in ("0.0.0.0", "[::]"):
+            address = address.replace(f"tcp:{everywhere}:", f"tcp:{contact['host']}:")
+        try:
+            client = Client(address, contact["secret"], f"{os.uname().nodename} {name()}", timeout_s, by_ucx)
+        except UserError as error:
+            last = error
+            if not isinstance(error, Gone):
+                raise
+            continue
+        if client.server.get("run_dir") != contact["run_dir"] or client.server.get("pid") != contact.get("pid"):
+            client.close()
+            last = UserError("another run listens there now")
+            continue
+        return client
+    raise Gone(f"{path} is stale: the run on {contact['host']} that wrote it does not answer ({last})")
+
+
+def live_runs() -> list[tuple[str, str]]:
+    """Run directories of this user on this node whose servers answer, and where each was started."""
+    found = []
+    for run in places.runs():
+        with contextlib.suppress(UserError):
+            client = connect_node(nodes_of(run)[0], 2.0)
+            found.append((run, str(client.server.get("directory", ""))))
+            client.close()
+    return found
+
+
+def run_of(match: Sequence[str], wait_s: float) -> str:
+    """The run that writes files of these patterns: the only one there is, or the only one started in their directory."""
+    until = time.monotonic() + wait_s
+    while True:
+        runs = live_runs()
+        if len(runs) > 1:
+            directories = {os.path.dirname(p) if "/" in p else os.getcwd() for p in match}
+            near = [r for r in runs if any(os.path.commonpath([d, r[1]]) in (d, r[1]) for d in directories if r[1])]
+            runs = near if len(near) == 1 else runs
+        if len(runs) == 1:
+            return runs[0][0]
+        if len(runs) > 1:
+            listed = "".join(f"\n  {run}  started in {where}" for run, where in runs)
+            raise UserError(f"{len(runs)} runs are under way; say which one with run=:{listed}")
+        if time.monotonic() >= until:
+            raise UserError(
+                "no run of yours is under way on this node. Start one with `advectio run`; on another node name its "
+                f"contact file (contact={CONTACT!r}, see the config's readers.listen)"
+            )
+        time.sleep(0.2)

@@ -1,0 +1,150 @@
+"""How a forecaster expects a field to look: units, colours, steps. What is not known here is drawn from its values.
+
+Palettes stay readable for the colour-blind: lightness goes one way, or both ways from the middle. `radar` alone does not;
+it is there for those who ask for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# The order of colours that radar displays have had for long, 5 to 75 dBZ.
+_RADAR = ["#9be3f0", "#4ab4e6", "#1f6fd0", "#1fa84a", "#0f7d33", "#0a5a24", "#f6e34a", "#e8b32a", "#f08a1c", "#e53b23", "#b81c1c", "#8a1010", "#d14fd1", "#7a3fb0"]  # fmt: skip
+OWN_PALETTES = {"radar": _RADAR}
+
+
+@dataclass(frozen=True)
+class Look:
+    units: str | None = None  # to be shown in, where they can be converted
+    colour_map: str = "viridis"
+    levels: Sequence[float] | None = None
+    symmetric: bool = False  # about zero
+    positive: bool = False  # from zero, where the lowest value is near it
+    hide_below: bool = False  # what lies below the first level is nothing: no rain, no echo
+
+
+_RAIN = (0.1, 0.5, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150)
+_TEMPERATURE = Look("°C", "RdYlBu_r")
+_WIND = Look("m/s", "RdBu_r", symmetric=True)
+_MOISTURE = Look("g/kg", "YlGnBu", positive=True)
+_CLOUD = Look("g/kg", "GnBu", positive=True, hide_below=True)
+_ECHO = Look("dBZ", "magma_r", tuple(range(5, 80, 5)), hide_below=True)
+
+# The first that matches the whole name.
+_KNOWN: Sequence[tuple[str, Look]] = (
+    (r"REFL_10CM|REFD\w*|DBZ|reflectivity\w*|mdbz|dbz", _ECHO),
+    (r"T2|T2_\w+|TSK|SST|SSTSK|TSLB|TMN|TH2|TD2|t2m|tas|T_PHY|TT|SKINTEMP", _TEMPERATURE),
+    (r"RAIN(C|NC|SH|)|RAINNCV|SNOWNC|PREC|tp|rain\w*", Look("mm", "YlGnBu", _RAIN, hide_below=True)),
+    (r"Q2|QVAPOR|QV", _MOISTURE),
+    (r"Q(CLOUD|RAIN|ICE|SNOW|GRAUP|HAIL|C|R|I|S|G|HYD)|column_\w+_Q(CLOUD|RAIN|ICE|SNOW|GRAUP|HAIL)", _CLOUD),
+    (r"U|V|W|U10|V10|u|v|w|WW|UU|VV|U_PHY|V_PHY", _WIND),
+    (r"(wind|wspd|speed|WSPD)\w*|W_UP_MAX", Look("m/s", "viridis", positive=True)),
+    (r"UP_HELI_MAX|UH", Look(None, "magma_r", positive=True, hide_below=True)),
+    (r"PSFC|PMSL|slp|SLP|P_HYD|PRES|pressure", Look("hPa", "viridis")),
+    (r"HGT|HGT_M|topo|TOPO", Look("m", "cividis")),
+    (r"T|THM", Look(None, "RdYlBu_r")),
+    (r"RH|RHI|RH2|rh\w*", Look("%", "YlGnBu", tuple(range(0, 101, 10)))),
+    (r"CLDFRA|SEAICE|LANDMASK|SNOWC|VEGFRA", Look(None, "cividis")),
+    (r"GHT|geopotential_height|PBLH", Look("m", "viridis")),
+)
+
+# How units are written, by what they are.
+_SPELLINGS = {
+    "K": "K", "kelvin": "K", "Kelvin": "K",
+    "degC": "°C", "C": "°C", "celsius": "°C", "°C": "°C", "deg C": "°C",
+    "kg kg-1": "kg/kg", "kg/kg": "kg/kg", "kg kg^-1": "kg/kg", "1": "1",
+    "g kg-1": "g/kg", "g/kg": "g/kg",
+    "m s-1": "m/s", "m/s": "m/s", "m s^-1": "m/s", "kt": "kt", "knots": "kt", "knot": "kt", "km h-1": "km/h", "km/h": "km/h",
+    "Pa": "Pa", "hPa": "hPa", "mb": "hPa", "mbar": "hPa", "millibar": "hPa",
+    "m": "m", "meters": "m", "km": "km", "mm": "mm",
+    "dBZ": "dBZ", "dbz": "dBZ", "%": "%", "percent": "%",
+}  # fmt: skip
+
+# value in the second = value in the first * factor + offset
+_CONVERSIONS = {
+    ("K", "°C"): (1.0, -273.15), ("°C", "K"): (1.0, 273.15),
+    ("kg/kg", "g/kg"): (1000.0, 0.0), ("g/kg", "kg/kg"): (0.001, 0.0),
+    ("m/s", "kt"): (3600 / 1852, 0.0), ("m/s", "km/h"): (3.6, 0.0), ("kt", "m/s"): (1852 / 3600, 0.0),
+    ("Pa", "hPa"): (0.01, 0.0), ("hPa", "Pa"): (100.0, 0.0),
+    ("m", "km"): (0.001, 0.0), ("km", "m"): (1000.0, 0.0), ("m", "mm"): (1000.0, 0.0), ("mm", "m"): (0.001, 0.0),
+    ("1", "%"): (100.0, 0.0), ("%", "1"): (0.01, 0.0),
+}  # fmt: skip
+
+
+def look_of(name: str, units: str) -> Look:
+    """Of a field with this name, in this unit."""
+    for pattern, look in _KNOWN:
+        if re.fullmatch(pattern, name):
+            convertible = look.units is None or spelled(units) == look.units or (spelled(units), look.units) in _CONVERSIONS
+            if not convertible:
+                # The same name, another thing: its steps are not to be trusted.
+                look = replace(look, units=None, levels=None, hide_below=False)
+            if look.levels and spelled(units) == "1" and look.units == "%":
+                look = replace(look, units="%")
+            return look
+    return Look()
+
+
+def spelled(units: str) -> str:
+    """The unit as it is shown. WRF has `-` and blanks where there is none."""
+    plain = units.strip()
+    return "" if plain in ("-", "dimensionless") else _SPELLINGS.get(plain, plain)
+
+
+def converted(values: Any, have: str, want: str) -> Any | None:
+    """The values in another unit; None where that conversion is not known."""
+    source, target = spelled(have), spelled(want)
+    if source == target:
+        return values
+    if (source, target) not in _CONVERSIONS:
+        return None
+    factor, offset = _CONVERSIONS[source, target]
+    return values * factor + offset
+
+
+def known_conversions(have: str) -> list[str]:
+    return [target for source, target in _CONVERSIONS if source == spelled(have)]
+
+
+def nice_levels(low: float, high: float, look: Look, number: int = 16) -> np.ndarray:
+    """Round numbers from low to high; symmetric, or from zero, where the field is."""
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    if not (np.isfinite(low) and np.isfinite(high)):
+        low, high = 0.0, 1.0
+    if look.symmetric and low < 0 < high:
+        high = max(abs(low), abs(high))
+        low = -high
+    elif look.positive and 0 <= low < 0.4 * high:
+        low = 0.0
+    if high - low <= max(abs(high), abs(low), 1e-30) * 1e-6:  # the same everywhere
+        spread = abs(high) * 0.01 or 1.0
+        low, high = low - spread, high + spread
+    levels = np.asarray(MaxNLocator(number, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+    if look.symmetric and levels[0] < 0 < levels[-1]:
+        levels = levels[levels != 0]  # nothing has a colour of its own, the middle one
+    if look.hide_below and levels[0] == 0:
+        levels = levels[1:] if len(levels) > 3 else levels
+    return levels
+
+
+def palette(name: str) -> Any:
+    """A colour map by its name: one of matplotlib's or ours. Raises ValueError with the nearest name."""
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+
+    if name in OWN_PALETTES:
+        return LinearSegmentedColormap.from_list(name, OWN_PALETTES[name], N=256)
+    if name not in matplotlib.colormaps:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [*matplotlib.colormaps, *OWN_PALETTES], 1, 0.5)
+        raise ValueError(f"there is no colour map {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    return matplotlib.colormaps[name]

@@ -1,0 +1,299 @@
+"""What a plot shows of a frame: numbers in the unit they are shown in, with their axes. No drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from advectio.errors import UserError
+from advectio.pictures import grids, looks
+from advectio.pictures.expressions import Expression, WrongExpression
+from advectio.pictures.frames import Frame
+from advectio.pictures.grids import Axis
+from advectio.pictures.recipes import At, Level, Plot, place_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import xarray as xr
+
+
+@dataclass(frozen=True)
+class Field:
+    """Values without record dimension, and what is written about them."""
+
+    array: xr.DataArray
+    name: str
+    label: str
+    units: str
+    look: looks.Look
+
+
+@dataclass(frozen=True)
+class Map:
+    field: Field
+    values: np.ndarray  # [y][x]
+    dims: tuple[str, str]
+    place: tuple[np.ndarray, np.ndarray] | None
+    level: str
+
+
+@dataclass(frozen=True)
+class Section:
+    field: Field
+    values: np.ndarray  # [z][s]
+    along: Axis
+    up: np.ndarray  # [z][s]
+    up_label: str
+    upside_down: bool
+    ground: np.ndarray | None  # [s]
+    where: str
+
+
+def field_of(expression: Expression, frame: Frame, plot: Plot, units: str | None = None) -> Field:
+    """In the unit asked for, else in the one that is usual for such a field."""
+    try:
+        array = grids.one_frame(expression.evaluate(frame.ds))
+    except WrongExpression as error:
+        raise UserError(f"{plot.origin}: {error} (in {frame.source or 'this frame'})") from error
+    if array.dtype.kind not in "fiub":
+        raise UserError(f"{plot.origin}: {expression.name} holds no numbers, but {array.dtype}")
+    have = looks.spelled(str(array.attrs.get("units", "")))
+    look = looks.look_of(expression.name, have)
+    label = str(array.attrs.get("long_name") or array.attrs.get("description") or array.attrs.get("standard_name") or "")
+    label = _readable(label) or expression.name
+    wanted = units or plot.units
+    if wanted is not None:
+        changed = looks.converted(array.astype("float64"), have, wanted)
+        if changed is None and have:
+            known = looks.known_conversions(have)
+            raise UserError(
+                f"{plot.origin}: {expression.name} is in {have}, and cannot be shown in {wanted}"
+                + (f"; known: {', '.join(known)}" if known else "")
+            )
+        if looks.spelled(wanted) != look.units:
+            look = _without_steps(look)
+        return Field(array if changed is None else changed, expression.name, label, looks.spelled(wanted), look)
+    usual = looks.converted(array.astype("float64"), have, look.units) if look.units else None
+    if usual is not None and look.units is not None:
+        return Field(usual, expression.name, label, look.units, look)
+    return Field(array.astype("float64"), expression.name, label, have, look)
+
+
+def _without_steps(look: looks.Look) -> looks.Look:
+    from dataclasses import replace
+
+    return replace(look, levels=None)
+
+
+_WORDS = {"TEMP": "temperature", "POT": "potential", "SFC": "surface", "M": "m", "PRES": "pressure", "HGT": "height",
+          "QV": "water vapour"}  # fmt: skip
+
+
+def _readable(label: str) -> str:
+    """WRF writes `TEMP at 2 M` and `BASE STATE PRESSURE`: its short forms in full, words in capitals in small letters."""
+    words = []
+    for word in label.replace("lamda", "λ").split():
+        if word in _WORDS:
+            words.append(_WORDS[word])
+        else:
+            words.append(word.lower() if word.isalpha() and word.isupper() and len(word) > 1 else word)
+    return " ".join(words)
+
+
+def level_text(level: Level | None, array: xr.DataArray) -> str:
+    """Which level of a field with levels is shown; nothing of a field without."""
+    dim = grids.vertical_dimension(array)
+    if dim is None:
+        return ""
+    if level is None or level.index is not None:
+        index = level.index if level is not None else 0
+        return f"level {index}" + (" (lowest)" if index == 0 and dim.startswith("bottom_top") else "")
+    if level.statistic is not None:
+        return {"max": "highest", "min": "lowest", "mean": "mean"}[level.statistic] + " of the column"
+    return str(level)
+
+
+def _level(field: Field, level: Level | None, frame: Frame, plot: Plot) -> tuple[np.ndarray, str]:
+    """One value for each horizontal point; and which level that is."""
+    import numpy as np
+
+    array = field.array
+    dim = grids.vertical_dimension(array)
+    if dim is None:
+        if level is not None and level.index != 0:
+            raise UserError(f"{plot.origin}: {field.name} has no levels")
+        return np.asarray(array.values, dtype=float), ""
+    if array.ndim > 3:
+        raise UserError(
+            f"{plot.origin}: {field.name} has the dimensions {', '.join(map(str, array.dims))}: more than levels, y and x"
+        )
+    if level is None:
+        level = Level(index=0)
+    if level.index is not None:
+        if level.index >= array.sizes[dim]:
+            raise UserError(
+                f"{plot.origin}: level {level.index} of {field.name}, which has {array.sizes[dim]}: 0 to {array.sizes[dim] - 1}"
+            )
+        return np.asarray(array.isel({dim: level.index}).values, dtype=float), level_text(level, array)
+    if level.statistic is not None:
+        values = array.values
+        reduce: Any = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}[level.statistic]
+        return np.asarray(reduce(values, axis=0), dtype=float), level_text(level, array)
+    assert level.value is not None
+    where = grids.pressures_hpa(frame.ds, array) if level.units == "hPa" else grids.heights_km(frame.ds, array)
+    if where is None:
+        what = "pressure (P and PB)" if level.units == "hPa" else "height (PH and PHB)"
+        raise UserError(f"{plot.origin}: {level} needs the {what} of {field.name}, which this file does not have")
+    if level.units == "hPa":
+        return grids.interpolated(array.values, np.log(where), float(np.log(level.value))), level_text(level, array)
+    return grids.interpolated(array.values, where, level.value), level_text(level, array)
+
+
+def map_of(plot: Plot, frame: Frame, expression: Expression | None = None, units: str | None = None) -> Map:
+    field = field_of(expression or plot.field, frame, plot, units)
+    dims = grids.horizontal_dimensions(field.array)
+    if dims is None:
+        raise UserError(
+            f"{plot.origin}: {field.name} has the dimensions ({', '.join(map(str, field.array.dims))}): no map can be drawn"
+        )
+    values, level = _level(field, plot.level, frame, plot)
+    for axis, dim in enumerate(dims):
+        if values.shape[axis] < 2:
+            side = "x" if axis == 1 else "y"
+            raise UserError(
+                f"{plot.origin}: {field.name} has one point along {dim}: draw a section, --section {field.name},{side}=0"
+            )
+    return Map(field, values, dims, grids.places(frame.ds, dims), level)
+
+
+def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, units: str | None = None) -> Section:
+    import numpy as np
+
+    field = field_of(expression or plot.field, frame, plot, units)
+    array = field.array
+    dims = grids.horizontal_dimensions(array)
+    up_dim = grids.vertical_dimension(array)
+    if dims is None or up_dim is None or array.ndim != 3:
+        raise UserError(
+            f"{plot.origin}: {field.name} has the dimensions ({', '.join(map(str, array.dims))}); a section needs levels, y and x"
+        )
+    ny, nx = array.sizes[dims[0]], array.sizes[dims[1]]
+    place = grids.places(frame.ds, dims)
+    heights = grids.heights_km(frame.ds, array)
+    if heights is not None and heights.ndim == 3 and heights.shape != array.shape:
+        heights = None
+    if plot.start is not None and plot.end is not None:
+        if place is None:
+            raise UserError(
+                f"{plot.origin}: from and to need latitude and longitude, and this grid has no place on the earth; give x or y"
+            )
+        ends = [_nearest(place, each, plot) for each in (plot.start, plot.end)]
+        number = max(2, round(max(abs(ends[0][0] - ends[1][0]), abs(ends[0][1] - ends[1][1]))) + 1)
+        if ends[0] == ends[1]:
+            raise UserError(f"{plot.origin}: from and to are the same point of the grid")
+        y, x = (np.linspace(ends[0][axis], ends[1][axis], number) for axis in (0, 1))
+        latitude, longitude = (grids.along_line(each, y, x) for each in place)
+        along = Axis(grids.kilometres(latitude, longitude), "km along the line")
+        where = f"{place_text(latitude[0], longitude[0])} to {place_text(latitude[-1], longitude[-1])}"
+    else:
+        axis, index = ("y", plot.y) if plot.y is not None else ("x", plot.x)
+        count = ny if axis == "y" else nx
+        assert index is not None
+        if index >= count:
+            raise UserError(f"{plot.origin}: {axis}={index}, and {field.name} has {count} points there: 0 to {count - 1}")
+        number = nx if axis == "y" else ny
+        steps = np.arange(number, dtype=float)
+        y, x = (np.full(number, float(index)), steps) if axis == "y" else (steps, np.full(number, float(index)))
+        along = grids.plain_axis(frame.ds, dims[1] if axis == "y" else dims[0], number)
+        where = f"{axis}={index}"
+        if place is not None:
+            latitude, longitude = (grids.along_line(each, y, x) for each in place)
+            where = f"{place_text(latitude[0], longitude[0])} to {place_text(latitude[-1], longitude[-1])}"
+        if number < 2:
+            raise UserError(f"{plot.origin}: {field.name} has one point along this section; give the other of x and y")
+    values = grids.along_line(np.asarray(array.values, dtype=float), y, x)
+    ground = None
+    if heights is not None:
+        up = grids.along_line(heights, y, x) if heights.ndim == 3 else np.repeat(heights[:, None], len(along.values), 1)
+        ground = _ground(frame, dims, y, x)
+        if ground is not None and (ground < up[0]).all():
+            # The lowest level stands for what lies between it and the ground.
+            up, values = np.concatenate([ground[None], up]), np.concatenate([values[:1], values])
+        return Section(field, values, along, up, "height (km)", False, ground, where)
+    pressure = grids.pressures_hpa(frame.ds, array)
+    if pressure is not None and pressure.shape == array.shape:
+        return Section(field, values, along, grids.along_line(pressure, y, x), "pressure (hPa)", True, None, where)
+    axis_up = grids.plain_axis(frame.ds, up_dim, array.sizes[up_dim])
+    up = np.repeat(axis_up.values[:, None], len(along.values), 1)
+    depth = "depth" in up_dim or up_dim in ("nav_lev", "deptht", "depthu", "depthv", "depthw")
+    return Section(field, values, along, up, axis_up.label, depth, None, where)
+
+
+def _ground(frame: Frame, dims: tuple[str, str], y: np.ndarray, x: np.ndarray) -> np.ndarray | None:
+    """Height of the ground along a section, km; None where the file does not tell."""
+    for name in ("HGT", "HGT_M", "topo"):
+        if name in frame.ds.variables:
+            height = grids.one_frame(frame.ds[name])
+            if height.dims == dims:
+                return grids.along_line(height.values / 1000.0, y, x)
+    return None
+
+
+def series_of(plot: Plot, frame: Frame) -> tuple[Field, list[float]]:
+    """One value for each of the plot's points."""
+    import numpy as np
+
+    field = field_of(plot.field, frame, plot)
+    dims = grids.horizontal_dimensions(field.array) if field.array.ndim >= 2 else None
+    if dims is None:
+        if field.array.ndim == 0:
+            return field, [float(field.array.values)] * len(plot.at)
+        raise UserError(
+            f"{plot.origin}: {field.name} has the dimensions ({', '.join(map(str, field.array.dims))}); a series needs y and x"
+        )
+    values, _ = _level(field, plot.level, frame, plot)
+    found = []
+    for at in plot.at:
+        if at.statistic is not None:
+            reduce: Any = {"mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}[at.statistic]
+            found.append(float(reduce(values)))
+        else:
+            y, x = _point(at, plot, frame, dims, values.shape, field.name)
+            found.append(float(values[y, x]))
+    return field, found
+
+
+def _nearest(place: tuple[np.ndarray, np.ndarray], wanted: tuple[float, float], plot: Plot) -> tuple[int, int]:
+    try:
+        return grids.nearest_point(*place, wanted)
+    except UserError as error:
+        raise UserError(f"{plot.origin}: {error}") from error
+
+
+def _point(at: At, plot: Plot, frame: Frame, dims: tuple[str, str], shape: tuple[int, ...], name: str) -> tuple[int, int]:
+    if at.lat is not None and at.lon is not None:
+        place = grids.places(frame.ds, dims)
+        if place is None:
+            raise UserError(f"{plot.origin}: this grid has no place on the earth; give x and y")
+        return _nearest(place, (at.lat, at.lon), plot)
+    assert at.x is not None and at.y is not None
+    if at.x >= shape[1] or at.y >= shape[0]:
+        raise UserError(f"{plot.origin}: x={at.x}, y={at.y} lies outside of {name}, which has {shape[1]} by {shape[0]} points")
+    return at.y, at.x
+
+
+def extremes(plot: Plot, frame: Frame) -> tuple[float, float]:
+    """Lowest and highest finite value that the picture would show; NaN where there is none."""
+    import numpy as np
+
+    values = map_of(plot, frame).values if plot.kind == "map" else _shown(section_of(plot, frame), plot)
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
+
+
+def _shown(section: Section, plot: Plot) -> np.ndarray:
+    import numpy as np
+
+    if plot.top is None or section.upside_down:
+        return section.values
+    return np.where(section.up <= plot.top, section.values, np.nan)

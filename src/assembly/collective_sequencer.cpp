@@ -1,0 +1,141 @@
+#include "assembly/collective_sequencer.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace advectio {
+
+using journal::Record;
+using journal::RecordType;
+using journal::SyncIndex;
+
+namespace {
+constexpr auto never = std::numeric_limits<std::uint64_t>::max();
+}
+
+bool CollectiveSequencer::ends_sync(const Record& r) noexcept {
+  if (r.type == RecordType::sync) return (r.flags & journal::flag_implicit) == 0;
+  return r.type == RecordType::close || r.type == RecordType::abort;
+}
+
+void CollectiveSequencer::resume(std::size_t writer, std::uint64_t sequence, SyncIndex sync_index) {
+  queues_[writer].seen = sequence;
+  queues_[writer].sync_index = sync_index;
+}
+
+Result<void> CollectiveSequencer::take(std::size_t writer, const Record& record) {
+  auto& queue = queues_[writer];
+  if (record.sequence <= queue.seen) return {};
+  queue.seen = record.sequence;
+  if (record.type == RecordType::put && (record.flags & journal::flag_pending) != 0) {
+    queue.pending.emplace(record.sequence, record);
+    return {};
+  }
+  queue.collective_index = std::max<std::uint64_t>(queue.collective_index, record.collective_index);
+  if (record.type != RecordType::settle) {
+    if (ends_sync(record) && record.type != RecordType::abort) {
+      const auto sync = journal::decode_sync(record.meta);
+      if (!sync) return sync.error();
+      if (sync->sync_index <= queue.sync_index) return {};  // said again after a restart
+    }
+    queue.waiting.push_back(record);
+    return {};
+  }
+  auto settle = journal::decode_settle(record.meta);
+  if (!settle) return std::move(settle).error();
+  // What is not there any more was committed, or written to make room, before.
+  for (const auto sequence : settle->dropped) queue.pending.erase(sequence);
+  for (const auto sequence : settle->written) {
+    const auto it = queue.pending.find(sequence);
+    if (it == queue.pending.end()) continue;
+    it->second.collective_index = record.collective_index;
+    queue.waiting.push_back(it->second);
+    queue.pending.erase(it);
+  }
+  return {};
+}
+
+bool CollectiveSequencer::passed(std::size_t writer, std::uint64_t collective_index) {
+  if (collective_index <= queues_[writer].collective_index) return false;
+  queues_[writer].collective_index = collective_index;
+  return true;
+}
+
+std::optional<CollectiveSequencer::Step> CollectiveSequencer::next() {
+  // The sync under way is that of the writers which are furthest behind.
+  SyncIndex sync_index{never};
+  for (const auto& s : queues_) sync_index = std::min(sync_index, after(s.sync_index));
+  std::size_t first = queues_.size();
+  bool complete = true;
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    const auto& s = queues_[i];
+    if (s.sync_index >= sync_index) continue;
+    if (!s.waiting.empty() && ends_sync(s.waiting.front())) continue;
+    complete = false;
+    if (s.waiting.empty() || (first != queues_.size() &&
+                              queues_[first].waiting.front().collective_index <= s.waiting.front().collective_index))
+      continue;
+    first = i;
+  }
+  Step step;
+  if (complete) {
+    step.sync_index = sync_index;
+    for (std::size_t i = 0; i < queues_.size(); ++i) {
+      auto& s = queues_[i];
+      if (s.sync_index >= sync_index) continue;
+      step.parts.push_back({i, s.waiting.front()});
+      s.waiting.pop_front();
+      s.sync_index = sync_index;
+    }
+    return step;
+  }
+  if (first == queues_.size()) return std::nullopt;
+  const auto collective_index = queues_[first].waiting.front().collective_index;
+  for (const auto& s : queues_) {
+    const bool later = s.sync_index >= sync_index || s.collective_index >= collective_index;
+    if (s.waiting.empty() && !later) return std::nullopt;
+  }
+  step.parts.push_back({first, queues_[first].waiting.front()});
+  queues_[first].waiting.pop_front();
+  return step;
+}
+
+std::optional<CollectiveSequencer::Step> CollectiveSequencer::next_at_any_price() {
+  std::size_t first = queues_.size();
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    const auto& s = queues_[i];
+    if (s.waiting.empty()) continue;
+    if (s.waiting.front().type == RecordType::abort) continue;
+    if (first == queues_.size() || s.waiting.front().collective_index < queues_[first].waiting.front().collective_index)
+      first = i;
+  }
+  if (first == queues_.size()) return std::nullopt;
+  auto& s = queues_[first];
+  if (ends_sync(s.waiting.front())) s.sync_index = after(s.sync_index);  // the others will end it without this one
+  Step step;
+  step.parts.push_back({first, s.waiting.front()});
+  s.waiting.pop_front();
+  return step;
+}
+
+std::optional<CollectiveSequencer::Step> CollectiveSequencer::next_pending() {
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    auto& s = queues_[i];
+    if (s.pending.empty()) continue;
+    Step step;
+    step.parts.push_back({i, s.pending.begin()->second});
+    s.pending.erase(s.pending.begin());
+    return step;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t CollectiveSequencer::given(std::size_t writer) const {
+  const auto& s = queues_[writer];
+  auto upto = s.seen;
+  for (const auto& r : s.waiting) upto = std::min(upto, r.sequence - 1);
+  if (!s.pending.empty()) upto = std::min(upto, s.pending.begin()->first - 1);
+  return upto;
+}
+
+}  // namespace advectio

@@ -1,0 +1,95 @@
+#include "capture/coupling.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "capture/dataset.h"
+
+namespace advectio::capture {
+
+namespace {
+
+/// This thread reads `couple.conf`. Where we are linked into the program, that goes through our own fopen.
+constinit thread_local bool reads_rules __attribute__((tls_model("initial-exec"))) = false;
+
+workflow::Workflow* find_workflow() {
+  const auto stage = stage_directory_of_process();
+  if (stage.empty()) return nullptr;
+  workflow::Settings settings;
+  reads_rules = true;
+  std::ifstream in(stage + "/couple.conf");
+  for (std::string line; std::getline(in, line);) (void)settings.take_line(line);
+  reads_rules = false;
+  return settings.memory.empty() || settings.rules.empty() ? nullptr : new workflow::Workflow(std::move(settings));
+}
+
+}  // namespace
+
+workflow::Workflow* workflow_of_process() {
+  if (reads_rules) return nullptr;
+  static workflow::Workflow* const found = find_workflow();  // once: a process belongs to one run
+  return found;
+}
+
+void say_of_coupling(const std::string& text) {
+  static std::mutex mutex;
+  static auto* said = new std::set<std::string>;
+  {
+    const std::lock_guard guard(mutex);
+    if (!said->insert(text).second) return;
+  }
+  const std::string line = "advectio: " + text + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+namespace {
+Error logged(Error error) {
+  say_of_coupling(error.message);
+  return error;
+}
+}  // namespace
+
+Result<Place> place_to_create(const std::string& path, bool no_clobber) {
+  auto* workflow = workflow_of_process();
+  const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
+  if (!file || !file->writes) {
+    if (file)
+      say_of_coupling(path + " is coupled, and " + workflow->settings().name +
+                      " is not among those who write it (from): no other program gets what it creates there");
+    return Place{path, std::nullopt};
+  }
+  auto opened = workflow->create(*file, no_clobber);
+  if (!opened) return logged(std::move(opened).error());
+  return Place{opened->path == file->path ? path : opened->path, std::move(opened).value()};
+}
+
+Result<Place> place_to_open(const std::string& path, bool writing) {
+  auto* workflow = workflow_of_process();
+  const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
+  if (!file) return Place{path, std::nullopt};
+  auto opened =
+      writing ? workflow->open_to_write(*file, say_of_coupling) : workflow->open_to_read(*file, say_of_coupling);
+  if (!opened) {
+    if (opened.error().code == Code::not_found) return Place{path, std::nullopt};
+    return logged(std::move(opened).error());
+  }
+  return Place{opened->path == file->path ? path : opened->path, std::move(opened).value()};
+}
+
+bool remove_coupled(const std::string& path) {
+  auto* workflow = workflow_of_process();
+  const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
+  return file && workflow->remove(*file) && file->rule->mode == CoupleRule::Mode::memory;
+}
+
+Result<void> leave(const workflow::Opened& opened, bool complete) {
+  auto* workflow = workflow_of_process();
+  auto done = workflow != nullptr ? workflow->close(opened, complete) : Result<void>{};
+  if (!done) say_of_coupling(done.error().message);
+  return done;
+}
+
+}  // namespace advectio::capture

@@ -1,0 +1,250 @@
+// How a dataset begins: its file, its hard link, its shared state in the stage, and its first record.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "capture/dataset_state.h"
+#include "capture/journalled_dataset.h"
+#include "capture/session.h"
+#include "core/placement.h"
+#include "journal/hard_link.h"
+
+namespace advectio::capture {
+
+using journal::DatasetFiles;
+using journal::MappedState;
+using journal::RecordType;
+using journal::SharedState;
+using journal::Stage;
+using journal::WriterSlot;
+
+namespace {
+
+/// The path without symbolic links, for one that exists; else as given.
+std::string real_path(const std::string& path) {
+  char real[PATH_MAX];
+  return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
+}
+
+/// Make the file, empty, or empty one that is there.
+Result<struct stat> make_file(const std::string& path, bool no_clobber) {
+  const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (no_clobber ? O_EXCL : 0);
+  const int fd = ::open(path.c_str(), flags, 0666);
+  if (fd < 0) return system_error("create " + path, errno);
+  struct stat st {};
+  const int failed = ::fstat(fd, &st) != 0 ? errno : 0;
+  ::close(fd);
+  if (failed != 0) return system_error("create " + path, failed);
+  return st;
+}
+
+}  // namespace
+
+/// The rule for a dataset that begins, without what cannot be done for it.
+Rule ProcessSession::rule_of(const SharedState& shared_state) {
+  auto rule = rules_.of(shared_state.path);
+  if (const char* why = !rule.drops_frames()       ? nullptr
+                        : rule.promises_durable()  ? "what is promised to be durable is never left out"
+                        : shared_state.writers > 0 ? "it cannot be done where several processes write a file"
+                                                   : nullptr) {
+    rule.full = 'w';
+    say_once(std::string(shared_state.path) + ": full: drop-frame does not hold, the program waits: " + why);
+  }
+  return rule;
+}
+
+/// Append the first record of a dataset. With the mutex.
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type, std::uint32_t number,
+                                                                 const Bytes& meta,
+                                                                 MappedState<SharedState> shared_state,
+                                                                 const std::string& state_name) {
+  auto w = writer();
+  if (!w) return std::move(w).error();
+  const auto rule = rule_of(*shared_state);
+  (*w)->spills(rule.spills());
+  auto patience = waiting_.for_room();
+  // Also when that fails: a server may have taken up the shared state, and would give it the records of the next
+  // dataset.
+  datasets_begun_ = number;
+  auto sequence = (*w)->append(type, 0, number, meta, 0, nullptr, [&]() -> Result<void> {
+    if (!stage_.there()) return Error{Code::gone, "the stage has been removed", EIO};
+    if (patience.look() != Patience::State::over) return {};
+    return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
+  });
+  if (!sequence) return std::move(sequence).error();
+  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
+  open_.insert(dataset.get());
+  // A second mapping outlives the object, which goes when the program closes the dataset.
+  if (auto again = stage_.open_state(state_name); again) in_flight_.push_back(std::move(again).value());
+  std::erase_if(in_flight_, [](const MappedState<SharedState>& p) { return has_ended(*p); });
+  return dataset;
+}
+
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequest& request, std::uint32_t writers) {
+  const auto begun = journal::monotonic_ns();
+  const std::string path = absolute(request.path);
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0) {
+    if (!S_ISREG(there.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};
+    if (request.no_clobber) return system_error("create " + path, EEXIST);
+    if (auto free = wait_for_file(path, true); !free) {
+      if (free.error().code != Code::unsupported || there.st_nlink < 2) return std::move(free).error();
+      // The file is a tile that still goes into its whole. It keeps its other name; this becomes
+      // another file.
+      if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
+    }
+  }
+  const auto file = make_file(path, request.no_clobber);
+  if (!file) return file.error();
+
+  const std::lock_guard guard(mutex_);
+  auto w = writer();
+  if (!w) return std::move(w).error();
+
+  const std::string real = real_path(path);
+  const std::uint32_t number = datasets_begun_ + 1;
+  const auto link_name = journal::hard_link_name(real, (*w)->journal(), std::to_string(number));
+  auto& link_directories = link_directories_[directory_of(real)];
+  if (link_directories.empty()) link_directories = journal::hard_link_directories(real, rules_.run_directory);
+  std::string link = link_directories.front() + link_name;
+  if (link.size() >= sizeof(SharedState::link) || path.size() >= sizeof(SharedState::path))
+    return system_error("create " + path, ENAMETOOLONG);
+
+  const std::string state_name = Stage::state_name((*file).st_dev, (*file).st_ino);
+  auto made = stage_.make_dataset(state_name, [&](SharedState& p) {
+    p.format = request.format;
+    p.journal = (*w)->journal();
+    p.number = number;
+    p.writer_pid = static_cast<std::uint32_t>(::getpid());
+    p.writers = writers;
+    p.owner = owner_of_next(path, writers > 0);
+    p.created_ns = request.created_ns != 0 ? request.created_ns : journal::realtime_ns();
+    std::memcpy(p.path, path.c_str(), path.size() + 1);
+    std::memcpy(p.link, link.c_str(), link.size() + 1);
+  });
+  if (!made) return std::move(made).error().with("register " + path);
+  // On a file system without hard links the server goes by the name, and the program must not
+  // rename the file.
+  link = journal::give_hard_link(*made->shared_state, real, link_name, link_directories);
+  // A directory that has refused the link is not tried again for the next file.
+  if (link != real)
+    while (link_directories.size() > 1 && directory_of(link) != link_directories.front())
+      link_directories.erase(link_directories.begin());
+  if (writers > 0) take_slot(made->slots[0], number);
+
+  const auto meta = journal::encode(journal::Create{request.format, path, link, state_name, writers});
+  auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), state_name);
+  if (!dataset) {
+    // Where the hard link stays, the shared state stays too: the server finds the link by it.
+    if (link == real || journal::remove_hard_link(stage_.files(), link).ok())
+      stage_.remove_dataset(state_name, (*w)->journal(), number);
+    return std::move(dataset).error().with("create " + path);
+  }
+  if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
+  (*dataset)->add_stall(journal::monotonic_ns() - begun);
+  return dataset;
+}
+
+Result<std::unique_ptr<CapturedDataset>> ProcessSession::create(const CreateRequest& request) {
+  auto made = make(request, 0);
+  if (!made) return std::move(made).error();
+  return std::unique_ptr<CapturedDataset>(std::move(made).value());
+}
+
+Result<std::unique_ptr<SharedDataset>> ProcessSession::create_shared(const CreateRequest& request,
+                                                                     std::uint32_t writers, Invitation& invitation) {
+  auto made = make(request, writers);
+  if (!made) return std::move(made).error();
+  struct stat st {};
+  if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
+  const auto& p = (*made)->shared_state();
+  invitation = {Stage::state_name(st.st_dev, st.st_ino),
+                p.path,
+                p.link,
+                p.format,
+                p.journal,
+                p.number,
+                p.writers,
+                p.owner,
+                p.created_ns};
+  return std::unique_ptr<SharedDataset>(std::move(made).value());
+}
+
+/// The shared state and the slots of a dataset that another rank has created.
+Result<DatasetFiles> ProcessSession::files_of(const Invitation& invitation) const {
+  if (invitation.owner != 0)
+    return stage_.make_dataset(invitation.shared_state, [&invitation](SharedState& p) {
+      p.format = invitation.format;
+      p.journal = invitation.journal;
+      p.number = invitation.number;
+      p.writers = invitation.writers;
+      p.owner = invitation.owner;
+      p.created_ns = invitation.created_ns;
+      std::memcpy(p.path, invitation.path.c_str(), invitation.path.size() + 1);
+      std::memcpy(p.link, invitation.link.c_str(), invitation.link.size() + 1);
+    });
+  // Without an owner, that rank is on this node, or nothing leads to it.
+  auto shared_state = stage_.open_state(invitation.shared_state);
+  if (!shared_state) return std::move(shared_state).error();
+  auto slots = stage_.open_slots(invitation.shared_state, invitation.writers);
+  if (!slots) return std::move(slots).error();
+  return DatasetFiles{std::move(shared_state).value(), std::move(slots).value()};
+}
+
+Result<std::unique_ptr<SharedDataset>> ProcessSession::join(const Invitation& invitation, std::uint32_t writer_number) {
+  const auto begun = journal::monotonic_ns();
+  if (writer_number >= invitation.writers)
+    return Error{Code::bug, "there is no place for writer " + std::to_string(writer_number), 0};
+  auto files = files_of(invitation);
+  if (!files) return std::move(files).error().with("join");
+  const std::lock_guard guard(mutex_);
+  auto w = writer();
+  if (!w) return std::move(w).error();
+  const auto number = datasets_begun_ + 1;
+  take_slot(files->slots[writer_number], number);
+  // The others may have ended the dataset without this writer. Then nobody would read what it puts.
+  if (has_ended(*files->shared_state))
+    return Error{Code::not_found, "join " + invitation.path + ": the others have ended it", ENOENT};
+  const auto meta = journal::encode(journal::Enter{invitation.shared_state, writer_number});
+  auto dataset = begin(RecordType::enter, number, meta, std::move(files->shared_state), invitation.shared_state);
+  if (!dataset) return std::move(dataset).error().with("join");
+  (*dataset)->share(std::move(files->slots), writer_number, invitation.writers);
+  (*dataset)->add_stall(journal::monotonic_ns() - begun);
+  return std::unique_ptr<SharedDataset>(std::move(dataset).value());
+}
+
+/// This process becomes that writer; `number` is the dataset's in its journal.
+void ProcessSession::take_slot(WriterSlot& slot, std::uint32_t number) const noexcept {
+  slot.number = number;
+  slot.pid = static_cast<std::uint32_t>(::getpid());
+  slot.journal.store(writer_->journal(), std::memory_order_release);
+}
+
+/// The node whose server writes the next dataset, plus 1; 0: this one, and no other has to do with
+/// it. Nodes for output take turns. Where there are none, a dataset of one process stays on its
+/// node, and all nodes take turns with shared ones.
+std::uint32_t ProcessSession::owner_of_next(const std::string& path, bool shared) const {
+  const auto& c = stage_.control();
+  if (c.nodes < 2) return 0;
+  auto turn = datasets_begun_ + static_cast<std::uint32_t>(std::max<std::int64_t>(0, rank_from_environment()));
+  const auto name = base_name(path);
+  const auto whole = shared || !rules_.of(path).joins_tiles() ? std::string() : whole_name(name);
+  if (!whole.empty()) {
+    // Tiles that become one file have one owner. Every rank finds it by the file's name.
+    const auto hash = std::hash<std::string>()(path.substr(0, path.size() - name.size()) + whole);
+    const auto among = c.io_nodes > 0 ? c.io_nodes : c.nodes;
+    return c.nodes - among + static_cast<std::uint32_t>(hash % among) + 1;
+  }
+  if (!shared && c.io_nodes == 0) return 0;
+  if (c.io_nodes > 0) return c.nodes - c.io_nodes + turn % c.io_nodes + 1;
+  return (c.node + turn) % c.nodes + 1;
+}
+
+}  // namespace advectio::capture

@@ -1,0 +1,132 @@
+// One dataset of this process: every call becomes a record in the process' journal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/collective_calls.h"
+#include "capture/dataset.h"
+#include "capture/left_out_frames.h"
+#include "capture/rules.h"
+#include "capture/waiting.h"
+#include "journal/format.h"
+#include "journal/stage.h"
+
+namespace advectio::capture {
+
+class ProcessSession;
+
+/// `number`: of the dataset in the journal.
+class JournalledDataset final : public SharedDataset {
+ public:
+  JournalledDataset(ProcessSession& session, std::uint32_t number,
+                    journal::MappedState<journal::SharedState> shared_state, const Rule& rule)
+      : session_(session),
+        number_(number),
+        shared_state_(std::move(shared_state)),
+        link_(shared_state_->link),
+        rule_(rule) {}
+  ~JournalledDataset() override;
+  /// This process is one of several writers.
+  void share(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
+    collective_calls_.begin(std::move(slots), writer, writers);
+  }
+  [[nodiscard]] journal::SharedState& shared_state() const noexcept { return *shared_state_; }
+
+  Result<void> schema(const Schema& schema) override;
+  Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                   const Memory& memory, std::size_t element) override;
+  Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                           const char* const* strings) override;
+  Result<void> sync() override;
+  Result<void> close() override;
+  Result<void> abort() override;
+  Result<void> wait_visible() override;
+  Result<void> hand_over() override;
+  [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
+  void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
+
+  void end_collective_call(bool read) noexcept override {
+    if (!read) ++generation_;
+    collective_calls_.end_collective_call();
+  }
+  [[nodiscard]] std::uint64_t generation() const noexcept override { return generation_; }
+  [[nodiscard]] std::uint64_t collective_index() const noexcept override {
+    return collective_calls_.collective_index();
+  }
+  void hold_schema() noexcept override { collective_calls_.hold_schema(); }
+  void put_pending(std::vector<std::uint64_t>* sequences) noexcept override { pending_ = sequences; }
+  Result<void> settle(const std::vector<std::uint64_t>& written, const std::vector<std::uint64_t>& dropped) override;
+  void grow(std::uint64_t records) noexcept override { collective_calls_.grow(records); }
+  std::uint64_t records(std::uint64_t collective_index) noexcept override {
+    return collective_calls_.records(collective_index);
+  }
+  using SharedDataset::records;
+
+ private:
+  /// Writes the payload and returns its CRC.
+  using FillPayload = std::function<std::uint32_t(std::byte*)>;
+
+  struct Timer {
+    explicit Timer(std::uint64_t& sum) : sum_(sum), from_(journal::monotonic_ns()) {}
+    ~Timer() { sum_ += journal::monotonic_ns() - from_; }
+    std::uint64_t& sum_;
+    std::uint64_t from_;
+  };
+
+  // All of these need the session's mutex, as far as they append.
+  /// `collective index`: the one that the record belongs to; 0: the present one.
+  Result<std::uint64_t> append(journal::RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
+                               std::uint64_t payload, const FillPayload& fill, std::uint64_t collective_index = 0);
+  Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);
+  Result<void> put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill);
+  Result<void> sync_record(journal::RecordType type, std::uint16_t flags);
+  void end_burst() noexcept;
+
+  bool leaves_out(std::uint32_t variable, const Box& box);
+  /// All blocks so far were left out: the dataset becomes no file.
+  [[nodiscard]] bool all_left_out() const noexcept { return !put_ever_ && shared_state_->frames_dropped.load() > 0; }
+
+  Result<void> await_promise(std::uint64_t target);
+  Result<void> await_end(std::uint64_t target);
+  [[nodiscard]] bool kept_in_stage() const;
+  Result<void> keep_in_stage(std::uint64_t target);
+  Result<void> sink_error();
+  Result<void> while_waiting(Patience& patience);
+
+  ProcessSession& session_;
+  const std::uint32_t number_;
+  journal::MappedState<journal::SharedState> shared_state_;
+  const std::string link_;
+  const Rule rule_;
+  bool closed_ = false;
+  bool put_ever_ = false;
+  bool names_kept_ = false;  ///< the shared state and the names of the file are on their disks
+  std::uint32_t errors_seen_ = 0;
+  Bytes schema_;  ///< as it was journalled last
+  LeftOutFrames left_out_;
+
+  /// Since the last sync.
+  struct UnderWay {
+    bool any_record = false;
+    std::uint64_t puts = 0, bytes = 0;
+    std::uint64_t began_at = 0;  ///< bytes of the journal before the first put
+  };
+  UnderWay under_way_;
+  std::uint64_t frame_ = 0;
+  std::uint64_t stall_ns_ = 0;
+
+  // Of several writers.
+  CollectiveCalls collective_calls_;
+  std::uint64_t generation_ = 0;
+  std::uint64_t sync_index_ = 0;
+  std::uint64_t synced_ = 0;  ///< sequence of the last sync record
+  bool put_since_sync_ = false;
+  std::vector<std::uint64_t>* pending_ = nullptr;
+};
+
+}  // namespace advectio::capture

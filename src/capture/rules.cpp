@@ -1,0 +1,57 @@
+#include "capture/rules.h"
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <climits>
+#include <fstream>
+
+#include "workflow/workflow.h"
+
+namespace advectio::capture {
+
+std::string base_name(const std::string& path) {
+  const auto slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string absolute(const std::string& path) {
+  if (!path.empty() && path[0] == '/') return path;
+  char here[PATH_MAX];
+  if (::getcwd(here, sizeof here) == nullptr) return path;
+  return std::string(here) + "/" + path;
+}
+
+Rules Rules::read(const std::string& path) {
+  Rules all;
+  std::ifstream in(path);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line == "later") all.later = true;
+    if (line.rfind("workflow ", 0) == 0) all.memory = line.substr(9);
+    if (line.rfind("directory ", 0) == 0) all.run_directory = line.substr(10);
+    if (line.rfind("rule ", 0) != 0 || line.size() < 16) continue;
+    all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
+  }
+  return all;
+}
+
+Rule Rules::of(const std::string& path) const {
+  Rule all;
+  const std::string whole = workflow::name_for_programs(memory, absolute(path));
+  const std::string name = base_name(whole);
+  for (const auto& r : rules) {
+    const bool by_path = r.match.find('/') != std::string::npos;
+    if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
+    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full})
+      if (r.*letter != '-') all.*letter = r.*letter;
+  }
+  if (whole != absolute(path)) {
+    // In memory, and one file whatever other rules say.
+    all.join = '0';
+    all.promise = 's';
+  }
+  return all;
+}
+
+}  // namespace advectio::capture

@@ -1,0 +1,105 @@
+// The session of this process: its journal, its datasets, and the rules of the config.
+#pragma once
+
+#include <sys/types.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "capture/dataset.h"
+#include "capture/rules.h"
+#include "capture/waiting.h"
+#include "journal/stage.h"
+#include "journal/writer.h"
+
+namespace advectio::capture {
+
+class JournalledDataset;
+
+class ProcessSession final : public Session {
+ public:
+  ProcessSession(journal::Stage stage, Rules rules) : stage_(std::move(stage)), rules_(std::move(rules)) {}
+
+  bool wants(const std::string& path) override { return rules_.of(path).captures(); }
+  Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) override;
+  Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
+                                                       Invitation& invitation) override;
+  Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
+  Result<void> wait_for_file(const std::string& path, bool for_writing) override {
+    return waiting_.for_file(path, for_writing);
+  }
+  Result<void> wait_for_plain_use(const std::string& path, Until until) override {
+    return rules_.later || foreign_ ? Result<void>{} : waiting_.for_plain_use(path, until);
+  }
+  void finish() noexcept override;
+  [[nodiscard]] const std::string& directory() const noexcept override { return stage_.directory(); }
+  void say_once(const std::string& text) noexcept override;
+
+  // --- for the datasets of this process ---------------------------------------------------------
+  /// Guards the writer and the lists of datasets.
+  std::mutex& mutex() noexcept { return mutex_; }
+  [[nodiscard]] const journal::Stage& stage() const noexcept { return stage_; }
+  Waiting& waiting() noexcept { return waiting_; }
+  /// The journal of this process; the first call makes it. With the mutex.
+  Result<journal::Writer*> writer() {
+    if (writer_ != nullptr) return writer_.get();
+    return open_writer();
+  }
+  /// Have the writer hold segments ready for so many bytes, but no more than its share of the
+  /// stage.
+  void keep_ahead(journal::Writer& writer, std::uint64_t bytes);
+  /// The dataset is closed. With the mutex. A process without open datasets holds no segment,
+  /// unless `keeps` is true and it would have to wait for the next one.
+  void closed(JournalledDataset* dataset, bool keeps) noexcept;
+  /// Called by the dataset's destructor.
+  void forget(JournalledDataset* dataset) noexcept;
+
+  /// What this process has journalled is durable once its journal is: the stage survives a loss of
+  /// power.
+  [[nodiscard]] bool keeps_durable() const noexcept { return stage_.survives_power() && !journal_not_durable_; }
+  /// Force to the disk what any thread has appended before.
+  Result<void> make_journal_durable();
+
+  // --- after fork(2), in the child --------------------------------------------------------------
+  /// The session is the parent's. Only the datasets that the child has inherited keep it.
+  void become_foreign() noexcept;
+  [[nodiscard]] bool foreign() const noexcept { return foreign_; }
+
+ private:
+  Result<journal::Writer*> open_writer();
+  Result<std::unique_ptr<JournalledDataset>> make(const CreateRequest& request, std::uint32_t writers);
+  Result<std::unique_ptr<JournalledDataset>> begin(journal::RecordType type, std::uint32_t number, const Bytes& meta,
+                                                   journal::MappedState<journal::SharedState> shared_state,
+                                                   const std::string& state_name);
+  Result<journal::DatasetFiles> files_of(const Invitation& invitation) const;
+  Rule rule_of(const journal::SharedState& shared_state);
+  void take_slot(journal::WriterSlot& slot, std::uint32_t number) const noexcept;
+  [[nodiscard]] std::uint32_t owner_of_next(const std::string& path, bool shared) const;
+
+  journal::Stage stage_;
+  const Rules rules_;
+  Waiting waiting_{stage_};
+  bool foreign_ = false;
+  std::mutex mutex_;
+  std::unique_ptr<journal::Writer> writer_;
+  std::mutex durable_mutex_;  ///< held while the journal is forced to disk; before `mutex_`
+  std::atomic<bool> journal_not_durable_{false};
+  std::uint32_t datasets_begun_ = 0;
+  std::map<std::string, std::vector<std::string>> link_directories_;  ///< by directory of the file
+  std::set<JournalledDataset*> open_;
+  /// Of all datasets that may not have ended yet, those closed by the program among them.
+  std::vector<journal::MappedState<journal::SharedState>> in_flight_;
+  std::set<std::string> logged_;
+};
+
+/// The rank of this process in its MPI job, as the launcher says; -1: none.
+std::int64_t rank_from_environment();
+
+}  // namespace advectio::capture

@@ -1,0 +1,168 @@
+#include "capture/shadow/interposed.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <string>
+
+namespace advectio::shadow {
+
+const link_map* map_of(const void* address) {
+  Dl_info info;
+  void* map = nullptr;
+  if (dladdr1(address, &info, &map, RTLD_DL_LINKMAP) == 0) return nullptr;
+  return static_cast<const link_map*>(map);
+}
+
+const link_map* own_map() {
+  static const link_map* own = map_of(reinterpret_cast<const void*>(&own_map));
+  return own;
+}
+
+namespace {
+
+bool is_program(const link_map& map) {
+  return map.l_name == nullptr || map.l_name[0] == '\0';
+}
+
+/// Does the object define what was found in it? A program that is not position-independent may
+/// instead hold a stub of its own, which leads to us.
+bool defines(const link_map& map, const void* address) {
+  Dl_info info;
+  void* symbol = nullptr;
+  return map_of(address) == &map && dladdr1(address, &info, &symbol, RTLD_DL_SYMENT) != 0 && symbol != nullptr &&
+         static_cast<const ElfW(Sym)*>(symbol)->st_shndx != SHN_UNDEF;
+}
+
+}  // namespace
+
+void* handle_of(const link_map& map) {
+  return dlopen(is_program(map) ? nullptr : map.l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+void* function_of(const link_map& map, void* handle, const char* name) {
+  void* f = dlsym(handle, name);
+  if (f == nullptr || (is_program(map) ? !defines(map, f) : map_of(f) == own_map())) return nullptr;
+  return f;
+}
+
+namespace {
+
+/// The names of the libraries an object was linked with.
+std::vector<std::string> needed(const link_map& map) {
+  const char* strings = nullptr;
+  for (const auto* d = map.l_ld; d->d_tag != DT_NULL; ++d) {
+    if (d->d_tag != DT_STRTAB) continue;
+    // glibc relocates this entry in place except where the dynamic section is read-only.
+    const auto at = static_cast<std::uintptr_t>(d->d_un.d_ptr);
+    strings = reinterpret_cast<const char*>(at < map.l_addr ? at + map.l_addr : at);
+  }
+  std::vector<std::string> names;
+  if (strings == nullptr) return names;
+  for (const auto* d = map.l_ld; d->d_tag != DT_NULL; ++d)
+    if (d->d_tag == DT_NEEDED) names.emplace_back(strings + d->d_un.d_val);
+  return names;
+}
+
+struct Handle {
+  void* handle = nullptr;
+  explicit Handle(void* h) : handle(h) {}
+  Handle(Handle&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
+  Handle& operator=(Handle&&) = delete;
+  ~Handle() {
+    if (handle != nullptr) dlclose(handle);
+  }
+};
+
+/// Breadth first through what the caller was linked with, as the dynamic linker searches, for an
+/// object which itself defines these functions and is not ours.
+const link_map* search(const Wanted& wanted, const link_map& caller) {
+  std::set<const link_map*> seen{&caller, own_map()};
+  std::deque<const link_map*> queue{&caller};
+  std::vector<Handle> held;
+  while (!queue.empty()) {
+    const auto* map = queue.front();
+    queue.pop_front();
+    held.emplace_back(dlopen(is_program(*map) ? nullptr : map->l_name, RTLD_LAZY | RTLD_NOLOAD));
+    if (void* h = held.back().handle; h != nullptr) {
+      // The first in its scope; only if that is the object itself does it count here, for its
+      // dependencies have their own turn.
+      void* found = dlsym(h, wanted.probe);
+      if (found != nullptr && defines(*map, found)) return map;
+    }
+    for (const auto& name : needed(*map)) {
+      held.emplace_back(dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD));
+      void* h = held.back().handle;
+      link_map* child = nullptr;
+      if (h == nullptr || dlinfo(h, RTLD_DI_LINKMAP, &child) != 0 || child == nullptr) continue;
+      if (seen.insert(child).second) queue.push_back(child);
+    }
+  }
+  return nullptr;
+}
+
+/// For callers that were not linked with the library themselves (plugins, wrappers made at run
+/// time): what the global scope holds behind us, else any library loaded.
+const link_map* search_everywhere(const Wanted& wanted) {
+  if (void* next = dlsym(RTLD_NEXT, wanted.probe); next != nullptr) {
+    if (const auto* map = map_of(next); map != nullptr && map != own_map()) return map;
+  }
+  std::vector<std::string> names;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        if (info->dlpi_name != nullptr && *info->dlpi_name != '\0')
+          static_cast<std::vector<std::string>*>(to)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &names);
+  for (const auto& name : names) {
+    if (name.find(wanted.name_part) == std::string::npos) continue;
+    Handle h(dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD));
+    void* found = h.handle != nullptr ? dlsym(h.handle, wanted.probe) : nullptr;
+    if (found == nullptr) continue;
+    if (const auto* map = map_of(found); map != nullptr && map != own_map()) return map;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const link_map* find_library(const Wanted& wanted, std::uintptr_t address) {
+  const auto* caller = map_of(reinterpret_cast<const void*>(address));
+  const link_map* real = caller != nullptr && caller != own_map() ? search(wanted, *caller) : nullptr;
+  return real != nullptr ? real : search_everywhere(wanted);
+}
+
+Extent keep_extent(std::uintptr_t address) {
+  const auto* object = map_of(reinterpret_cast<const void*>(address));
+  if (object != nullptr && object->l_name != nullptr && object->l_name[0] != '\0')
+    dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  struct Searched : Extent {
+    std::uintptr_t address;
+  } searched{{address, address + 1}, address};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* e = static_cast<Searched*>(data);
+        std::uintptr_t begin = UINTPTR_MAX, end = 0;
+        bool inside = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& p = info->dlpi_phdr[i];
+          if (p.p_type != PT_LOAD) continue;
+          const std::uintptr_t from = info->dlpi_addr + p.p_vaddr, to = from + p.p_memsz;
+          begin = std::min(begin, from);
+          end = std::max(end, to);
+          inside = inside || (e->address >= from && e->address < to);
+        }
+        if (!inside) return 0;
+        e->begin = begin;
+        e->end = end;
+        return 1;
+      },
+      &searched);
+  return searched;
+}
+
+}  // namespace advectio::shadow

@@ -1,0 +1,58 @@
+// The ranks of a parallel program that write one dataset together, and how they begin it. This
+// header needs no MPI.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "capture/dataset.h"
+
+namespace advectio::shadow {
+
+/// The ranks of the communicator that the program gave. Both calls are collective.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int count() const noexcept { return count_; }
+  /// True on all of them when it is on each.
+  [[nodiscard]] virtual bool all(bool here) const = 0;
+  /// Afterwards all ranks have the bytes of rank 0.
+  virtual void broadcast(std::span<std::byte> bytes) const = 0;
+  /// MPI's handles as its C functions take them: an int with one MPI and a pointer with another, in
+  /// a pointer.
+  [[nodiscard]] virtual void* communicator() const noexcept = 0;
+  [[nodiscard]] virtual void* hints() const noexcept = 0;
+
+ protected:
+  int rank_ = 0, count_ = 1;
+};
+
+/// The program's arguments to its library, as in Ranks::communicator, or Fortran's numbers for
+/// them.
+struct ProgramCommunicator {
+  void* comm = nullptr;
+  void* hints = nullptr;
+  bool fortran = false;
+};
+
+/// Collective. Ranks with a communicator of their own, by the MPI that the object with `function`
+/// was linked with. Null: it has none, or one of another kind than this was built for.
+std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program);
+
+/// Some of the program's ranks may not have us loaded, and would not answer a collective call of
+/// ours: they are on other nodes, where Open MPI's launcher does not take the environment, and
+/// there is no server on each node (ADVECTIO_SERVERS; who sets it has seen to the environment). The
+/// same answer on all of them.
+bool beyond_this_node() noexcept;
+/// Log that this is why the library creates the file. `library` is its name in the text.
+void say_beyond_this_node(const std::string& path, const char* library);
+
+/// Collective. `can`: this rank is ready. Null, on all ranks: the real library creates the file,
+/// and nothing of it is in flight. The log then has the reason, unless the library finds it too
+/// (`library` is its name in the text).
+std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,
+                                               const CreateRequest& request, const char* library);
+
+}  // namespace advectio::shadow

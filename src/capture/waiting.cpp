@@ -1,0 +1,154 @@
+#include "capture/waiting.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "capture/dataset_state.h"
+#include "journal/hard_link.h"
+
+namespace advectio::capture {
+
+using journal::monotonic_ns;
+using journal::SharedState;
+using journal::Stage;
+
+namespace {
+constexpr std::uint64_t look_again_ns = 20'000'000;           // where nobody rings
+constexpr std::uint64_t room_again_max_ns = 100'000'000;      // see Patience
+constexpr std::uint64_t link_removed_max_ns = 1'000'000'000;  // from the end of a dataset on
+}  // namespace
+
+Patience::State Patience::look() {
+  const auto now = monotonic_ns();
+  if (const auto activity = control_.activity.load(std::memory_order_relaxed); activity != activity_) {
+    activity_ = activity;
+    since_ = now;
+    return State::moves;
+  }
+  const auto max = activity_ == gave_up_at_ ? std::min(again_max_ns_, control_.wait_max_ns) : control_.wait_max_ns;
+  if (now - since_ < max) return State::stands;
+  gave_up_at_ = activity_;
+  return State::over;
+}
+
+Patience Waiting::for_room() {
+  return {stage_.control(), gave_up_at_, room_again_max_ns};
+}
+
+Result<void> Waiting::until(const std::function<bool()>& done, const std::string& what) {
+  auto& control = stage_.control();
+  // An earlier wait in vain says less about this one: it may be for something new. So it gets more
+  // time than a wait for room.
+  Patience patience(control, gave_up_at_, std::max(room_again_max_ns, control.wait_max_ns / 16));
+  for (;;) {
+    const auto seen = control.progress.load(std::memory_order_acquire);
+    if (done()) return {};
+    const auto state = patience.look();
+    if (state != Patience::State::moves && !stage_.there())
+      return Error{Code::gone, what + ": the stage has been removed", EIO};
+    if (state == Patience::State::over) {
+      const bool alive = stage_.server_alive();
+      return Error{alive ? Code::timeout : Code::gone,
+                   what + (alive ? ": the server makes no progress" : ": the server has gone"), ETIMEDOUT};
+    }
+    journal::await_ring(control.progress, seen, look_again_ns);
+  }
+}
+
+Result<void> Waiting::for_file(const std::string& path, bool for_writing) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return {};
+  const auto name = Stage::state_name(st.st_dev, st.st_ino);
+  const auto state_is_there = [&] { return stage_.files().exists(stage_.datasets() + "/" + name); };
+  if (!state_is_there()) {
+    // A model reads a restart at its start. Its own restart will be about as large.
+    if (!for_writing && S_ISREG(st.st_mode))
+      raise(stage_.control().input_bytes, static_cast<std::uint64_t>(st.st_size));
+    return ask_other_nodes(path, name, for_writing, st.st_mtime);
+  }
+  auto shared_state = stage_.open_state(name);
+  if (!shared_state) {
+    if (shared_state.error().code == Code::not_found) return {};  // finished meanwhile
+    return std::move(shared_state).error();
+  }
+  const SharedState& p = **shared_state;
+  const bool closed = p.closed.load(std::memory_order_acquire) != 0;
+  const auto target = p.synced.load(std::memory_order_acquire);
+  if (for_writing && !closed && p.writer_pid == static_cast<std::uint32_t>(::getpid()))
+    return Error{Code::exists, path + " is open for writing in this process", EBUSY};
+  ADVECTIO_TRY(until(
+      [&] {
+        if (!in_flight(p) || waits_for_others(p, target)) return true;
+        if (for_writing) return !state_is_there();
+        return p.visible.load(std::memory_order_acquire) >= target;
+      },
+      "wait for " + path));
+  if (has_failed(p)) return error_of_state(p);
+  if (belongs_to_another(p, target)) return goes_into_another(p);
+  return {};
+}
+
+Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use) {
+  const auto name = Stage::state_name_of(path);
+  if (!name) return {};
+  auto shared_state = stage_.open_state(*name);
+  if (!shared_state) return {};  // finished meanwhile
+  const SharedState& p = **shared_state;
+  const bool closed = p.closed.load(std::memory_order_acquire) != 0;
+  if (use == Session::Until::complete_if_closed && !closed) return {};
+  const bool complete = use != Session::Until::synced && closed;
+  // The server removes the hard link right after the end. Until then stat(2) counts two names. The
+  // file system may refuse to remove the link, so this wait is bounded.
+  const bool linked = journal::is_hard_link(p.link);
+  std::uint64_t ended_ns = 0;
+  const auto has_one_name = [&] {
+    if (!linked || !stage_.files().exists(p.link)) return true;
+    if (ended_ns == 0) ended_ns = monotonic_ns();
+    return monotonic_ns() - ended_ns > link_removed_max_ns;
+  };
+  const auto target = p.synced.load(std::memory_order_acquire);
+  ADVECTIO_TRY(until(
+      [&] {
+        if (waits_for_others(p, target)) return true;
+        if (!in_flight(p)) return !complete || has_one_name();
+        return !complete && p.visible.load(std::memory_order_acquire) >= target;
+      },
+      "wait for " + path));
+  // A tile that becomes one file with others stays empty under its own name.
+  if (belongs_to_another(p, target)) return {};
+  if (has_failed(p)) return error_of_state(p);
+  return {};
+}
+
+/// No process of this node writes the file, but one on another node may. This node's server asks
+/// the others (PROTOCOL.md, `questions/`), and answers when the file is as far as it was synced
+/// (`for_writing`: complete).
+Result<void> Waiting::ask_other_nodes(const std::string& path, const std::string& shared_state, bool for_writing,
+                                      std::time_t changed) {
+  // A file that is older than the run is an input. Clocks of file servers differ a little.
+  constexpr std::time_t clocks_differ = 60;
+  struct stat run {};
+  if (stage_.control().nodes < 2 || ::stat((stage_.directory() + "/server.lock").c_str(), &run) != 0 ||
+      changed + clocks_differ < run.st_ctime)
+    return {};
+  static std::atomic<unsigned> count{0};
+  const std::string question = stage_.questions() + "/" + shared_state + (for_writing ? "+w" : "+r") + "+" +
+                               std::to_string(::getpid()) + "+" + std::to_string(count.fetch_add(1));
+  ADVECTIO_TRY(replace_file(stage_.files(), question, {}));
+  stage_.control().asked.fetch_add(1, std::memory_order_release);
+  journal::ring(stage_.control().work);
+  const auto answer = question + journal::answer_suffix;
+  auto waited = until([&] { return stage_.files().exists(answer); }, "wait for " + path);
+  (void)stage_.files().remove(question);
+  if (!waited) return waited;
+  auto text = read_file(stage_.files(), answer);
+  (void)stage_.files().remove(answer);
+  if (!text) return std::move(text).error();
+  if (text->empty()) return {};
+  return Error{Code::io, std::string(reinterpret_cast<const char*>(text->data()), text->size()), EIO};
+}
+
+}  // namespace advectio::capture

@@ -1,0 +1,68 @@
+// How a program waits for the server, and when it gives up.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <string>
+
+#include "capture/dataset.h"
+#include "core/result.h"
+#include "journal/stage.h"
+
+namespace advectio::capture {
+
+/// One wait for the server. It is over when the server has done nothing for `stage.wait_max`. A
+/// process that has given up once, and waits again while the server has still done nothing, waits
+/// less long.
+class Patience {
+ public:
+  static constexpr std::uint64_t never = UINT64_MAX;
+  /// `gave_up_at`: `activity` of the server when this process last gave up. `again_max_ns`: the
+  /// shorter wait.
+  Patience(const journal::StageControl& control, std::atomic<std::uint64_t>& gave_up_at, std::uint64_t again_max_ns)
+      : control_(control),
+        gave_up_at_(gave_up_at),
+        again_max_ns_(again_max_ns),
+        since_(journal::monotonic_ns()),
+        activity_(control.activity.load()) {}
+  enum class State : std::uint8_t {
+    moves,   ///< the server has done something since the last look
+    stands,  ///< nothing, but there is time left
+    over,    ///< nothing for too long: give up
+  };
+  State look();
+
+ private:
+  const journal::StageControl& control_;
+  std::atomic<std::uint64_t>& gave_up_at_;
+  std::uint64_t again_max_ns_;
+  std::uint64_t since_, activity_;
+};
+
+/// All waits of one process. Any thread may call.
+class Waiting {
+ public:
+  /// Borrows the stage.
+  explicit Waiting(const journal::Stage& stage) : stage_(stage) {}
+
+  /// Wait until `done()`. `what` begins the error's text. Errors: Code::timeout, Code::gone.
+  Result<void> until(const std::function<bool()>& done, const std::string& what);
+  /// For a wait for room in the stage.
+  Patience for_room();
+
+  /// See Session::wait_for_file.
+  Result<void> for_file(const std::string& path, bool for_writing);
+  /// See Session::wait_for_plain_use.
+  Result<void> for_plain_use(const std::string& path, Session::Until until);
+
+ private:
+  Result<void> ask_other_nodes(const std::string& path, const std::string& shared_state, bool for_writing,
+                               std::time_t changed);
+
+  const journal::Stage& stage_;
+  std::atomic<std::uint64_t> gave_up_at_{Patience::never};
+};
+
+}  // namespace advectio::capture

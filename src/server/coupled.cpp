@@ -1,0 +1,123 @@
+#include "server/coupled.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "platform/files.h"
+#include "workflow/versions.h"
+
+namespace advectio {
+
+namespace {
+
+using Mode = CoupleRule::Mode;
+
+/// Name of the output in memory of `memory+file`, in the directory of versions.
+constexpr const char* part = "/part";
+
+DatasetPolicy in_memory(const DatasetPolicy& asked) {
+  DatasetPolicy policy;
+  policy.codec = Codec::none;
+  policy.shuffle = Shuffle::none;
+  policy.durable = false;
+  policy.chunks = asked.chunks;
+  policy.format = asked.format;
+  return policy;
+}
+
+void add_part(DatasetPolicy& policy, const workflow::Coupled& file) {
+  auto of_part = in_memory(policy);
+  of_part.variables = file.rule->variables;
+  policy.outputs.push_back({file.directory + part, of_part});
+}
+
+}  // namespace
+
+CoupledOutputs::CoupledOutputs(workflow::Settings settings, const Config& config, Log& log)
+    : config_(config), log_(log) {
+  if (!settings.memory.empty()) workflow_.emplace(std::move(settings));
+}
+
+DatasetPolicy CoupledOutputs::policy(const std::string& path) const {
+  if (!workflow_) return resolve(config_, path);
+  if (workflow_->holds(path)) return in_memory(resolve(config_, workflow_->name_for_programs(path)));
+  auto policy = resolve(config_, path);
+  if (const auto file = workflow_->of(path); file && file->writes && file->rule->mode == Mode::memory_and_file)
+    add_part(policy, *file);
+  return policy;
+}
+
+std::string CoupledOutputs::name(const std::string& path) const {
+  return workflow_ ? workflow_->name_for_programs(path) : path;
+}
+
+std::optional<CoupledOutputs::Version> CoupledOutputs::version_of(const Output& output) const {
+  if (!workflow_ || !output.shared_state) return std::nullopt;
+  const bool is_part = output.output > 0;
+  const bool in_memory = workflow_->holds(output.path);
+  if (is_part && !in_memory) return std::nullopt;  // of the config's `outputs`
+  auto file = workflow_->of(is_part ? output.source : workflow_->name_for_programs(output.path));
+  if (!file || !file->writes) return std::nullopt;
+  // Of memory+file it is the part that is published.
+  if (!is_part && file->rule->mode == Mode::memory_and_file) return std::nullopt;
+  Version version{std::move(*file), {}, false};
+  if (in_memory && !is_part) {
+    if (::access(output.path.c_str(), F_OK) == 0) version.entry = output.path;
+    return version;
+  }
+  version.is_link = !is_part;
+  for (const auto& name : workflow::Versions::in(version.file.directory).writing) {
+    const auto maker = workflow::maker_of(name);
+    if (maker && maker->member == workflow_->settings().entry &&
+        maker->pid == static_cast<long>(output.shared_state->writer_pid) &&
+        maker->number == output.shared_state->created_ns && !name.ends_with(workflow::handed_over) &&
+        name.find(workflow::of_node) == std::string::npos)
+      version.entry = version.file.directory + "/" + name;
+  }
+  return version;
+}
+
+Result<void> CoupledOutputs::frame(const Output& output) const {
+  const auto version = version_of(output);
+  if (!version || version->entry.empty() || version->file.rule->when != CoupleRule::When::sync) return {};
+  const auto& directory = version->file.directory;
+  const auto& writer = workflow_->settings().name;
+  auto done = version->is_link ? workflow::publish_link(version->file.path, directory, writer)
+                               : workflow::publish_copy(output.link, directory, writer);
+  return done ? Result<void>{} : std::move(done).error();
+}
+
+Result<void> CoupledOutputs::complete(const Output& output) const {
+  const auto version = version_of(output);
+  if (!version || version->entry.empty()) return {};
+  if (output.output > 0 && ::rename(output.path.c_str(), version->entry.c_str()) != 0 && errno != ENOENT)
+    return system_error("publish " + output.path, errno);
+  auto done = workflow::publish(version->entry, workflow_->settings().name);
+  if (!done) return std::move(done).error();
+  (void)system_files().remove(version->file.directory + "/trouble");
+  log_.debug(version->file.path + ": version " + std::to_string(*done) + " is complete");
+  return {};
+}
+
+bool CoupledOutputs::is_published(const Output& output) const {
+  const auto is_there = [](const std::string& path) { return ::access(path.c_str(), F_OK) == 0; };
+  return workflow_ && workflow_->holds(output.path) && !is_there(output.path) &&
+         !is_there(output.path + workflow::handed_over);
+}
+
+void CoupledOutputs::over(const Output& output) const {
+  const auto version = version_of(output);
+  if (!version || version->entry.empty()) return;
+  log_.warning(version->file.path + ": its writer " + output.writer +
+               " has gone without closing it; no other program gets what it has written of it");
+  (void)::unlink(version->entry.c_str());
+}
+
+void CoupledOutputs::trouble(const Output& output, const std::string& why) const {
+  const auto version = version_of(output);
+  if (version) (void)replace_file(system_files(), version->file.directory + "/trouble", std::as_bytes(std::span(why)));
+}
+
+}  // namespace advectio

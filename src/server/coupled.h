@@ -1,0 +1,48 @@
+// Coupled files (docs/coupling.md), as the server sees them: which outputs other programs get, and when.
+#pragma once
+
+#include <optional>
+
+#include "config/config.h"
+#include "core/result.h"
+#include "platform/log.h"
+#include "server/output.h"
+#include "workflow/workflow.h"
+
+namespace advectio {
+
+class CoupledOutputs {
+ public:
+  /// `settings.memory` is empty: the run is in no workflow.
+  CoupledOutputs(workflow::Settings settings, const Config& config, Log& log);
+
+  /// What the config says about a dataset, or about the memory in which it is: uncompressed, and not durable.
+  [[nodiscard]] DatasetPolicy policy(const std::string& path) const;
+  /// The name that programs have for it.
+  [[nodiscard]] std::string name(const std::string& path) const;
+
+  /// A frame is in the file, and nothing is written to it at present.
+  Result<void> frame(const Output& output) const;
+  /// The program has closed the file, and it is complete.
+  Result<void> complete(const Output& output) const;
+  /// Of an earlier server: it was published, and must not be touched any more.
+  [[nodiscard]] bool is_published(const Output& output) const;
+  /// It will not be complete; or it is, and has been published.
+  void over(const Output& output) const;
+  /// It cannot be written, at present.
+  void trouble(const Output& output, const std::string& why) const;
+
+ private:
+  struct Version {
+    workflow::Coupled file;
+    std::string entry;  ///< `writing.…`; empty: there is none (any more)
+    bool is_link = false;
+  };
+  [[nodiscard]] std::optional<Version> version_of(const Output& output) const;
+
+  const Config& config_;
+  std::optional<workflow::Workflow> workflow_;
+  Log& log_;
+};
+
+}  // namespace advectio

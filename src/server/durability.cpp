@@ -1,0 +1,57 @@
+#include "server/durability.h"
+
+#include "journal/hard_link.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace advectio {
+
+Durability::Durability(Run& run)
+    : run_(run),
+      queue_(
+          std::in_place, [this](const auto& job) { return run_.survives_power ? note(job) : Result<void>{}; },
+          [this] { journal::ring(run_.stage.control().work); }) {}
+
+bool Durability::is_done_with(const Output& d, std::uint64_t journal, std::uint64_t sequence) const {
+  if (d.state == State::ending || d.state == State::failed) return false;
+  return std::min(d.visible_of(journal), is_kept(d) ? d.durable : UINT64_MAX) >= sequence;
+}
+
+bool Durability::is_kept(const Output& d) const {
+  return run_.survives_power && !d.shared() && !d.tile_sequencer && d.whole == nullptr &&
+         (d.policy.durable || d.promises_durable());
+}
+
+/// Before a segment goes whose records are durable in the file: where the file goes on must be known.
+Result<void> Durability::note(const DurabilityQueue::Job& job) const {
+  auto shared_state = run_.stage.open_state(job.output->state_name);
+  if (!shared_state || (*shared_state)->journal != job.journal || (*shared_state)->number != job.number) return {};
+  (*shared_state)->frames_forced.store(job.frames, std::memory_order_relaxed);
+  (*shared_state)->durable_forced.store(job.sequence, std::memory_order_release);
+  auto forced = make_durable(run_.files, run_.stage.datasets() + "/" + job.output->state_name);
+  return forced || forced.error().code != Code::not_found ? std::move(forced) : Result<void>{};  // it has ended
+}
+
+void Durability::push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
+                      std::uint64_t synced_ns, bool last) {
+  queue_->push({std::move(make), d, sequence, d->frames_visible, synced_ns, last, d->shared_state->journal, d->number});
+}
+
+Result<void> Durability::keep_names(const Output& d) const {
+  for (const auto& path : {run_.stage.datasets() + "/" + d.state_name, run_.stage.datasets()})
+    ADVECTIO_TRY(make_durable(run_.files, path));
+  return journal::make_file_names_durable(run_.files, d.path, d.link);
+}
+
+void Durability::keep_end(const Output& d) {
+  auto done = make_durable(run_.files, d.link);
+  if (done || done.error().code == Code::not_found) return;
+  run_.not_durable = true;
+  const auto text = d.path + ": make durable: " + done.error().message;
+  run_.report(text);
+}
+
+}  // namespace advectio

@@ -1,0 +1,43 @@
+// Which outputs are to survive a loss of power, and what of their records may go before they do.
+#pragma once
+
+#include <optional>
+
+#include "server/durability_queue.h"
+#include "server/output.h"
+#include "server/run.h"
+
+namespace advectio {
+
+class Durability {
+ public:
+  explicit Durability(Run& run);
+
+  /// True when the output needs no record of that journal up to `sequence`: they are committed and, where it is kept,
+  /// durable.
+  [[nodiscard]] bool is_done_with(const Output& d, std::uint64_t journal, std::uint64_t sequence) const;
+  /// True where records stay in the stage until they are durable in the file, so that a loss of power finds them in one
+  /// of the two.
+  [[nodiscard]] bool is_kept(const Output& d) const;
+  /// `make` syncs the file; it is called on the queue's thread.
+  void push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
+            std::uint64_t synced_ns, bool last = false);
+  /// Before anything is in the file: its names and its shared state are made durable, for a later server.
+  [[nodiscard]] Result<void> keep_names(const Output& d) const;
+  /// The stage is about to forget the output: its file is made durable first.
+  void keep_end(const Output& d);
+
+  /// Does what is queued; nothing is pushed any more.
+  void stop() { queue_.reset(); }
+  /// What has been made durable since the last call.
+  std::vector<DurabilityQueue::Done> collect() { return queue_->collect(); }
+  [[nodiscard]] bool is_idle() const { return queue_->is_idle(); }
+
+ private:
+  [[nodiscard]] Result<void> note(const DurabilityQueue::Job& job) const;
+
+  Run& run_;
+  std::optional<DurabilityQueue> queue_;
+};
+
+}  // namespace advectio

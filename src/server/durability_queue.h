@@ -1,0 +1,71 @@
+// The queue of files that are to survive a loss of power. A thread of its own syncs them, one after the other, so that
+// a slow disk holds up neither the loop nor other outputs' commits.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/result.h"
+
+namespace advectio {
+
+struct Output;
+
+class DurabilityQueue {
+ public:
+  /// What is committed of an output up to `sequence` is to be made durable.
+  struct Job {
+    std::function<Result<void>()> make;  ///< syncs the file
+    std::shared_ptr<Output> output;
+    std::uint64_t sequence = 0;
+    std::uint64_t frames = 0;
+    std::uint64_t synced_ns = 0;  ///< real time of the sync record; 0: no frame ended here
+    bool last = false;            ///< the file is closed, and the output ends with this
+    std::uint64_t journal = 0;    ///< and `number`: whose shared state it is
+    std::uint32_t number = 0;
+  };
+  struct Done {
+    std::shared_ptr<Output> output;
+    std::uint64_t sequence = 0;
+    std::uint64_t frames = 0;
+    bool last = false;
+    std::vector<std::uint64_t> synced;  ///< `synced_ns` of all jobs that this one speaks for
+    std::uint64_t at_ns = 0;            ///< real time
+    Result<void> result;
+  };
+
+  /// `note` is called on the thread after each sync that succeeded, and its error becomes the job's. `news` is called
+  /// on the thread when something is done.
+  DurabilityQueue(std::function<Result<void>(const Job&)> note, std::function<void()> news);
+  /// Does all that is queued first.
+  ~DurabilityQueue();
+  DurabilityQueue(const DurabilityQueue&) = delete;
+  DurabilityQueue& operator=(const DurabilityQueue&) = delete;
+
+  void push(Job job);
+  /// What has been done since the last call.
+  std::vector<Done> collect();
+  /// Nothing is queued, under way or waits to be collected.
+  [[nodiscard]] bool is_idle() const;
+
+ private:
+  void work();
+
+  const std::function<Result<void>(const Job&)> note_;
+  const std::function<void()> news_;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
+  std::vector<Done> done_;
+  std::size_t busy_ = 0;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace advectio

@@ -1,0 +1,62 @@
+#include "server/ledger.h"
+
+#include <utility>
+
+#include "server/coupled.h"
+
+namespace advectio {
+
+std::shared_ptr<Output> Ledger::entry_of(const std::string& name, MappedState<SharedState> shared_state) const {
+  auto d = std::make_shared<Output>();
+  d->shared_state = std::move(shared_state);
+  d->state_name = name;
+  d->path = d->shared_state->path;
+  d->link = d->shared_state->link;
+  d->number = d->shared_state->number;
+  d->format = d->shared_state->format;
+  d->policy = run_.coupled->policy(d->path);
+  d->output = d->shared_state->output;
+  if (d->output > 0) {
+    d->source = d->shared_state->source;
+    const auto of = run_.coupled->policy(d->source).outputs;
+    const bool known = d->output <= of.size() && output_path(of[d->output - 1], d->source) == d->path;
+    d->policy = known ? of[d->output - 1].policy : DatasetPolicy{};
+  }
+  place(*d);
+  return d;
+}
+
+bool Ledger::is_over(const SharedState& shared_state) const {
+  const auto state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
+  const bool by_another = shared_state.owner != 0 && run_.options.transport != nullptr &&
+                          shared_state.owner - 1 != run_.options.transport->node();
+  return !by_another && (state == DatasetState::finished || state == DatasetState::dropped);
+}
+
+std::vector<std::shared_ptr<Output>> Ledger::outputs_of(const Output& d) const {
+  std::vector<std::shared_ptr<Output>> all;
+  if (!d.shared_state) return all;
+  for (const auto& o : outputs)
+    if (o->output > 0 && o->shared_state && o->shared_state->journal == d.shared_state->journal &&
+        o->shared_state->number == d.shared_state->number)
+      all.push_back(o);
+  return all;
+}
+
+void Ledger::place(Output& d) const {
+  d.id = {d.state_name, d.shared_state->journal, d.shared_state->number};
+  d.spread = d.shared_state->owner != 0;
+  if (run_.options.transport != nullptr && d.spread && d.shared_state->owner - 1 != run_.options.transport->node())
+    d.owner = d.shared_state->owner - 1;
+}
+
+std::uint64_t Ledger::backlog() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, j] : journals) {
+    for (const auto& load : j->loads) bytes += load.bytes;
+    if (j->reader) bytes += j->reader->bytes_ahead();
+  }
+  return bytes;
+}
+
+}  // namespace advectio

@@ -1,0 +1,151 @@
+#include "server/live.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <utility>
+
+namespace advectio {
+
+using readers::LiveFrame;
+using readers::Region;
+
+Result<std::unique_ptr<Live>> Live::open(Run& run, const std::string& secret) {
+  std::unique_ptr<Live> live(new Live(run));
+  const auto& control = run.stage.control();
+  const auto memory = run.config.readers.memory_max.value_or(control.segments_max * control.segment_bytes / 4);
+  auto store = readers::FrameStore::open(run.options.run_dir + "/frames", memory);
+  if (!store) return std::move(store).error();
+  live->store_ = std::move(store).value();
+  if (live->store_->had_readers()) live->first_segment_ = control.next_segment.load();
+  readers::ServiceOptions options;
+  options.socket = run.options.run_dir + "/readers";
+  options.secret = secret;
+  options.run_dir = run.options.run_dir;
+  options.directory = run.directory;
+  options.listen = run.config.readers.listen;
+  auto service = readers::Service::open(*live->store_, std::move(options), run.log);
+  if (!service) return std::move(service).error();
+  live->service_ = std::move(service).value();
+  // Of several nodes one writes it when it has heard of all.
+  if (auto own = live->contact(); !own.is_null() && !run.has_other_nodes())
+    ADVECTIO_TRY(live->write_contact(nlohmann::json::array({std::move(own)})));
+  return live;
+}
+
+Result<void> Live::write_contact(const nlohmann::json& nodes) {
+  auto file = run_.config.readers.contact;
+  if (file.empty()) return {};
+  if (file.front() != '/') file = run_.directory + "/" + file;
+  ADVECTIO_TRY_WITH(service_->write_contact(file, nodes), "readers.contact");
+  return {};
+}
+
+readers::DatasetKey Live::key_of(const Output& d) {
+  // A whole has no journal. Its file has a number of its own.
+  if (d.shared_state->journal == 0) return {std::hash<std::string>{}(d.state_name), UINT32_MAX};
+  return {d.shared_state->journal, d.shared_state->number};
+}
+
+void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
+  std::shared_ptr<LiveFrame> frame;
+  const bool whole =
+      !d.frame_in_parts && d.schema && std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
+        // Memory that nobody holds a lease on is gone with the commit.
+        const auto blocks = f.second->blocks();
+        return std::all_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.lease != nullptr; });
+      });
+  if (whole && store_->is_wanted(d.path)) {
+    frame = std::make_shared<LiveFrame>();
+    frame->schema = std::make_shared<const Schema>(*d.asked);  // values are as put: no mark of operators
+    frame->synced_ns = synced_ns;
+    for (const auto& [variable, field] : d.frame.fields()) {
+      frame->fields[variable] = field;
+      for (const auto& b : field->blocks()) frame->bytes += b.bytes;
+    }
+    find_regions(*frame, ledger);
+  }
+  readers::Records records;
+  for (const auto& [variable, field] : d.frame.fields()) {
+    const auto& dimensions = d.schema->variables[variable].dimensions;
+    const auto unlimited = std::find_if(dimensions.begin(), dimensions.end(),
+                                        [&](std::uint32_t x) { return d.schema->dimensions[x].unlimited; });
+    if (unlimited == dimensions.end()) continue;
+    const auto bounds = field->bounds();
+    const auto i = static_cast<std::size_t>(unlimited - dimensions.begin());
+    const auto first = bounds.start[i], end = first + bounds.count[i];
+    records =
+        records ? std::pair{std::min(records->first, first), std::max(records->second, end)} : std::pair{first, end};
+  }
+  if (d.frame_in_parts) records.reset();
+  store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number, records, std::move(frame));
+}
+
+void Live::note_commit(const Output& d, bool begins) {
+  store_->note_commit(key_of(d), begins);
+}
+
+/// The segments in which the blocks of the frame lie, with descriptors by which readers map them.
+void Live::find_regions(LiveFrame& frame, Ledger& ledger) {
+  struct There {
+    const std::byte* begin;
+    const journal::Reader::Held* held;
+    const std::string* journal;
+  };
+  std::vector<There> there;
+  for (const auto& [name, j] : ledger.journals)
+    if (j->reader)
+      for (const auto& h : j->reader->held()) there.push_back({h.mapping->data(), &h, &name});
+  std::sort(there.begin(), there.end(), [](const There& a, const There& b) { return a.begin < b.begin; });
+  std::erase_if(regions_, [](const auto& r) { return r.second.expired(); });
+  std::map<const std::byte*, std::shared_ptr<const Region>> found;
+  for (const auto& [variable, field] : frame.fields) {
+    for (const auto& b : field->blocks()) {
+      auto it = std::upper_bound(there.begin(), there.end(), b.data,
+                                 [](const std::byte* at, const There& t) { return at < t.begin; });
+      if (it == there.begin()) continue;
+      --it;
+      const auto& mapping = it->held->mapping;
+      if (b.data + b.bytes > it->begin + mapping->bytes() || found.contains(it->begin)) continue;
+      auto region = regions_[mapping.get()].lock();
+      if (!region) {
+        auto made = std::make_shared<Region>();
+        made->id = next_region_++;
+        made->begin = it->begin;
+        made->bytes = mapping->bytes();
+        made->lease = mapping;
+        const auto path = run_.stage.journals() + "/" + *it->journal + "/" + it->held->file;
+        made->descriptor = readers::Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!made->descriptor) continue;  // its values go over the connection
+        region = std::move(made);
+        regions_[mapping.get()] = region;
+      }
+      found[it->begin] = std::move(region);
+    }
+  }
+  for (auto& [begin, region] : found) frame.regions.push_back(std::move(region));
+}
+
+bool Live::may_be_mapped(const std::string& segment) const {
+  return std::strtoull(segment.c_str() + 1, nullptr, 10) < first_segment_;
+}
+
+void Live::note_visible(const Output& d) {
+  store_->set_visible(key_of(d), d.frames_visible);
+}
+
+void Live::note_taken_up(const Output& d) {
+  store_->take_up(key_of(d), d.frames_visible);
+}
+
+void Live::note_over(const Output& d) {
+  store_->set_over(key_of(d), d.state == State::dropped ? 0 : d.frames_visible);
+}
+
+nlohmann::json Live::status() {
+  return {{"connected", service_->status()}, {"bytes_held", store_->held_bytes()}};
+}
+
+}  // namespace advectio

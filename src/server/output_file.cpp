@@ -1,0 +1,69 @@
+#include "server/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "journal/hard_link.h"
+
+namespace advectio {
+namespace {
+
+/// Under no other name first: a directory that begins to refuse changes would keep that. Returns the state's name.
+Result<std::string> make_empty(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return system_error("create " + path, errno);
+  struct stat st {};
+  const int failed = ::fstat(fd, &st) != 0 ? errno : 0;
+  ::close(fd);
+  if (failed != 0) return system_error("create " + path, failed);
+  return Stage::state_name(st.st_dev, st.st_ino);
+}
+
+/// A path like ./{name} leads to the program's own file.
+bool program_writes(const Run& run, const std::string& path) {
+  const auto there = Stage::state_name_of(path);
+  if (!there) return false;
+  const auto shared_state = run.stage.open_state(*there);
+  return shared_state && (*shared_state)->output == 0;
+}
+
+}  // namespace
+
+Result<void> make_output_file(Run& run, Output& output, const std::string& link_name,
+                              const std::function<void(SharedState&)>& describe) {
+  const auto& path = output.path;
+  if (program_writes(run, path)) return Error{Code::exists, "a program of this run writes that file", EEXIST};
+  std::error_code failed;
+  std::filesystem::create_directories(directory_of(path), failed);
+  if (failed) return system_error("make the directory " + directory_of(path), failed.value());
+  const auto link_directories = journal::hard_link_directories(path, run.directory);
+  output.link = link_directories.front() + link_name;
+  if (path.size() >= sizeof(SharedState::path) || output.link.size() >= sizeof(SharedState::link))
+    return system_error("create " + path, ENAMETOOLONG);
+  auto state_name = make_empty(path);
+  if (!state_name) return std::move(state_name).error();
+  output.state_name = std::move(state_name).value();
+  // The shared state first: what it names is found again and removed by the next server, should this one die here.
+  auto made = run.stage.make_dataset(output.state_name, [&](SharedState& p) {
+    p.format = output.format;
+    std::memcpy(p.path, path.c_str(), path.size() + 1);
+    std::memcpy(p.link, output.link.c_str(), output.link.size() + 1);
+    describe(p);
+  });
+  if (!made) {
+    (void)::unlink(path.c_str());
+    return std::move(made).error();
+  }
+  output.link = journal::give_hard_link(*made->shared_state, path, link_name, link_directories);
+  output.shared_state = std::move(made->shared_state);
+  return {};
+}
+
+}  // namespace advectio

@@ -1,0 +1,73 @@
+// What a record does to an output: the way from a schema and its puts to a file that is visible, durable, finished.
+#pragma once
+
+#include "server/durability.h"
+#include "server/ledger.h"
+
+namespace advectio {
+
+/// Errors of these functions are for `fail`, unless they say otherwise.
+class OutputWriter {
+ public:
+  OutputWriter(Run& run, Ledger& ledger, Durability& durability)
+      : run_(run), ledger_(ledger), durability_(durability) {}
+
+  /// A record of a dataset that one process writes.
+  Result<void> act(const std::shared_ptr<Output>& d, const Record& r, bool verify);
+  Result<void> on_schema(Output& d, const Record& r);
+  /// `asked` by the program counts from here on, and is kept in the stage for a later server.
+  Result<void> store_schema(Output& d, const Schema& asked);
+  /// The same, but not in the stage.
+  Result<void> take_schema(Output& d, const Schema& asked);
+  /// There is a sink that knows the schema.
+  Result<void> ready_sink(Output& d);
+  /// The block becomes part of its field, and the sink may read it there: now, or where the frame has live readers at
+  /// the end of the frame, behind them. Comes after `ready_sink`.
+  Result<void> give_block(Output& d, const Block& block);
+  Result<void> on_put(Output& d, const Record& r, bool verify);
+  /// All that the sink has taken is in the readable file on return, up to this record (or common sync). `synced_ns`:
+  /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on.
+  Result<void> commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
+                      bool in_midst = false);
+  /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and
+  /// nothing of the frame may leave the stage.
+  Result<bool> commit_part(const std::shared_ptr<Output>& d);
+  /// Closed, and all of it committed: leave the file as it will be. May be done again.
+  Result<void> finish(const std::shared_ptr<Output>& d);
+  /// Keep what is committed, drop the rest.
+  Result<void> on_abort(Output& d);
+  /// Against `server.drain_max`.
+  void charge(Output& d);
+  /// What a death has left in the midst of a commit is completed or taken back.
+  Result<void> bring_to_last_commit(const Output& d);
+  /// Drop what is not committed, and know that it is dropped.
+  Result<void> take_back(Output& d);
+  /// What is staged stays staged; the program hears of it at its next sync or close; it is tried again.
+  void fail(Output& d, Error error);
+  /// The file is as it will be: the stage forgets the output. `brought`: to its last commit, where that has just been
+  /// done. Where the disk has refused it, the hard link stays until it can be done (Ledger::LeftBehind).
+  void end(Output& d, State state, Result<void> brought = {});
+  /// The empty file that nc_create has made, where nothing ever came to be in it.
+  Result<void> remove_placeholder(const Output& d);
+  /// Its writer has gone without closing it.
+  void drop_rest(Output& d, const std::string& writer);
+  /// What the durability queue has done, into the ledger.
+  void collect_durable();
+
+ private:
+  [[nodiscard]] Result<void> is_its_file(const Output& d) const;
+  [[nodiscard]] bool was_removed(const Output& d) const;
+  Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
+  Result<void> on_close(const std::shared_ptr<Output>& d, const Record& r);
+  static Result<void> give_held_back(Output& d);
+  void count_sink(Output& d);
+  [[nodiscard]] SinkRequest sink_request(const Output& d, bool resume) const;
+  void report_error(Output& d, const Error& error);
+  void lose_durable(Output& d, const Error& error);
+
+  Run& run_;
+  Ledger& ledger_;
+  Durability& durability_;
+};
+
+}  // namespace advectio

@@ -1,0 +1,316 @@
+#include "server/records.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "journal/mirror.h"
+#include "server/coupled.h"
+
+namespace advectio {
+
+namespace {
+constexpr std::uint64_t retry_after_ns = 5'000'000'000;
+constexpr std::uint64_t slice_bytes = 64ULL << 20;  // of one journal before the next is looked at
+}  // namespace
+
+/// One record, to all outputs of its dataset. One that fails does not keep the others from it.
+void Records::handle(Journal& j, const Record& r, bool verify) {
+  Result<void> begun;
+  if (r.type == RecordType::create) begun = on_create(j, r);
+  if (r.type == RecordType::enter) begun = on_enter(j, r);
+  // None: finished before this server began.
+  const auto [from, end] = j.datasets.equal_range(r.dataset);
+  if (!begun && from == end) {
+    run_.report("journal " + j.name + ": " + begun.error().message);
+  }
+  for (auto it = from; it != end; ++it) {
+    const auto d = it->second;
+    auto done = begun ? give(j, r, d, verify) : begun;
+    writer_.charge(d->whole != nullptr ? *d->whole : *d);
+    if (!done) writer_.fail(*d, std::move(done).error());
+  }
+}
+
+Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify) {
+  if (d->over() || d->state == State::failed) return {};
+  if (d->owner) {
+    nodes_.pass_on(j, r, *d);
+    return {};
+  }
+  if (r.type == RecordType::create || r.type == RecordType::enter) return {};
+  if (d->whole != nullptr) return tiles_.on_tile(d, r, verify);
+  const Busy busy(d->busy_ns);
+  if (d->shared()) {
+    const auto writer = d->share_of(j.reader->journal());
+    d->shares[writer].note(r.type);
+    ADVECTIO_TRY(d->sequencer->take(writer, r));
+    ADVECTIO_TRY(shared_.advance(d, verify));
+    return d->shares[writer].over ? shared_.end_if_all_over(d) : Result<void>{};
+  }
+  if (r.sequence <= d->visible) {
+    // The last commit was done before, but not what follows it: the sink failed there, or the server died.
+    if (r.type == RecordType::close) return writer_.finish(d);
+    return {};
+  }
+  return writer_.act(d, r, verify);
+}
+
+Result<void> Records::on_create(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto create = journal::decode_create(r.meta);
+  if (!create) return std::move(create).error();
+  auto shared_state = run_.stage.open_state(create->shared_state);
+  // No shared state, or another's: it was finished by an earlier server.
+  if (!shared_state || (*shared_state)->journal != j.reader->journal() || (*shared_state)->number != r.dataset ||
+      ledger_.is_over(**shared_state))
+    return {};
+  if (create->writers > 0) {
+    const auto d = shared_dataset(create->shared_state);
+    if (!d) return {};
+    d->writer = j.name;
+    d->shares[0].journal = j.reader->journal();
+    if (!d->owner) {
+      d->shares[0].visible = r.sequence;
+      d->sequencer->resume(0, r.sequence, {});
+    }
+    journal_set_.attach(j, r.dataset, d);
+    for (const auto& o : ledger_.outputs_of(*d)) {
+      o->writer = j.name;
+      shared_.note_writer(*o, 0, j.reader->journal(), r.dataset);
+      o->shares[0].visible = r.sequence;
+      o->sequencer->resume(0, r.sequence, {});
+      journal_set_.attach(j, r.dataset, o);
+    }
+    run_.log.debug("create " + d->path + " by " + std::to_string(create->writers) + " writers");
+    return {};
+  }
+  auto d = std::make_shared<Output>();
+  d->path = create->path;
+  d->link = create->link;
+  d->state_name = create->shared_state;
+  d->writer = j.name;
+  d->number = r.dataset;
+  d->format = create->format;
+  d->shared_state = std::move(shared_state).value();
+  d->policy = run_.coupled->policy(d->path);
+  ledger_.place(*d);
+  if (d->owner)
+    ledger_.elsewhere.push_back(d);
+  else
+    d->seen = d->visible = d->durable = r.sequence;
+  journal_set_.attach(j, r.dataset, d);
+  ledger_.outputs.push_back(d);
+  run_.log.debug("create " + d->path);
+  further_.make(d);
+  for (const auto& o : ledger_.outputs_of(*d)) journal_set_.attach(j, r.dataset, o);
+  return {};
+}
+
+Result<void> Records::on_enter(Journal& j, const Record& r) {
+  if (j.datasets.count(r.dataset) > 0) return {};  // taken up already
+  auto enter = journal::decode_enter(r.meta);
+  if (!enter) return std::move(enter).error();
+  const auto d = shared_dataset(enter->shared_state);
+  // None, or another's: it was finished by an earlier server.
+  if (!d || enter->writer >= d->shares.size()) return {};
+  auto& slot = d->slots[enter->writer];
+  if (slot.journal.load(std::memory_order_acquire) != j.reader->journal() || slot.number != r.dataset) return {};
+  auto& s = d->shares[enter->writer];
+  s.journal = j.reader->journal();
+  if (!d->owner) {
+    s.visible = r.sequence;
+    d->sequencer->resume(enter->writer, r.sequence, {});
+  }
+  journal_set_.attach(j, r.dataset, d);
+  for (const auto& o : ledger_.outputs_of(*d)) {
+    shared_.note_writer(*o, enter->writer, j.reader->journal(), r.dataset);
+    o->shares[enter->writer].visible = r.sequence;
+    o->sequencer->resume(enter->writer, r.sequence, {});
+    journal_set_.attach(j, r.dataset, o);
+  }
+  return {};
+}
+
+/// The dataset of that shared state, which the journals of all its writers name. Whichever is read first makes it.
+std::shared_ptr<Output> Records::shared_dataset(const std::string& state_name) {
+  for (const auto& d : ledger_.outputs)
+    if (d->shared() && !d->over() && d->state_name == state_name) return d;
+  auto shared_state = run_.stage.open_state(state_name);
+  if (!shared_state || (*shared_state)->writers == 0 || ledger_.is_over(**shared_state)) return nullptr;
+  auto d = ledger_.entry_of(state_name, std::move(shared_state).value());
+  if (!shared_.share(*d)) return nullptr;
+  if (d->owner) ledger_.elsewhere.push_back(d);
+  ledger_.outputs.push_back(d);
+  further_.make(d);
+  return d;
+}
+
+void Records::writer_gone(Journal& j) {
+  j.alive = false;
+  for (auto& [number, d] : j.datasets)
+    if (!d->over() && d->state != State::failed) writer_gone(j, *d);
+  if (run_.relay && !journal::is_mirror(j.name)) run_.relay->writer_gone(j.reader->journal());
+}
+
+void Records::writer_gone(Journal& j, Output& d) {
+  if (d.owner) return;
+  const auto own =
+      std::find_if(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
+  if (own == j.datasets.end()) return;
+  if (d.whole != nullptr) {
+    d.whole->tile_sequencer->gone(d.tile);
+    tiles_.move_on(*d.whole);
+    return;
+  }
+  if (d.shared()) d.shares[d.share_of(j.reader->journal())].over = true;
+  if (shared_.all_writers_over(d)) writer_.drop_rest(d, j.name);
+}
+
+bool Records::follow(Journal& j) {
+  if (j.broken) return false;
+  std::uint64_t bytes = 0;
+  bool any = false;
+  j.read_to_end = false;
+  // What a writer has passed before its journal was read to the end, it has passed for us too.
+  std::erase_if(j.shared, [](const auto& d) { return d->over(); });
+  std::vector<SlotState> slots;
+  for (const auto& d : j.shared) slots.push_back(state_of(shared_.slot_of(*d, d->share_of(j.reader->journal()))));
+  const auto shared = j.shared;
+  while (bytes < slice_bytes && !run_.in_debt()) {
+    auto next = j.reader->next();
+    // Of a writer that has gone more can be read than what its segments say.
+    if (!next && !j.reader->writer_alive()) {
+      j.reader->set_writer_gone();
+      next = j.reader->next();
+    }
+    if (!next) {
+      j.broken = true;
+      j.read_to_end = true;
+      const std::string text = "journal " + j.name + ": " + next.error().message;
+      run_.report(text);
+      for (auto& [number, d] : j.datasets) {
+        if (d->over() || (d->state == State::failed && d->whole == nullptr)) continue;
+        if (d->whole != nullptr) tiles_.split_at(*d, text);
+        writer_.fail(*d, Error{Code::corrupt, text, EIO});
+      }
+      return any;
+    }
+    if (!next->has_value()) {
+      j.read_to_end = true;
+      break;
+    }
+    const Record& r = **next;
+    any = true;
+    bytes += r.payload.size() + 4096;
+    const auto index = j.reader->held().back().index;
+    if (j.loads.empty() || j.loads.back().index != index) j.loads.push_back({index, {}, 0});
+    j.loads.back().last[r.dataset] = r.sequence;
+    j.loads.back().bytes += r.payload.size();
+    if (r.type != RecordType::put) run_.backlog_peak = std::max(run_.backlog_peak, ledger_.backlog());
+    handle(j, r, run_.verify);
+    if (r.type != RecordType::put) journal_set_.release(j);
+  }
+  for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
+    const auto& d = shared[i];
+    if (d->over() || d->state == State::failed) continue;
+    const auto writer = d->share_of(j.reader->journal());
+    if (d->owner) {
+      if (d->introduced.count(j.reader->journal()) > 0)
+        run_.relay->send_slot(d->id, *d->shared_state, static_cast<std::uint32_t>(writer), slots[i]);
+      continue;
+    }
+    const auto schema_pending = slots[i].schema_pending;
+    if (!d->sequencer->passed(writer, schema_pending != 0 ? std::min(slots[i].collective_index, schema_pending)
+                                                          : slots[i].collective_index))
+      continue;
+    if (auto done = shared_.advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
+  }
+  if (any && run_.relay) nodes_.send_progress_of(j);
+  if (any) run_.forward(false);
+  return any;
+}
+
+void Records::retry_failed(bool now) {
+  for (auto& [name, j] : ledger_.journals) {
+    if (!j->reader || j->broken) continue;
+    for (auto& [number, d] : j->datasets) {
+      if (d->state != State::failed || (!now && monotonic_ns() - d->failed_at_ns < retry_after_ns)) continue;
+      if (d->whole != nullptr) {
+        if (d->tile == 0) tiles_.retry_whole(*d->whole);  // and with it all the others
+        continue;
+      }
+      d->become(State::open);
+      if (auto done = d->shared() ? replay_shared(d) : replay(*j, number, d); !done) {
+        writer_.fail(*d, std::move(done).error());
+        continue;
+      }
+      run_.log.warning(d->path + ": could be written after all");
+      d->error = Error{};
+      if (!d->over()) {
+        d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+        for (auto& [other, k] : ledger_.journals)
+          if (!k->alive && !d->over()) writer_gone(*k, *d);
+      }
+      run_.forward(true);
+      journal_set_.release(*j);
+    }
+  }
+}
+
+/// Everything that the writer has said since the last commit, once more.
+Result<void> Records::replay(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d) {
+  auto again = journal_set_.read_again(j);
+  if (!again) return std::move(again).error();
+  return replay_from(**again, j, number, d);
+}
+
+Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d) {
+  const auto until = j.reader->sequence();
+  while (!d->over() && again.sequence() < until) {
+    auto next = again.next();
+    if (!next) return std::move(next).error();
+    if (!next->has_value()) break;
+    if ((*next)->dataset == number) ADVECTIO_TRY(give(j, **next, d, true));
+  }
+  if (d->over() || !d->uncommitted) return {};
+  if (!j.alive) return writer_.take_back(*d);  // nobody will sync it
+  ADVECTIO_TRY(writer_.commit_part(d));
+  return {};
+}
+
+/// The same where there are several.
+Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
+  d->sequencer = std::make_unique<CollectiveSequencer>(d->shares.size());
+  for (std::size_t w = 0; w < d->shares.size(); ++w) {
+    d->sequencer->resume(w, d->shares[w].visible, journal::SyncIndex{d->slots[w].sync_index.load()});
+    const auto uid = d->shares[w].journal;
+    const auto it = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [uid](const auto& j) {
+      return j.second->reader && j.second->reader->journal() == uid;
+    });
+    if (it == ledger_.journals.end()) continue;
+    Journal& j = *it->second;
+    if (j.broken) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
+    auto again = journal_set_.read_again(j);
+    if (!again) return std::move(again).error();
+    const auto until = j.reader->sequence();
+    while ((*again)->sequence() < until) {
+      auto next = (*again)->next();
+      if (!next) return std::move(next).error();
+      if (!next->has_value()) break;
+      const auto [from, end] = j.datasets.equal_range((*next)->dataset);
+      const auto type = (*next)->type;
+      if (std::none_of(from, end, [&d](const auto& own) { return own.second == d; }) || type == RecordType::create ||
+          type == RecordType::enter)
+        continue;
+      d->shares[w].note(type);
+      ADVECTIO_TRY(d->sequencer->take(w, **next));
+    }
+  }
+  ADVECTIO_TRY(shared_.advance(d, true));
+  ADVECTIO_TRY(shared_.end_if_all_over(d));
+  if (d->over() || !d->uncommitted) return {};
+  ADVECTIO_TRY(writer_.commit_part(d));
+  return {};
+}
+
+}  // namespace advectio

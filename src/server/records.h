@@ -1,0 +1,51 @@
+// Records as they are read: each goes to all outputs of its dataset. And once more, where an output has failed.
+#pragma once
+
+#include "server/further_outputs.h"
+#include "server/journal_set.h"
+#include "server/other_nodes.h"
+
+namespace advectio {
+
+class Records {
+ public:
+  Records(Run& run, Ledger& ledger, OutputWriter& writer, SharedOutputs& shared, FurtherOutputs& further, Tiles& tiles,
+          OtherNodes& nodes, JournalSet& journal_set)
+      : run_(run),
+        ledger_(ledger),
+        writer_(writer),
+        shared_(shared),
+        further_(further),
+        tiles_(tiles),
+        nodes_(nodes),
+        journal_set_(journal_set) {}
+
+  /// Handle what a journal has, for a while. True when there was something.
+  bool follow(Journal& j);
+  /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
+  void writer_gone(Journal& j);
+  /// Try the failed datasets again: with a fresh sink behind their last commit.
+  void retry_failed(bool now);
+
+ private:
+  void handle(Journal& j, const Record& r, bool verify);
+  Result<void> give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify);
+  Result<void> on_create(Journal& j, const Record& r);
+  Result<void> on_enter(Journal& j, const Record& r);
+  std::shared_ptr<Output> shared_dataset(const std::string& state_name);
+  void writer_gone(Journal& j, Output& d);
+  Result<void> replay(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
+  Result<void> replay_from(Reader& again, Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
+  Result<void> replay_shared(const std::shared_ptr<Output>& d);
+
+  Run& run_;
+  Ledger& ledger_;
+  OutputWriter& writer_;
+  SharedOutputs& shared_;
+  FurtherOutputs& further_;
+  Tiles& tiles_;
+  OtherNodes& nodes_;
+  JournalSet& journal_set_;
+};
+
+}  // namespace advectio

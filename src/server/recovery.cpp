@@ -1,0 +1,318 @@
+#include "server/recovery.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "journal/hard_link.h"
+
+namespace advectio {
+
+/// The hard link of the file whose shared state that is, whatever the shared state says. Where none could be made: the
+/// file's own name.
+std::string Recovery::find_hard_link(const std::string& state_name, const SharedState& shared_state) const {
+  const auto is_it = [&state_name](const std::string& path) {
+    struct stat st {};
+    return ::lstat(path.c_str(), &st) == 0 && Stage::state_name(st.st_dev, st.st_ino) == state_name;
+  };
+  std::string only;
+  for (const char* named : {shared_state.link, shared_state.path}) {
+    const std::string path(named, ::strnlen(named, sizeof shared_state.link));
+    if (is_it(path)) only = path;
+    auto directories = journal::hard_link_directories(path, run_.directory);
+    directories.push_back(directory_of(path));
+    for (const auto& directory : directories) {
+      const auto names =
+          directory.empty() ? Result<std::vector<std::string>>(std::vector<std::string>()) : run_.files.list(directory);
+      if (!names) continue;
+      for (const auto& name : *names)
+        if (journal::is_hard_link(name) && !name.ends_with("-redo") && is_it(directory + name)) return directory + name;
+    }
+  }
+  return only;
+}
+
+/// A shared state that is damaged: which records belong to the dataset, and which of them are in the file, cannot be
+/// told. The file is brought to its last commit, the stage stays as it is.
+void Recovery::leave_at_last_commit(const std::string& state_name, const Error& why) {
+  run_.state_damaged = true;
+  std::string path = run_.stage.datasets() + "/" + state_name;
+  if (auto shared_state = run_.stage.open_damaged_state(state_name)) {
+    if (const auto link = find_hard_link(state_name, **shared_state); !link.empty()) {
+      path = link;
+      if (journal::is_hard_link(link)) {
+        // The shared state may be wrong about the path, but the link keeps the file's name.
+        const auto name = link.substr(link.find_last_of('/') + 2);
+        const auto file = name.substr(0, name.find(".advectio-"));
+        const std::string told((*shared_state)->path, ::strnlen((*shared_state)->path, sizeof(*shared_state)->path));
+        path = told.ends_with('/' + file) ? told : directory_of(link) + file;
+      }
+      SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
+      if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + state_name + ".schema"))
+        if (auto schema = decode_schema(*bytes)) request.format = request.policy.format.value_or(schema->format);
+      if (auto sink = run_.sinks(request)) (*sink)->abandon();
+    }
+  }
+  const std::string text =
+      path + ": " + why.message + "; it holds what had been committed, and what was staged of it after that is lost";
+  run_.report(text);
+}
+
+/// A shared state is forced to the disk before anything of its dataset is promised, and before anything is in its file.
+void Recovery::forget_unforced_state(const std::string& state_name, const Error& why) {
+  run_.log.warning(why.message + ": nothing of that dataset had been made durable when the power was lost");
+  for (const char* suffix : {"", journal::slots_suffix, ".schema"})
+    (void)run_.files.remove(run_.stage.datasets() + "/" + state_name + suffix);
+}
+
+void Recovery::forget_unforced_journals() {
+  for (auto it = run_.lost_journals.begin(); it != run_.lost_journals.end();) {
+    auto reader = Reader::open(run_.files, run_.stage.journals() + "/" + *it, Trust::scan);
+    if (reader && it->front() != '.') {
+      ++it;
+      continue;
+    }
+    if (!reader)
+      run_.log.warning(reader.error().message +
+                       ": nothing of that journal had been made durable when the power was lost");
+    journal::free_journal(run_.stage, *it);
+    it = run_.lost_journals.erase(it);
+  }
+}
+
+/// How many frames have ended in what is visible.
+std::uint64_t Recovery::frames_of(const Output& d) const {
+  const auto& s = *d.shared_state;
+  if (run_.power_lost && d.visible == s.durable_forced.load()) return s.frames_forced.load();
+  const auto counted = s.frames_counted.load();
+  if (counted == 0) return s.frames_visible.load();
+  auto visible = d.visible;
+  if (d.shared()) {  // their slots say what will be read again
+    visible = UINT64_MAX;
+    for (std::size_t w = 0; w < d.shares.size(); ++w) visible = std::min(visible, d.slots[w].sync_index.load());
+  }
+  const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(counted - visible));
+  return (counted >> 32U) - (ahead > 0 ? 1 : 0);
+}
+
+void Recovery::take_up_datasets() {
+  auto names = run_.files.list(run_.stage.datasets());
+  if (!names) return;
+  take_up_wholes(*names);
+  for (const auto& name : *names) {
+    if (name.find_first_of('.') != std::string::npos) continue;
+    auto shared_state = run_.stage.open_state(name);
+    if (shared_state && (*shared_state)->tiles > 0) continue;
+    if (!shared_state) {
+      if (shared_state.error().code == Code::not_found) continue;  // of a whole that has just been ended
+      if (run_.power_lost) {
+        forget_unforced_state(name, shared_state.error());
+        continue;
+      }
+      leave_at_last_commit(name, shared_state.error());
+      continue;
+    }
+    if (!journal::whole_is_right(**shared_state)) {
+      leave_at_last_commit(name,
+                           Error{Code::corrupt, "what it says of the file that it goes into is damaged (CRC)", 0});
+      continue;
+    }
+    if ((*shared_state)->owner == 0)
+      journal::set_visible(**shared_state,
+                           std::min((*shared_state)->visible.load(), (*shared_state)->visible_next.load()));
+    auto d = ledger_.entry_of(name, std::move(shared_state).value());
+    if (run_.power_lost)
+      journal::set_visible(*d->shared_state,
+                           std::min(d->shared_state->visible.load(), d->shared_state->durable_forced.load()));
+    d->seen = d->visible = d->shared_state->visible.load();
+    d->durable = std::min(d->visible, d->shared_state->durable_forced.load());
+    d->power_lost = run_.power_lost;
+    d->frames_ended = d->frames_visible = d->frames_synced = frames_of(*d);
+    if (d->durable > 0) d->frames_durable = d->shared_state->frames_forced.load();
+    d->resume = true;
+    if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema")) {
+      if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*d, *schema);
+    }
+    const auto uid = d->shared_state->journal;
+    // Died on its last steps with it. Of one that other nodes had part in the shared state stays until they know it.
+    const auto state = static_cast<DatasetState>(d->shared_state->state.load());
+    const bool ended = !d->owner && (state == DatasetState::finished || state == DatasetState::dropped);
+    if (ended) {
+      const std::string whole = d->shared_state->whole;
+      d->joined = !whole.empty() && whole != journal::alone;
+    }
+    if (ended && d->spread) {
+      if (journal::is_hard_link(d->link) && run_.files.exists(d->link)) {
+        ledger_.left_behind.push_back({d, uid, d->number});
+        d->become(state == DatasetState::finished ? State::finished : State::dropped);
+        ledger_.outputs.push_back(d);
+      } else if (journal::is_hard_link(d->link)) {
+        // The earlier server may have died before it could remove the link's directory.
+        (void)journal::remove_hard_link(run_.files, d->link);
+      }
+      continue;
+    }
+    if (ended) {
+      // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
+      Result<void> brought;
+      if (run_.files.exists(d->link) && !run_.power_lost) brought = writer_.bring_to_last_commit(*d);
+      writer_.end(*d, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
+      ledger_.outputs.push_back(d);
+      ledger_.taken_up.insert({{uid, d->number}, d});
+      continue;
+    }
+    if (run_.power_lost && d->durable == 0 && d->shared_state->kept.load() == 0 && !run_.files.exists(d->link)) {
+      forget_unforced_state(name, Error{Code::not_found, d->link + " is not there", ENOENT});
+      continue;
+    }
+    if (run_.power_lost && !take_up_after_power_loss(d)) continue;
+    if (d->owner)
+      ledger_.elsewhere.push_back(d);
+    else
+      d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+    if (!take_up_tile(d)) continue;
+    std::set<std::pair<std::uint64_t, std::uint32_t>> keys{{d->shared_state->journal, d->number}};
+    if (d->shared_state->writers > 0) {
+      if (auto r = shared_.share(*d); !r) {
+        run_.log.error(d->path + ": " + r.error().message);
+        run_.errors.push_back(r.error().message);
+        continue;
+      }
+      d->frames_ended = d->frames_visible = d->frames_synced = frames_of(*d);
+      for (std::size_t w = 0; w < d->shares.size(); ++w) {
+        // What was heard from writers on other nodes holds once it has been heard again.
+        if (d->spread && !d->owner && d->slots[w].pid == 0) d->slots[w].collective_index.store(0);
+        if (d->shares[w].journal != 0) keys.insert({d->shares[w].journal, d->slots[w].number});
+      }
+    }
+    for (const auto& key : keys) ledger_.taken_up.insert({key, d});
+    ledger_.outputs.push_back(d);
+    run_.log.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
+  }
+  const auto taken = ledger_.outputs;
+  for (const auto& d : taken) {
+    // Who joined while no server was there is known beside the file that the program asked for.
+    for (std::size_t w = 0; d->output > 0 && !d->over() && w < d->shares.size(); ++w) {
+      const auto uid = shared_.slot_of(*d, w).journal.load(std::memory_order_acquire);
+      if (uid != 0 && d->shares[w].journal != uid) ledger_.taken_up.insert({{uid, shared_.slot_of(*d, w).number}, d});
+      if (uid != 0) shared_.note_writer(*d, w, uid, shared_.slot_of(*d, w).number);
+    }
+    // The server before died between the shared state of a dataset and those of its outputs: nothing has been
+    // committed.
+    if (d->over() || d->output > 0 || !d->shared_state || d->shared_state->visible.load() > 0 ||
+        d->shared_state->outputs_made.load() != 0)
+      continue;
+    further_.make(d);
+    for (const auto& o : ledger_.outputs_of(*d)) {
+      std::set<std::pair<std::uint64_t, std::uint32_t>> keys{{o->shared_state->journal, o->number}};
+      for (std::size_t w = 0; w < o->shares.size(); ++w)
+        if (o->shares[w].journal != 0) keys.insert({o->shares[w].journal, shared_.slot_of(*o, w).number});
+      for (const auto& key : keys) ledger_.taken_up.insert({key, o});
+    }
+  }
+}
+
+/// Those of several writers are promised by their files alone: they are left as those are. True for all others.
+bool Recovery::take_up_after_power_loss(const std::shared_ptr<Output>& d) {
+  if (d->shared_state->writers == 0) return true;
+  const std::string text =
+      d->path + ": the power was lost; it holds what was durable, and what was staged of it is lost";
+  run_.report(text);
+  if (auto done = writer_.bring_to_last_commit(*d); !done) {
+    run_.state_damaged = true;
+    run_.errors.push_back(d->path + ": " + done.error().message);
+    run_.log.error(run_.errors.back());
+    return false;
+  }
+  const auto journal = d->shared_state->journal;
+  writer_.end(*d, State::finished);
+  ledger_.outputs.push_back(d);
+  ledger_.taken_up.insert({{journal, d->number}, d});
+  return false;
+}
+
+/// The wholes an earlier server has begun. Where nothing is in the file yet, the tiles are gathered anew.
+void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
+  std::vector<std::string> undone;
+  for (const auto& name : shared_states) {
+    auto shared_state =
+        name.find_first_of('.') == std::string::npos ? run_.stage.open_state(name) : Error{Code::not_found, {}, 0};
+    if (!shared_state || (*shared_state)->tiles == 0) continue;
+    auto w = std::make_shared<Output>();
+    w->shared_state = std::move(shared_state).value();
+    w->state_name = name;
+    w->path = w->shared_state->path;
+    w->link = w->shared_state->link;
+    w->format = w->shared_state->format;
+    w->tiles_count = w->shared_state->tiles;
+    journal::set_visible(*w->shared_state,
+                         std::min(w->shared_state->visible.load(), w->shared_state->visible_next.load()));
+    w->seen = w->visible = w->shared_state->visible.load();
+    w->frames_ended = w->frames_visible = w->frames_synced = frames_of(*w);
+    w->partial = w->shared_state->sync_index.load() > 0;
+    w->resume = true;
+    w->policy = resolve(run_.config, w->path);
+    if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema"))
+      if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*w, *schema);
+    const auto state = static_cast<DatasetState>(w->shared_state->state.load());
+    if (state == DatasetState::finished || state == DatasetState::dropped) {
+      Result<void> brought;
+      if (run_.files.exists(w->link)) brought = writer_.bring_to_last_commit(*w);  // what its sink could not remove
+      writer_.end(*w, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
+      ledger_.outputs.push_back(w);
+    } else if (w->visible == 0 && !w->partial) {
+      undone.push_back(name);
+      ledger_.wholes.push_back(w);
+    } else {
+      w->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+      w->tile_sequencer = std::make_unique<TileSequencer>();
+      w->tile_sequencer->resume(journal::SyncIndex{w->visible}, w->partial);
+      ledger_.outputs.push_back(w);
+      ledger_.wholes.push_back(w);
+      run_.log.info("taking up " + w->path + " behind sync " + std::to_string(w->visible));
+    }
+  }
+  if (undone.empty()) return;
+  // Their tiles must not name them any more when they are gone.
+  for (const auto& name : shared_states) {
+    auto shared_state =
+        name.find_first_of('.') == std::string::npos ? run_.stage.open_state(name) : Error{Code::not_found, {}, 0};
+    if (shared_state && std::find(undone.begin(), undone.end(), (*shared_state)->whole) != undone.end())
+      journal::set_whole(**shared_state, {});
+  }
+  std::erase_if(ledger_.wholes, [&](const auto& w) {
+    if (w->tile_sequencer) return false;
+    Result<void> brought;
+    if (run_.files.exists(w->link)) brought = writer_.bring_to_last_commit(*w);  // what its sink had beside it
+    writer_.end(*w, State::dropped, std::move(brought));
+    return true;
+  });
+}
+
+/// False: it is in its whole, which is finished, and so is it now.
+bool Recovery::take_up_tile(const std::shared_ptr<Output>& d) {
+  const std::string name = d->shared_state->whole;
+  if (name.empty() || name == journal::alone) return true;
+  const auto it =
+      std::find_if(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) { return w->state_name == name; });
+  if (it == ledger_.wholes.end()) {
+    tiles_.end_tile(*d);
+    ledger_.outputs.push_back(d);
+    return false;
+  }
+  Output& w = **it;
+  w.policy = d->policy;
+  d->whole = &w;
+  d->joined = true;
+  d->tile = w.tile_sequencer->add(d->path);
+  const bool closed = d->shared_state->closed.load() != 0 && d->shared_state->synced.load() <= d->visible;
+  w.tile_sequencer->resume(d->tile, d->visible, journal::SyncIndex{d->shared_state->sync_index.load()}, d->asked,
+                           closed);
+  w.tiles.push_back(d);
+  return true;
+}
+
+}  // namespace advectio

@@ -1,0 +1,103 @@
+// What all parts of the server share: the run that it serves, what has been asked of it, and what is to be said in the
+// end. Only the loop touches it, except the atomics of `Shutdown`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/relay.h"
+#include "journal/reader.h"
+#include "journal/stage.h"
+#include "server/config_names.h"
+#include "server/drain_rate.h"
+#include "server/segment_pool.h"
+#include "server/server.h"
+
+namespace advectio {
+
+using journal::DatasetState;
+using journal::monotonic_ns;
+using journal::Reader;
+using journal::realtime_ns;
+using journal::Record;
+using journal::RecordType;
+using journal::Stage;
+using journal::Trust;
+using nlohmann::json;
+
+inline double seconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+/// How the server comes to its end: serving → draining → agreed with the other nodes → ended. Or sooner: left as it is
+/// (`leaving`), stopped, or without a stage.
+struct Shutdown {
+  std::atomic<bool> draining{false};  ///< nobody new is expected: end when all is written
+  std::atomic<bool> leaving{false};   ///< draining, but what is not written when nobody writes any more stays
+  std::atomic<bool> stopping{false};  ///< commit what is published, then end
+  bool left = false;                  ///< the stage is safe on its disk, for another server
+  bool stage_gone = false;            ///< somebody has removed it
+  bool left_to_others = false;        ///< what other nodes still have to send stays in their stages
+};
+
+class CoupledOutputs;
+class Live;
+
+struct Run {
+  ~Run();
+  Run(Files& its_files, ServerOptions its_options, Config its_config, SinkFactory its_sinks, Log& its_log,
+      Stage its_stage);
+
+  Files& files;
+  const ServerOptions options;
+  const Config config;
+  const SinkFactory sinks;
+  Log& log;
+  Stage stage;
+  const std::unique_ptr<CoupledOutputs> coupled;
+  std::string directory;  ///< where the run was started
+  std::uint64_t started_ns = monotonic_ns();
+  DrainRate rate;
+  std::unique_ptr<Relay> relay;       ///< null: this node is the only one
+  std::unique_ptr<Live> live;         ///< null: nobody reads while it runs (recovery)
+  std::unique_ptr<SegmentPool> pool;  ///< null: nobody writes any more (recovery)
+  Shutdown shutdown;
+
+  bool survives_power = false;          ///< of the stage: segments wait until what was in them is durable
+  bool power_lost = false;              ///< and that has happened to what is taken up here
+  std::set<std::string> lost_journals;  ///< those of before, of which only what is whole on the disk counts
+  bool verify = false;                  ///< records may have been through a crash: look at every byte
+
+  ConfigNames config_names;
+  std::vector<std::string> errors;
+  bool not_durable = false;
+  bool state_damaged = false;
+  bool output_lost = false;  ///< a further output could not be made, or was given up
+
+  std::uint64_t commits = 0;  ///< of all outputs, and their ends
+  std::uint64_t backlog_peak = 0;
+  std::uint64_t last_writer_ns = 0;
+  bool any_writer = false;
+  /// The stage grows for room that others need and nothing makes, after this time; more after attempts in vain.
+  static constexpr std::uint64_t stuck_max_ns = 100'000'000, stuck_longest_ns = 10'000'000'000;
+  std::uint64_t stuck_for_ns = stuck_max_ns;
+
+  /// Log an error, and keep it for the summary.
+  void report(const std::string& text);
+  /// A step forward: whoever waits for it looks again. `rang`: programs wait for it.
+  void forward(bool rang);
+  /// While what is written is paid for (`server.drain_max`) nothing is done.
+  bool in_debt() { return rate.limited() && rate.in_debt(monotonic_ns()); }
+  [[nodiscard]] Trust trust_in(const std::string& journal) const {
+    return lost_journals.contains(journal) ? Trust::scan : Trust::published;
+  }
+  /// Several nodes have a server.
+  [[nodiscard]] bool has_other_nodes() const { return options.transport != nullptr && options.transport->nodes() > 1; }
+};
+
+}  // namespace advectio

@@ -1,0 +1,188 @@
+#include "server/shared_outputs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace advectio {
+
+bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
+  // Not before their schema: a writer that owes it has a segment for it. Once it is told it must also have been read.
+  if (slot_of(*d, 0).schema_pending.load(std::memory_order_acquire) != 0) return false;
+  (void)read_on_();
+  if (d->over() || d->state == State::failed || !d->schema) return false;
+  if (d->sink && !d->sink->abilities().checkpoints) return false;
+  auto step = d->sequencer->next_at_any_price();
+  const bool pending = !step;
+  if (pending) step = d->sequencer->next_pending();
+  if (!step) return false;
+  run_.log.info(d->path + (pending ? ": writing requests before they are waited for" : ": writing out of turn") +
+                " to make room in the stage");
+  Result<void> given;
+  for (; given && step; step = pending ? d->sequencer->next_pending() : d->sequencer->next_at_any_price())
+    given = do_step(d, *step, false);
+  auto done = given ? writer_.commit_part(d) : Result<bool>(std::move(given).error());
+  if (done) return *done;
+  writer_.fail(*d, std::move(done).error());
+  return true;
+}
+
+Result<void> SharedOutputs::share(Output& d) {
+  const auto writers = d.shared_state->writers;
+  auto slots = run_.stage.open_slots(d.state_name, writers);
+  if (!slots) return std::move(slots).error();
+  d.slots = std::move(slots).value();
+  d.shares.resize(writers);
+  d.sequencer = std::make_unique<CollectiveSequencer>(writers);
+  for (std::size_t w = 0; w < writers; ++w) {
+    auto& slot = d.slots[w];
+    d.shares[w].journal = slot.journal.load(std::memory_order_acquire);
+    if (w == 0)
+      d.shares[w].journal = d.shared_state->journal;  // on another node its slot may not have been heard of yet
+    d.shares[w].visible = slot.visible.load();
+    d.sequencer->resume(w, slot.visible.load(), journal::SyncIndex{slot.sync_index.load()});
+    if (!d.owner && d.shared_state->closed_sync.load() == ~d.shared_state->visible.load())
+      d.shares[w].over = d.shares[w].closed = true;
+  }
+  return {};
+}
+
+Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verify) {
+  while (!d->over()) {
+    const auto step = d->sequencer->next();
+    if (!step) return {};
+    ADVECTIO_TRY(do_step(d, *step, verify));
+  }
+  return {};
+}
+
+Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step,
+                                    bool verify) {
+  if (number(step.sync_index) != 0) return end_sync(d, step);
+  const Record& r = step.parts[0].record;
+  switch (r.type) {
+    case RecordType::schema: return writer_.on_schema(*d, r);
+    case RecordType::put: return writer_.on_put(*d, r, verify);
+    case RecordType::sync:
+      if ((r.flags & journal::flag_implicit) == 0) return {};
+      ADVECTIO_TRY(writer_.commit_part(d));
+      d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
+      run_.forward(true);
+      return {};
+    case RecordType::close: return {};  // taken before its time: the last of the others ends the dataset
+    default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
+  }
+}
+
+/// Every writer has synced, closed or aborted.
+Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step) {
+  // What all have synced before is committed by now; the rest is dropped.
+  if (std::any_of(step.parts.begin(), step.parts.end(),
+                  [](const auto& part) { return part.record.type == RecordType::abort; }))
+    return writer_.on_abort(*d);
+  bool frame = false, closed = true;
+  std::uint64_t stall_ns = 0, synced_ns = 0;
+  for (const auto& part : step.parts) {
+    auto sync = journal::decode_sync(part.record.meta);
+    if (!sync) return std::move(sync).error();
+    frame = frame || sync->frame > 0;
+    closed = closed && part.record.type == RecordType::close;
+    stall_ns = std::max(stall_ns, sync->stall_ns);
+    synced_ns = std::max(synced_ns, part.record.time_ns);
+  }
+  if (d->output > 0) {
+    d->shared_state->frames_synced.fetch_add(frame ? 1 : 0, std::memory_order_relaxed);
+    d->shared_state->synced.store(number(step.sync_index), std::memory_order_release);
+    stall_ns = 0;
+  }
+  if (frame) {
+    d->frames_synced = std::max(d->frames_synced, ++d->frames_ended);
+    d->count_stall();
+    d->last_stall = seconds(stall_ns);
+  } else if (d->last_stall) {
+    *d->last_stall += seconds(stall_ns);
+  }
+  if (closed) {
+    d->become(State::closed);
+    for (auto& s : d->shares)
+      s.over = s.closed = true;  // whose record was taken before its time, perhaps by an earlier server
+    d->shared_state->closed_sync.store(~number(step.sync_index), std::memory_order_release);
+  }
+  ADVECTIO_TRY(writer_.commit(d, number(step.sync_index), frame ? synced_ns : 0));
+  d->partial = false;
+  return closed ? writer_.finish(d) : Result<void>{};
+}
+
+/// It was about to join, has said so in its slot, and died before it could say it in its journal.
+bool SharedOutputs::died_before_entering(Output& d, std::size_t w) {
+  const auto uid = slot_of(d, w).journal.load(std::memory_order_acquire);
+  if (uid == 0 || d.spread) return false;
+  const auto names = run_.files.list(run_.stage.journals());
+  if (!names) return false;
+  for (const auto& name : *names) {
+    if (name[0] == '.') continue;  // of one that has never begun
+    const auto it = ledger_.journals.find(name);
+    if (it == ledger_.journals.end()) return false;  // it may be that one
+    const Journal& j = *it->second;
+    if (!j.reader || j.broken) continue;
+    if (j.reader->journal() != uid) continue;
+    return !j.alive && j.read_to_end &&
+           std::none_of(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
+  }
+  return true;
+}
+
+void SharedOutputs::look_around() {
+  const auto datasets = ledger_.outputs;
+  for (const auto& d : datasets) {
+    if (!d->shared() || d->owner || d->over() || d->state == State::failed) continue;
+    bool news = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
+    for (std::size_t w = 0; w < d->shares.size(); ++w) {
+      if (d->shares[w].over || !died_before_entering(*d, w)) continue;
+      d->shares[w].over = news = true;
+    }
+    if (!news) continue;
+    if (auto done = end_if_all_over(d); !done) writer_.fail(*d, std::move(done).error());
+  }
+}
+
+bool SharedOutputs::all_writers_over(Output& d) {
+  for (std::size_t w = 0; w < d.shares.size(); ++w)
+    if (!d.shares[w].over && (slot_of(d, w).journal.load(std::memory_order_acquire) != 0 ||
+                              (d.spread && run_.relay && (!run_.relay->all_quiet() || run_.relay->missed_any()))))
+      return false;  // on another node it may only not have been heard of
+  return true;
+}
+
+Result<void> SharedOutputs::end_if_all_over(const std::shared_ptr<Output>& d) {
+  if (d->over() || !all_writers_over(*d)) return {};
+  const bool closed = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
+  if (closed) return writer_.finish(d);
+  if (std::any_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.aborted; }))
+    return writer_.on_abort(*d);
+  writer_.drop_rest(*d, "(one of several)");
+  return {};
+}
+
+void SharedOutputs::note_writer(Output& output, std::size_t writer, std::uint64_t journal, std::uint32_t number) {
+  output.shares[writer].journal = journal;
+  output.slots[writer].number = number;
+  output.slots[writer].journal.store(journal, std::memory_order_release);
+}
+
+WriterSlot& SharedOutputs::slot_of(Output& d, std::size_t writer) {
+  if (d.output == 0) return d.slots[writer];
+  if (!d.program_slots)
+    for (const auto& other : ledger_.outputs)
+      if (other->output == 0 && other->shared() && other->shared_state &&
+          other->shared_state->journal == d.shared_state->journal &&
+          other->shared_state->number == d.shared_state->number)
+        if (auto slots = run_.stage.open_slots(other->state_name, other->shared_state->writers))
+          d.program_slots = std::move(slots).value();
+  // That one is over: every writer has closed it, and its records say all.
+  return d.program_slots ? d.program_slots[writer] : d.slots[writer];
+}
+
+}  // namespace advectio

@@ -1,0 +1,68 @@
+// The versions of one coupled file (workflow/README.md). Processes that know nothing of each other call these at one
+// time; each step is one rename(2), link(2) or unlink(2).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace advectio::workflow {
+
+/// What a directory `files/PATH` holds.
+struct Versions {
+  std::uint64_t newest = 0;          ///< number of the newest complete version; 0: none
+  std::string name;                  ///< of its entry
+  std::string writer;                ///< NAME of the program that has written it
+  std::vector<std::string> writing;  ///< names of what is being written
+  static Versions in(const std::string& directory);
+};
+
+/// Is the version of that name newer than the other? Of two with one number, made on two nodes at one time, all nodes
+/// take the same one. False for what is no version.
+bool is_newer(const std::string& name, const std::string& than);
+
+/// A version whose bytes are in the memory of another node: a symbolic link to "@NODE/BYTES".
+struct Elsewhere {
+  std::string node;
+  std::uint64_t bytes = 0;
+};
+std::optional<Elsewhere> elsewhere(const std::string& version);
+std::string to_target(const Elsewhere& there);
+/// Entries that stand for those of another node end with "@NODE".
+inline constexpr char of_node = '@';
+
+/// A version of another node is to be seen here: as a symbolic link to `target`. Older ones go. False: it is there
+/// already, or a newer one is.
+Result<bool> note_version(const std::string& directory, const std::string& name, const std::string& target);
+/// The bytes of a version of another node have come, as the file `bytes`. Where it is no longer wanted they go.
+Result<void> take_in(const std::string& bytes, const std::string& version);
+
+/// The entry `entry` (a path) becomes the next version, by `writer`, and older ones go. Returns its number; 0 where
+/// there is no such entry, as it has been published before.
+Result<std::uint64_t> publish(const std::string& entry, const std::string& writer);
+/// The same for a copy of a file that goes on being written, and for a link to it.
+Result<std::uint64_t> publish_copy(const std::string& file, const std::string& directory, const std::string& writer);
+Result<std::uint64_t> publish_link(const std::string& file, const std::string& directory, const std::string& writer);
+
+/// Give the version at `path` a further name `as`. Where it is a link to a file elsewhere, that file's path is returned
+/// and nothing is made. Code::not_found: it has just been replaced.
+Result<std::string> hold(const std::string& path, const std::string& as);
+
+/// The bytes of a file as another file. Copies without passing through this process.
+Result<void> copy_file(const std::string& from, const std::string& to);
+
+/// The same, in the place of what is there: a reader has the old file or the new one.
+Result<void> replace_by_copy(const std::string& from, const std::string& to);
+
+/// What an entry like `writing.NAME,ID.PID.N` names: "NAME,ID", PID and N.
+struct Maker {
+  std::string member;
+  long pid = 0;
+  std::uint64_t number = 0;
+};
+std::optional<Maker> maker_of(const std::string& entry);
+
+}  // namespace advectio::workflow

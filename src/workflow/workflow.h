@@ -1,0 +1,130 @@
+// Coupled files, as one program of a workflow sees them: which names are coupled, where the file behind a name is, and
+// how long to wait for it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "config/couple.h"
+#include "core/result.h"
+
+namespace advectio::workflow {
+
+/// What a program needs of its workflow. The server puts it into `couple.conf` (server/PROTOCOL.md).
+struct Settings {
+  std::string memory;     ///< the registry, see README.md; empty: no workflow
+  std::string directory;  ///< as the user named it, for texts
+  std::string name;       ///< of this program
+  std::string entry;      ///< of this run in `members/`
+  std::chrono::milliseconds wait_max{0}, restart_max{0};
+  std::vector<CoupleRule> rules;
+
+  [[nodiscard]] std::string to_lines() const;
+  /// Takes a line that is one of those. False: it is none.
+  bool take_line(const std::string& line);
+};
+
+/// A coupled file, and what this program has to do with it.
+struct Coupled {
+  std::string path;                    ///< absolute, without symbolic links in its directory
+  std::string directory;               ///< of its versions
+  const CoupleRule* rule = nullptr;    ///< the first that matches
+  bool writes = false, reads = false;  ///< this program is named in `from`, in `to`
+  /// Whose versions it reads, by all rules that match. Where it only writes: the others that do.
+  std::vector<std::string> from;
+  std::vector<std::string> to;  ///< who reads it, by all rules that match
+};
+
+/// The file behind a name, for a program that reads it or writes on in it.
+struct Opened {
+  std::string path;     ///< what to open
+  std::string release;  ///< to be removed when it is closed; empty: nothing
+  std::string publish;  ///< to be published when it is closed; empty: nothing
+  std::string disk;     ///< and copied there before; empty: to no place
+  /// Of what `create` has returned: the number in the entry's name. The shared state of its dataset has it as
+  /// `created_ns`, so the server knows which version a dataset is, of several of one name.
+  std::uint64_t created_ns = 0;
+};
+
+/// Below the registry, where the workflow is of several nodes: the lock of the node's server, which fetches versions
+/// (exchange/).
+inline constexpr const char* node_server = "/server";
+
+/// Ends the name of a version that the server must not publish: a library of the program goes on writing it.
+inline constexpr const char* handed_over = ".handed-over";
+
+/// Any thread may call.
+class Workflow {
+ public:
+  explicit Workflow(Settings settings) : settings_(std::move(settings)) {}
+
+  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+
+  /// Null: no rule holds for that name, or this program is in neither side of it. `path` as the program gave it.
+  [[nodiscard]] std::optional<Coupled> of(const std::string& path) const;
+  /// The name that programs have for a file of the registry, else `path` itself.
+  [[nodiscard]] std::string name_for_programs(const std::string& path) const;
+  [[nodiscard]] bool holds(const std::string& path) const;
+
+  using Say = std::function<void(const std::string&)>;
+  enum class For : std::uint8_t {
+    looking,  ///< there is a version; a program that writes it does not wait for that
+    opening,  ///< there is a version
+    reading,  ///< and the newest is by a program of `from`
+    writing,  ///< or by this one
+  };
+  /// Wait until there is a complete version, and nobody writes the next one. Returns its path. Where this program only
+  /// writes the file and nobody does at present, there is nothing to wait for: Code::not_found. Errors: Code::timeout,
+  /// Code::gone (who should write it has died). `say` writes a line of log.
+  Result<std::string> wait(const Coupled& file, For use, const Say& say);
+  /// wait, and have a name for it.
+  Result<Opened> open_to_read(const Coupled& file, const Say& say);
+  /// wait, and have a copy that becomes the next version.
+  Result<Opened> open_to_write(const Coupled& file, const Say& say);
+  /// A new version, empty yet: nothing is there but where the file is to be. `no_clobber`: Code::exists where there is
+  /// one.
+  Result<Opened> create(const Coupled& file, bool no_clobber);
+  /// The program has removed the file: its versions go. False: there are none.
+  bool remove(const Coupled& file);
+
+  /// A library of the program is about to go on with what `create` has returned: the server must not publish it.
+  void keep_from_server(Opened& opened);
+  /// The program has closed what `create` has returned, and the server goes on with it.
+  void hand_to_server(const Opened& opened);
+  /// Of what `open_*` and `create` have returned. `complete`: it was closed well.
+  Result<void> close(const Opened& opened, bool complete);
+
+  /// Names in a directory of versions, of this run: "KIND.NAME,ID.PID.N".
+  [[nodiscard]] std::string name_for(const char* kind) const;
+
+ private:
+  Result<void> begin(const Coupled& file) const;
+  Result<Opened> held(const Coupled& file, For use, const Say& say);
+  void keep(const Opened& opened);
+  [[nodiscard]] bool is_written(const Coupled& file, const std::string& entry);
+  class Wanted;
+  [[nodiscard]] std::optional<Error> why_not_fetched(const Wanted& wanted, std::chrono::steady_clock::time_point now,
+                                                     std::chrono::steady_clock::time_point& served_at) const;
+  [[nodiscard]] std::string find_fault(const Coupled& file, bool& died) const;
+
+  const Settings settings_;
+  mutable std::atomic<unsigned> count_{0};
+  std::mutex mutex_;
+  std::set<std::string> open_here_;  ///< entries `writing.…` that this process has open: it does not wait for them
+  std::set<std::string> in_vain_;    ///< waited for once until the time was over
+};
+
+/// `path` is in the registry `memory`: the name that programs have for it.
+std::string name_for_programs(const std::string& memory, const std::string& path);
+
+/// Absolute, without symbolic links in its directory, where that is there.
+std::string resolved(const std::string& path);
+
+}  // namespace advectio::workflow

@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "server/server_fixture.h"
+
+namespace advectio {
+namespace {
+
+class FurtherOutputsTest : public ServerTest {
+ protected:
+  FurtherOutputsTest() {
+    config_ = parse_config("datasets: [{match: \"*.nc\", outputs: [{path: \"second_{name}\"}]}]\n", "test").value();
+  }
+  void TearDown() override {
+    directory_refuses = nullptr;
+    ServerTest::TearDown();
+  }
+  std::vector<std::string> files() const {
+    auto names = system_files().list(output_.path()).value();
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+TEST_F(FurtherOutputsTest, LeaveNothingWhereTheDirectoryRefusesRenamesAndRemovals) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  directory_refuses = "second_a.nc";
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  ASSERT_TRUE(eventually([&] { return image("a.nc").closed; }));
+  directory_refuses = nullptr;
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_NE(status["errors"].dump().find("is not made"), std::string::npos) << status["errors"].dump(1);
+  EXPECT_EQ(files(), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(FurtherOutputsTest, ReplaceAFileAndWhoHasItOpenKeepsIt) {
+  std::ofstream(out("second_a.nc")) << "old";
+  std::ifstream reader(out("second_a.nc"));
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("second_a.nc").committed, image("a.nc").committed);
+  std::string word;
+  reader >> word;
+  EXPECT_EQ(word, "old");
+}
+
+TEST_F(FurtherOutputsTest, DoNotReplaceTheFileOfTheProgram) {
+  config_ = parse_config("datasets: [{match: \"*.nc\", outputs: [{path: \"./{name}\"}]}]\n", "test").value();
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  EXPECT_NE(status["errors"].dump().find("a program of this run writes"), std::string::npos);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+}
+
+TEST_F(FurtherOutputsTest, LeaveNothingWhereOneIsGivenUpWhileItsDiskRefuses) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
+    if (!d || !(*d)->schema(series(width))) return 1;
+    const std::vector<float> row(width, 1);
+    for (std::uint64_t f = 0; f < 200; ++f) {
+      if (!(*d)->put(0, {{f, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 2;
+      (void)(*d)->sync();
+      if (f == 0 && !eventually([this] { return std::filesystem::exists(out("more")); })) return 3;
+    }
+    (void)(*d)->close();
+    s.finish();
+    return 0;
+  });
+  start(4);
+  a.go();
+  ASSERT_TRUE(eventually([&] { return image("second_a.nc").committed.size() == 1; }));
+  store_.fail_commit_of = "second_a.nc";
+  store_.disk_refuses = true;  // also to take back what is begun
+  std::ofstream(out("more")).close();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("is given up") != std::string::npos; }));
+  store_.disk_refuses = false;
+  store_.allow();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  recover(4);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 200U);
+  std::filesystem::remove(out("more"));
+  EXPECT_EQ(files(), (std::vector<std::string>{"a.nc", "second_a.nc"}));
+}
+
+}  // namespace
+}  // namespace advectio

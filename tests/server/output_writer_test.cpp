@@ -1,0 +1,131 @@
+#include "server/output_writer.h"
+
+#include <filesystem>
+
+#include "server/parts.h"
+
+namespace advectio {
+namespace {
+
+class OutputWriterTest : public PartsTest {
+ protected:
+  Ledger ledger_{run()};
+  Durability durability_{run()};
+  OutputWriter writer_{run(), ledger_, durability_};
+
+  std::shared_ptr<Output> begun(const std::string& name) {
+    auto o = output(name);
+    EXPECT_TRUE(writer_.store_schema(*o, series(width)).ok());
+    return o;
+  }
+};
+
+TEST_F(OutputWriterTest, APutIsVisibleWhenItsSyncIsCommitted) {
+  const auto o = begun("a.nc");
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  EXPECT_TRUE(o->uncommitted);
+  EXPECT_EQ(o->shared_state->visible.load(), 0U);
+  ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
+  EXPECT_FALSE(o->uncommitted);
+  EXPECT_EQ(o->shared_state->visible.load(), 3U);
+  EXPECT_EQ(o->frames_visible, 1U);
+  EXPECT_EQ(store_.files["a.nc"].committed.size(), 1U);
+}
+
+TEST_F(OutputWriterTest, ACloseEndsItAndTheStageForgetsIt) {
+  const auto o = begun("a.nc");
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  ASSERT_TRUE(writer_.act(o, sync(3, 1, RecordType::close), false).ok());
+  EXPECT_EQ(o->state, State::finished);
+  EXPECT_FALSE(std::filesystem::exists(o->link));
+  EXPECT_FALSE(run().stage.open_state(o->state_name).ok());
+}
+
+TEST_F(OutputWriterTest, AFailureIsKeptForTheProgramAndTheSinkGoes) {
+  const auto o = begun("a.nc");
+  store_.fail_commit_of = "a.nc";
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  auto done = writer_.act(o, sync(3, 1), false);
+  ASSERT_FALSE(done.ok());
+  writer_.fail(*o, done.error());
+  EXPECT_EQ(o->state, State::failed);
+  EXPECT_EQ(o->sink, nullptr);
+  EXPECT_EQ(o->shared_state->errors.load(), 1U);
+  EXPECT_EQ(o->shared_state->error_sys.load(), ENOSPC);
+  EXPECT_EQ(o->shared_state->visible.load(), 0U);
+  ASSERT_EQ(run().errors.size(), 1U);
+  writer_.fail(*o, done.error());
+  EXPECT_EQ(run().errors.size(), 1U) << "the same failure is reported once";
+}
+
+TEST_F(OutputWriterTest, OneThatNobodySyncedIsRemovedWhenItsWriterIsGone) {
+  const auto o = begun("a.nc");
+  writer_.drop_rest(*o, "w");
+  EXPECT_EQ(o->state, State::dropped);
+  EXPECT_FALSE(std::filesystem::exists(o->path));
+}
+
+TEST_F(OutputWriterTest, WhereASinkCannotCommitInTheMidstOfAFrameNothingIsSaidToBeCommitted) {
+  store_.checkpoints = false;
+  const auto o = begun("a.nc");
+  EXPECT_FALSE(writer_.commit_part(o).value()) << "also where there is no sink yet";
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  EXPECT_FALSE(writer_.commit_part(o).value());
+  EXPECT_TRUE(o->uncommitted);
+  EXPECT_EQ(o->shared_state->visible.load(), 0U);
+  ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
+  EXPECT_EQ(store_.files["a.nc"].committed.size(), 1U);
+}
+
+TEST_F(OutputWriterTest, TheSinkHearsTheNumberThatTheFrameHasWhereItIsGivenAgain) {
+  const auto o = begun("a.nc");
+  const auto frame = [&](std::uint64_t number) {
+    EXPECT_TRUE(writer_.act(o, put(2 * number, number - 1, 5), false).ok());
+    return writer_.act(o, sync(2 * number + 1, number), false);
+  };
+  for (const std::uint64_t number : {1U, 2U}) ASSERT_TRUE(frame(number).ok());
+  EXPECT_TRUE(writer_.act(o, sync(6, 0), false).ok()) << "nothing was put: no frame";
+  store_.fail_commit_of = "a.nc";
+  const auto failed = frame(3);
+  ASSERT_FALSE(failed.ok());
+  writer_.fail(*o, failed.error());
+  store_.allow();
+  o->become(State::open);
+  for (const std::uint64_t number : {3U, 4U}) ASSERT_TRUE(frame(number).ok());
+  EXPECT_EQ(store_.files["a.nc"].begun, (std::vector<std::uint64_t>{1, 2, 3, 3, 4}));
+  EXPECT_EQ(o->frames_visible, 4U);
+}
+
+TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {
+  const auto o = begun("a.nc");
+  auto r = put(2, 0, 5);
+  r.payload = r.payload.first(8);
+  const auto done = writer_.act(o, r, false);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().code, Code::corrupt);
+}
+
+TEST_F(OutputWriterTest, RecordsOfAnEndingOutputAreKeptUntilItIsDurable) {
+  Output o;
+  o.visible = 5;
+  EXPECT_TRUE(durability_.is_done_with(o, 7, 5));
+  EXPECT_FALSE(durability_.is_done_with(o, 7, 6));
+  o.become(State::closed);
+  o.become(State::ending);
+  EXPECT_FALSE(durability_.is_done_with(o, 7, 5));
+  o.become(State::failed);
+  EXPECT_FALSE(durability_.is_done_with(o, 7, 5));
+}
+
+TEST(OutputStateTest, FinishedAndDroppedAreTheEnd) {
+  for (const auto to : {State::open, State::closed, State::ending, State::failed}) {
+    EXPECT_FALSE(may_become(State::finished, to));
+    EXPECT_FALSE(may_become(State::dropped, to));
+  }
+  EXPECT_FALSE(may_become(State::closed, State::open));
+  EXPECT_FALSE(may_become(State::open, State::ending));
+  EXPECT_TRUE(may_become(State::failed, State::open));
+}
+
+}  // namespace
+}  // namespace advectio

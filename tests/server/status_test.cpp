@@ -1,0 +1,59 @@
+#include "server/status.h"
+
+#include <atomic>
+#include <thread>
+
+#include "server/parts.h"
+
+namespace advectio {
+namespace {
+
+TEST(SnapshotTest, WhoAsksGetsAFreshOneOrTheLast) {
+  Snapshot box;
+  EXPECT_TRUE(box.is_wanted()) << "there is none yet";
+  std::thread slow([&box] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    box.put("first");
+  });
+  EXPECT_EQ(box.get([] {}), "first") << "nobody is answered with nothing";
+  slow.join();
+  EXPECT_FALSE(box.is_wanted());
+  EXPECT_EQ(box.get([] {}), "first") << "the loop is deep in a commit";
+  EXPECT_TRUE(box.is_wanted());
+  std::atomic<bool> woken{false};
+  std::thread loop([&] {
+    while (!woken) std::this_thread::yield();
+    box.put("second");
+  });
+  EXPECT_EQ(box.get([&] { woken = true; }), "second");
+  loop.join();
+  box.conclude("last");
+  EXPECT_EQ(box.get([] { FAIL() << "the loop has ended"; }), "last");
+}
+
+using StatusTest = PartsTest;
+
+TEST_F(StatusTest, TellsOfEachOutputAndOfTheStage) {
+  Ledger ledger(run());
+  Status status(run(), ledger);
+  auto o = output("a.nc");
+  o->frames_visible = 3;
+  o->bytes_put = 100;
+  o->bytes_written = 50;
+  ledger.outputs.push_back(o);
+  auto tile = output("b.nc");
+  tile->joined = true;
+  ledger.outputs.push_back(tile);
+  run().report("something");
+  const auto told = status.to_json(false);
+  ASSERT_EQ(told["datasets"].size(), 1U) << "a tile is told of with its whole";
+  EXPECT_EQ(told["datasets"][0]["path"], o->path);
+  EXPECT_EQ(told["datasets"][0]["frames_visible"], 3);
+  EXPECT_EQ(told["datasets"][0]["ratio"], 2.0);
+  EXPECT_EQ(told["stage"]["bytes_max"], 4 * 64 * 1024);
+  EXPECT_EQ(told["errors"][0], "something");
+  EXPECT_EQ(told["final"], false);
+}
+
+}  // namespace
+}  // namespace advectio

@@ -1,0 +1,451 @@
+"""Live readers, as a user has them: `advectio.frames` and the engine, beside a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import advectio
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from advectio.awaiting import subscribed
+from advectio.errors import UserError
+from advectio.live import find
+from advectio.live.stream import Node, stream
+from advectio.protocol import status_of
+from conftest import Pair
+from running import ROOT, Running
+from test_crashes import kill_server
+
+sys.path.append(str(ROOT / "tests" / "readers"))
+import plain_reader
+
+WRITER = Path(__file__).parent / "programs" / "live" / "writer.py"
+LISTEN = "readers: {listen: ['tcp:127.0.0.1:0']}\n"
+
+
+def value(frame: int) -> np.ndarray[Any, Any]:
+    """What live/writer.py puts into Q."""
+    return frame * 1000.0 + np.arange(3 * 20 * 30).reshape(3, 20, 30)
+
+
+class Collected(threading.Thread):
+    """A reader in a thread: what it saw of each frame."""
+
+    begun: ClassVar[list[Collected]] = []
+
+    def __init__(self, run: str | None, take: Callable[[xr.Dataset], Any], match: Any = "out*.nc", **options: Any) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[Any] = []
+        self.error: BaseException | None = None
+        self._each = lambda: advectio.frames(match, run=run, **options)
+        self._take = take
+        Collected.begun.append(self)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for ds in self._each():
+                self.seen.append(self._take(ds))
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> list[Any]:
+        self.join(60)
+        assert not self.is_alive(), f"still reading after {len(self.seen)} frames"
+        if self.error:
+            raise self.error
+        return self.seen
+
+
+def numbered(ds: xr.Dataset) -> int:
+    k = int(ds.encoding["advectio_frame"])
+    np.testing.assert_array_equal(ds.Q[0].values, value(k))
+    assert float(ds.T2[0, 0, 0]) == k
+    assert int(ds.HGT.sum()) == 600 * 599 // 2
+    return k
+
+
+@pytest.fixture
+def start(pair: Pair) -> Iterator[Callable[..., tuple[Running, str]]]:
+    Collected.begun.clear()
+
+    def begin(*words: Any, config: str = "") -> tuple[Running, str]:
+        running = pair.advectio.start([sys.executable, WRITER, *map(str, words)], pair.carried, config)
+        running.wait_for(lambda: any("begins" in line for line in running.lines), "it had begun")
+        return running, os.fspath(pair.advectio.run_dirs[-1])
+
+    yield begin
+
+
+def go(pair: Pair) -> None:
+    (pair.carried / "go").touch()
+
+
+def go_when_subscribed(pair: Pair, others: int = 0) -> None:
+    """The program writes when all readers are there that still live."""
+    until = time.monotonic() + 120
+    while subscribed(status_of(os.fspath(pair.advectio.run_dirs[-1]), 60.0)) < others + sum(
+        reader.is_alive() for reader in Collected.begun
+    ):
+        assert time.monotonic() < until, "not all readers have subscribed"
+        time.sleep(0.01)
+    go(pair)
+
+
+def test_a_reader_gets_every_frame_with_its_values(start: Any, pair: Pair):
+    running, run = start("out.nc", 6, 0.05)
+    reader = Collected(run, numbered)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == list(range(6))
+
+
+def test_a_frame_of_a_rounded_file_says_nothing_of_rounding(start: Any, pair: Pair):
+    running, run = start("out.nc", 3, 0.05, config="datasets: [{match: 'out*', round: {Q: 2}}]\n")
+    reader = Collected(run, lambda ds: (numbered(ds), [name for name in ds.Q.attrs if "Quantize" in name]))
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == [(k, []) for k in range(3)]
+    with netCDF4.Dataset(pair.carried / "out.nc") as file:
+        assert file["Q"].getncattr("_QuantizeBitRoundNumberOfSignificantBits") == 2
+        assert not np.array_equal(file["Q"][1], value(1))
+
+
+@pytest.mark.parametrize("policy", ["wait", "latest", "drop-oldest"])
+def test_a_slow_reader_gets_what_its_policy_says(start: Any, pair: Pair, policy: str):
+    running, run = start("out.nc", 20, 0.01)
+
+    def slowly(ds: xr.Dataset) -> int:
+        time.sleep(0.1)
+        return numbered(ds)
+
+    reader = Collected(run, slowly, policy=policy, depth=3)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    seen = reader.end()
+    assert seen == sorted(set(seen)) and seen[-1] == 19
+    assert (len(seen) == 20) == (policy == "wait")
+
+
+def test_who_joins_late_gets_what_it_asks_of_the_past(start: Any, pair: Pair):
+    running, run = start("out.nc", 12, 0.1)
+    go(pair)
+    running.wait_for(lambda: sum("synced" in line for line in running.lines) >= 6, "six frames were synced")
+    reader = Collected(run, numbered, history=4)
+    assert running.finish().code == 0
+    seen = reader.end()
+    assert seen == list(range(seen[0], 12)) and 1 <= seen[0] <= 6
+
+
+@pytest.mark.parametrize("kills", [1, 3])
+def test_no_frame_is_missed_or_comes_twice_when_the_server_is_killed(start: Any, pair: Pair, kills: int):
+    running, run = start("out.nc", 40, 0.05)
+    reader = Collected(run, numbered)
+    go_when_subscribed(pair)
+    for n in range(kills):
+        running.wait_for(lambda n=n: sum("synced" in line for line in running.lines) >= 5 + 8 * n, "some were synced")
+        kill_server(running, pair.advectio.run_dirs[-1])
+    assert running.finish().code == 0
+    assert reader.end() == list(range(40))
+
+
+def test_readers_that_are_killed_or_stopped_harm_nobody(start: Any, pair: Pair):
+    running, run = start("out.nc", 30, 0.05)
+    program = f"import advectio\nfor ds in advectio.frames('out*.nc', run={run!r}): ds.Q[0].values; print('read', flush=True)"
+    others = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    reader = Collected(run, numbered)
+    go_when_subscribed(pair, len(others))
+    for other, sign in zip(others, (signal.SIGKILL, signal.SIGSTOP), strict=True):
+        assert other.stdout is not None and other.stdout.readline() == "read\n"
+        other.send_signal(sign)
+    try:
+        result = running.finish()
+        assert result.code == 0
+        assert reader.end() == list(range(30))
+        assert result.summary["stage"]["waits"] == 0
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_an_array_is_a_view_of_the_stage_and_stays_as_it_is(start: Any, pair: Pair):
+    running, run = start("out.nc", 40, 0.02)
+    kept: list[np.ndarray[Any, Any]] = []
+
+    def keep_some(ds: xr.Dataset) -> int:
+        if len(kept) < 3:
+            array = ds.Q.variable._data.array  # as the backend gives it
+            kept.append(array[xr.core.indexing.BasicIndexer((0, slice(None), slice(None), slice(None)))])
+        return numbered(ds)
+
+    reader = Collected(run, keep_some)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == list(range(40))
+    for k, array in enumerate(kept):
+        assert not array.flags.writeable and not array.flags.owndata
+        with pytest.raises(ValueError):
+            array.setflags(write=True)
+        np.testing.assert_array_equal(array, value(k))
+
+
+def test_arrays_of_before_the_kill_of_a_server_stay_as_they_are(start: Any, pair: Pair):
+    config = "stage: {bytes_max: 8MiB, segment_bytes: 1MiB, warm_bytes: 1MiB}\n"
+    running, run = start("out.nc", 150, 0.01, "--levels", 40, "--deflate", config=config)
+    kept: list[tuple[int, np.ndarray[Any, Any]]] = []
+
+    def keep_some(ds: xr.Dataset) -> int:
+        k = int(ds.encoding["advectio_frame"])
+        array = ds.Q.variable._data.array  # as the backend gives it
+        if len(kept) < 8:
+            kept.append((k, array[xr.core.indexing.BasicIndexer((0, slice(None), slice(None), slice(None)))]))
+        return k
+
+    reader = Collected(run, keep_some, decode=False)
+    go_when_subscribed(pair)
+    for after in (3, 6):
+        running.wait_for(lambda after=after: sum("synced" in line for line in running.lines) >= after, "some were synced")
+        kill_server(running, pair.advectio.run_dirs[-1])
+    assert running.finish().code == 0
+    assert reader.end() == list(range(150))
+    for k, array in kept:
+        np.testing.assert_array_equal(array, k * 1000.0 + np.arange(40 * 600.0).reshape(40, 20, 30))
+
+
+def test_a_reader_that_has_taken_no_frame_yet_misses_none_when_the_server_is_killed(start: Any, pair: Pair):
+    running, run = start("out.nc", 8, 0.05)
+    reader = stream("out*.nc", run=run)
+    threading.Timer(0.3, go, [pair]).start()
+    first = next(reader)  # subscribed before the program wrote
+    node = Node(lambda: find.connect_node(run), {"match": ["out*.nc"], "policy": "wait"}, lambda: not os.path.exists(run))
+    behind = node._last
+    running.wait_for(lambda: sum("synced" in line for line in running.lines) >= 4, "four were synced")
+    kill_server(running, pair.advectio.run_dirs[-1])
+    seen = []
+    while not node.ended or node._rest:
+        if (frame := node.next(1.0)) is not None:
+            seen.append(frame.number)
+    assert first.number == 0 and behind is not None
+    assert seen == list(range(behind, 8))
+    assert running.finish().code == 0
+
+
+def test_readers_get_the_last_frames_also_of_a_server_that_dies_at_the_end(start: Any, pair: Pair):
+    running, run = start("out.nc", 12, 0.01, "--hold", 12)
+
+    def slowly(ds: xr.Dataset) -> int:
+        time.sleep(0.05)
+        return numbered(ds)
+
+    readers = [Collected(run, slowly) for _ in range(2)]
+    go_when_subscribed(pair)
+    running.wait_for(lambda: any("holds" in line for line in running.lines), "all frames were synced")
+    kill_server(running, pair.advectio.run_dirs[-1])
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+    assert [r.end() for r in readers] == [list(range(12))] * 2
+
+
+def test_a_frame_that_was_closed_says_so(start: Any, pair: Pair):
+    running, run = start("out.nc", 2, 0.01)
+
+    def close_first(ds: xr.Dataset) -> str:
+        ds.close()
+        with pytest.raises(UserError) as error:
+            ds.Q.values  # noqa: B018
+        return str(error.value)
+
+    reader = Collected(run, close_first)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end()[0] == f"frame 0 of {pair.carried / 'out.nc'} was closed"
+
+
+def test_workers_of_a_group_share_the_frames(start: Any, pair: Pair):
+    running, run = start("out.nc", 20, 0.02)
+    workers = [Collected(run, numbered, group="farm") for _ in range(2)]
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    seen = [w.end() for w in workers]
+    assert set(seen[0]).isdisjoint(seen[1])
+    assert sorted(seen[0] + seen[1]) == list(range(20))
+
+
+def test_several_files_each_with_its_frames(start: Any, pair: Pair):
+    running, run = start("out_{}.nc", 9, 0.01, "--per-file", 3)
+    reader = Collected(run, lambda ds: (Path(ds.encoding["source"]).name, numbered_in(ds)))
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == [(f"out_{f}.nc", k) for f in range(3) for k in range(3)]
+
+
+def numbered_in(ds: xr.Dataset) -> int:
+    assert ds.Q[0].values.shape == (3, 20, 30)
+    return int(ds.encoding["advectio_frame"])
+
+
+def test_only_the_variables_that_are_wanted_and_their_coordinates(start: Any, pair: Pair):
+    running, run = start("out.nc", 1, 0.01)
+    reader = Collected(run, lambda ds: sorted(ds.variables), variables=["T2"])
+    wrong = Collected(run, numbered, variables=["T22"])
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == [["T2", "Time", "Times"]]
+    with pytest.raises(UserError, match="there is no variable T22; is T2 meant"):
+        wrong.end()
+
+
+def test_times_are_decoded_and_dask_may_be_used(start: Any, pair: Pair):
+    pytest.importorskip("dask", reason="dask is not installed")
+    running, run = start("out.nc", 2, 0.01)
+    reader = Collected(run, lambda ds: (str(ds.Time.values[0]), float(ds.Q.mean().compute())), chunks={})
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    seen = reader.end()
+    assert seen[1] == ("2005-08-28T00:01:00.000000000", float(value(1).mean()))
+
+
+def test_frames_come_to_async_programs(start: Any, pair: Pair):
+    running, run = start("out.nc", 5, 0.05)
+
+    async def read() -> list[int]:
+        return [numbered(ds) async for ds in advectio.aframes("out*.nc", run=run)]
+
+    threading.Timer(0.5, go, [pair]).start()
+    assert asyncio.run(read()) == list(range(5))
+    assert running.finish().code == 0
+
+
+def test_the_engine_opens_a_file_in_flight_as_far_as_it_was_synced(start: Any, pair: Pair):
+    running, _ = start("out.nc", 4, 0.05, "--hold", 4)
+    go(pair)
+    running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+    with xr.open_dataset(pair.carried / "out.nc", engine="advectio") as ds:
+        assert ds.sizes["Time"] == 4
+        for k in range(4):
+            np.testing.assert_array_equal(ds.Q[k].values, value(k))
+        np.testing.assert_array_equal(ds.Q[::-2, 1, 3:5].values, np.stack([value(k)[1, 3:5] for k in (3, 1)]))
+        assert int(ds.HGT.sum()) == 600 * 599 // 2
+        assert str(ds.T2.attrs["units"]) == "K"
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+    with xr.open_dataset(pair.carried / "out.nc", engine="advectio") as ds:
+        assert ds.sizes["Time"] == 4
+
+
+def test_a_reader_written_from_the_protocol_alone_gets_the_values_over_tcp(start: Any, pair: Pair):
+    running, _ = start("out.nc", 5, 0.05, config=LISTEN)
+    frames = plain_reader.Frames(plain_reader.Connection(os.fspath(pair.carried / "advectio.contact")), "out*.nc")
+    go(pair)
+    seen = []
+    for frame in frames:
+        q = frames.read(frame, "Q")
+        assert q.values == list(value(frame["number"]).ravel())
+        assert q.start == [frame["number"], 0, 0, 0] and q.count == [1, 3, 20, 30]
+        assert b"".join(frames.read(frame, "Times").values).startswith(b"2005-08-28_00:0")
+        assert frames.read(frame, "HGT").values == list(range(600))
+        seen.append(frame["number"])
+    assert seen == list(range(5))
+    assert running.finish().code == 0
+
+
+def test_a_reader_that_has_only_the_contact_file_gets_every_frame(start: Any, pair: Pair):
+    running, _ = start("out.nc", 10, 0.02, config=LISTEN)
+    contact = os.fspath(pair.carried / "advectio.contact")
+    reader = Collected(None, numbered, contact=contact)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == list(range(10))
+    assert not os.path.exists(contact)
+
+
+def test_values_come_over_ucx_where_a_reader_wants_that(start: Any, pair: Pair):
+    running, _ = start("out.nc", 6, 0.05, config=LISTEN)
+    reader = Collected(None, numbered, contact=os.fspath(pair.carried / "advectio.contact"), transport="ucx")
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    try:
+        assert reader.end() == list(range(6))
+    except UserError as error:
+        if "UCX" not in str(error) and "libucp" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+def test_a_stale_contact_file_is_said_to_be_stale(tmp_path: Path):
+    contact = tmp_path / "advectio.contact"
+    contact.write_text(
+        json.dumps({"nodes": [{"addresses": ["tcp:127.0.0.1:1"], "secret": "x", "host": "here", "run_dir": "/gone", "pid": 1}]})
+    )
+    with pytest.raises(UserError, match="is stale: the run on here that wrote it does not answer"):
+        next(advectio.frames("*", contact=os.fspath(contact)))
+    contact.write_text("{}")
+    with pytest.raises(UserError, match="is no contact file of a run"):
+        next(advectio.frames("*", contact=os.fspath(contact)))
+
+
+def test_without_a_run_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(find.places, "runs", list)
+    with pytest.raises(UserError, match=r"no run of yours is under way on this node\. Start one with `advectio run`"):
+        next(advectio.frames("*", wait=0))
+    with pytest.raises(UserError, match="there are 'wait', 'drop-oldest' and 'latest'"):
+        next(advectio.frames("*", policy="newest"))  # type: ignore[arg-type]
+
+
+def test_nothing_is_imported_or_started_by_the_package():
+    program = "import sys, threading, advectio; print(threading.active_count(), [m for m in ('numpy', 'xarray', 'ctypes') if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said == "1 []\n"
+
+
+@pytest.mark.parametrize(
+    ("io", "ranks", "config"),
+    [
+        ("serial", 1, ""),
+        ("pnetcdf", 3, ""),
+        ("netcdf4-parallel", 3, ""),
+        ("split", 4, "datasets: [{match: '*', join: true}]\n"),
+    ],
+)
+def test_fields_of_many_ranks_are_those_of_the_file(
+    request: pytest.FixtureRequest, made: Path, pair: Pair, io: str, ranks: int, config: str
+):
+    launch: list[str | Path] = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    program = request.getfixturevalue("replay_mpi" if io == "netcdf4-parallel" else "replay")
+    command = [*launch, program, "--io", io, "--frames", "6", "--frames-per-file", "3", "--compute", "0.2", made]
+    running = pair.advectio.start(command, pair.carried, config)
+    running.wait_for(lambda: pair.advectio.run_dirs, "there was a run directory")
+    kept = []
+
+    def take(ds: xr.Dataset) -> None:
+        kept.append(
+            (ds.encoding["source"], ds.encoding["advectio_frame"], {n: v.values.copy() for n, v in ds.variables.items()})
+        )
+
+    reader = Collected(os.fspath(pair.advectio.run_dirs[-1]), take, match="*", history=100, decode=False)
+    assert running.finish().code == 0, running.said
+    reader.end()
+    assert len(kept) == 6
+    for path, number, values in kept:
+        with netCDF4.Dataset(path) as file:
+            file.set_auto_mask(False)
+            file.set_auto_chartostring(False)
+            for name, v in file.variables.items():
+                there = v[...]
+                axis = next((i for i, d in enumerate(v.dimensions) if file.dimensions[d].isunlimited()), None)
+                if axis is not None:
+                    there = np.take(there, [number], axis=axis)
+                assert values[name].tobytes() == there.tobytes(), f"{name} of frame {number} of {path}"

@@ -1,0 +1,69 @@
+// A sink fed with blocks, as the server feeds it: they become fields of a frame, and the sink is
+// told of each part.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/field.h"
+#include "operators/operated_field.h"
+#include "sinks/sink.h"
+
+namespace advectio::testing {
+
+class FedSink {
+ public:
+  explicit FedSink(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
+  ~FedSink() { sink_.reset(); }  // before the fields
+  FedSink(const FedSink&) = delete;
+  FedSink& operator=(const FedSink&) = delete;
+
+  Result<void> declare(const Schema& schema, std::shared_ptr<const Operators> operators = nullptr) {
+    frame_.declare(schema);
+    operators_ = std::move(operators);
+    return sink_->declare(schema);
+  }
+  Result<void> write(const Block& block) {
+    if (!std::exchange(begun_, true)) ADVECTIO_TRY(sink_->begin(++number_));
+    auto field = frame_.add(block);
+    if (!field) return std::move(field).error();
+    return sink_->ready(operated(std::move(field).value(), operators_), {block.box, block.stride});
+  }
+  Result<void> commit() {
+    auto done = sink_->end();
+    begun_ = false;
+    frame_.clear();
+    return done;
+  }
+  Result<void> checkpoint() {
+    auto done = sink_->checkpoint();
+    frame_.clear();
+    return done;
+  }
+  std::function<Result<void>()> make_durable() { return sink_->make_durable(); }
+  Result<void> close() {
+    auto done = sink_->close();
+    frame_.clear();
+    return done;
+  }
+  void abandon() noexcept {
+    sink_->abandon();
+    frame_.clear();
+  }
+  [[nodiscard]] SinkCounters counters() const { return sink_->counters(); }
+  Sink& sink() { return *sink_; }
+
+ private:
+  Frame frame_;
+  std::unique_ptr<Sink> sink_;
+  std::shared_ptr<const Operators> operators_;
+  std::uint64_t number_ = 0;
+  bool begun_ = false;
+};
+
+inline Result<std::unique_ptr<FedSink>> fed(Result<std::unique_ptr<Sink>> sink) {
+  if (!sink) return std::move(sink).error();
+  return std::make_unique<FedSink>(std::move(sink).value());
+}
+
+}  // namespace advectio::testing

@@ -1,0 +1,274 @@
+// Coupled files as programs of a workflow see them, without programs: who waits for what, and what is told of whom.
+#include "workflow/workflow.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "workflow/members.h"
+#include "workflow/versions.h"
+
+namespace advectio::workflow {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+/// A registry of its own, and a directory for the programs' names.
+class WorkflowTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/advectio-workflow-XXXXXX";
+    top_ = ::mkdtemp(name);
+    for (const char* below : {"memory/members", "memory/waits", "memory/files", "here"})
+      fs::create_directories(top_ + "/" + below);
+    rules_ = {rule("*.nc", {"a"}, {"b"})};
+  }
+  void TearDown() override {
+    for (const int fd : locks_) ::close(fd);
+    fs::remove_all(top_);
+  }
+
+  static CoupleRule rule(const std::string& match, std::vector<std::string> from, std::vector<std::string> to) {
+    CoupleRule r;
+    r.match = match;
+    r.from = std::move(from);
+    r.to = std::move(to);
+    return r;
+  }
+  /// A program that lives.
+  std::unique_ptr<Workflow> come(const std::string& name) {
+    Settings s;
+    s.memory = memory();
+    s.directory = "/w";
+    s.name = name;
+    s.entry = name + "," + std::to_string(++members_);
+    s.wait_max = wait_max_;
+    s.restart_max = milliseconds(1);
+    s.rules = rules_;
+    const int fd = ::open((memory() + "/members/" + s.entry).c_str(), O_RDWR | O_CREAT, 0600);
+    EXPECT_EQ(::flock(fd, LOCK_EX), 0);
+    locks_.push_back(fd);
+    return std::make_unique<Workflow>(s);
+  }
+  /// The latest that came ends; without a code it dies.
+  void go(std::optional<int> code = {}) {
+    if (code) (void)!::write(locks_.back(), ("ended " + std::to_string(*code) + "\n").data(), 8);
+    ::close(locks_.back());
+    locks_.pop_back();
+  }
+  [[nodiscard]] std::string memory() const { return top_ + "/memory"; }
+  [[nodiscard]] std::string path(const std::string& name) const { return top_ + "/here/" + name; }
+  static void write(const std::string& at, const std::string& text) { std::ofstream(at) << text; }
+  static std::string text(const std::string& at) {
+    std::ifstream in(at);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void put(Workflow& w, const std::string& name, const std::string& what) {
+    auto opened = w.create(*w.of(name), false);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    write(opened->path, what);
+    ASSERT_TRUE(w.close(*opened, true).ok());
+  }
+  static std::string get(Workflow& w, const std::string& name) {
+    auto opened = w.open_to_read(*w.of(name), [](const auto&) {});
+    if (!opened) return "error: " + opened.error().message;
+    auto what = text(opened->path);
+    EXPECT_TRUE(w.close(*opened, true).ok());
+    return what;
+  }
+
+  std::string top_;
+  std::vector<CoupleRule> rules_;
+  milliseconds wait_max_{30'000};
+  std::vector<int> locks_;
+  int members_ = 0;
+};
+
+TEST_F(WorkflowTest, OnlyNamesOfARuleAreCoupled) {
+  rules_ = {rule("hist.{m}.nc", {"fc-{m}"}, {"an"})};
+  const auto fc = come("fc-07"), an = come("an"), other = come("fc-08");
+  EXPECT_TRUE(fc->of(path("hist.07.nc"))->writes);
+  EXPECT_FALSE(fc->of(path("hist.07.nc"))->reads);
+  EXPECT_TRUE(an->of(path("hist.07.nc"))->reads);
+  EXPECT_EQ(an->of(path("hist.07.nc"))->from, std::vector<std::string>{"fc-07"});
+  EXPECT_FALSE(other->of(path("hist.07.nc")));
+  EXPECT_FALSE(an->of(path("hist.07.txt")));
+  EXPECT_FALSE(an->of(memory() + "/files/hist.07.nc"));
+}
+
+TEST_F(WorkflowTest, NamesAreComparedAfterResolvingDirectories) {
+  const auto a = come("a");
+  fs::create_directory_symlink(top_ + "/here", top_ + "/link");
+  EXPECT_EQ(a->of(top_ + "/link/x.nc")->path, a->of(top_ + "/here/../here/x.nc")->path);
+}
+
+TEST_F(WorkflowTest, SettingsComeThroughTheirLines) {
+  rules_[0].exclude = {"*0000*", "tmp*"};
+  rules_[0].variables = {"T", "Q*"};
+  rules_[0].mode = CoupleRule::Mode::memory_and_file;
+  rules_[0].origin = "x.yaml:3";
+  const auto a = come("a");
+  Settings back;
+  std::istringstream in(a->settings().to_lines());
+  for (std::string line; std::getline(in, line);) EXPECT_TRUE(back.take_line(line)) << line;
+  EXPECT_EQ(back.to_lines(), a->settings().to_lines());
+  EXPECT_EQ(back.rules, rules_);
+  EXPECT_FALSE(back.take_line("rule 1 - - - - *"));
+}
+
+TEST_F(WorkflowTest, AReaderWaitsUntilTheFileIsComplete) {
+  const auto a = come("a"), b = come("b");
+  auto opened = a->create(*a->of(path("x.nc")), false);
+  ASSERT_TRUE(opened.ok());
+  write(opened->path, "half");
+  std::string got;
+  std::thread reader([&] { got = get(*b, path("x.nc")); });
+  while (waits_in(memory()).empty()) std::this_thread::yield();
+  EXPECT_EQ(waits_in(memory())[0].member, "b");
+  EXPECT_EQ(waits_in(memory())[0].programs, std::vector<std::string>{"a"});
+  write(opened->path, "whole");
+  ASSERT_TRUE(a->close(*opened, true).ok());
+  reader.join();
+  EXPECT_EQ(got, "whole");
+  EXPECT_TRUE(waits_in(memory()).empty());
+}
+
+TEST_F(WorkflowTest, WhoHasAVersionOpenKeepsItWhenTheNextComes) {
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "one");
+  auto first = b->open_to_read(*b->of(path("x.nc")), [](const auto&) {});
+  ASSERT_TRUE(first.ok());
+  put(*a, path("x.nc"), "two");
+  EXPECT_EQ(text(first->path), "one");
+  EXPECT_EQ(get(*b, path("x.nc")), "two");
+  ASSERT_TRUE(b->close(*first, true).ok());
+  EXPECT_FALSE(fs::exists(first->path));
+}
+
+TEST_F(WorkflowTest, WhoOverwritesAFileMakesItsNextVersion) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "forecast");
+  auto opened = b->open_to_write(*b->of(path("x.nc")), [](const auto&) {});
+  ASSERT_TRUE(opened.ok());
+  EXPECT_EQ(text(opened->path), "forecast");
+  write(opened->path, "analysis");
+  ASSERT_TRUE(b->close(*opened, true).ok());
+  EXPECT_EQ(get(*a, path("x.nc")), "analysis");
+}
+
+TEST_F(WorkflowTest, WhatWasNotClosedWellIsNoVersion) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "forecast");
+  auto opened = b->open_to_write(*b->of(path("x.nc")), [](const auto&) {});
+  ASSERT_TRUE(opened.ok());
+  write(opened->path, "half an analysis");
+  ASSERT_TRUE(b->close(*opened, false).ok());
+  EXPECT_EQ(get(*b, path("x.nc")), "forecast");
+}
+
+TEST_F(WorkflowTest, NoOneReadsWhatItHasWrittenItself) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  wait_max_ = milliseconds(300);
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "forecast");
+  EXPECT_THAT(get(*a, path("x.nc")), HasSubstr("a: wait for " + path("x.nc") + " from b: not there after 300 ms"));
+}
+
+TEST_F(WorkflowTest, AProgramThatOnlyWritesDoesNotWait) {
+  const auto a = come("a");
+  auto none = a->open_to_read(*a->of(path("x.nc")), [](const auto&) {});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, Code::not_found);
+  put(*a, path("x.nc"), "mine");
+  EXPECT_EQ(get(*a, path("x.nc")), "mine");
+  EXPECT_EQ(a->create(*a->of(path("x.nc")), true).error().code, Code::exists);
+  EXPECT_TRUE(a->remove(*a->of(path("x.nc"))));
+  EXPECT_FALSE(a->remove(*a->of(path("x.nc"))));
+}
+
+TEST_F(WorkflowTest, SaysWhoHasNotCome) {
+  wait_max_ = milliseconds(1);
+  const auto b = come("b"), c = come("c");
+  EXPECT_THAT(get(*b, path("x.nc")), HasSubstr("a has not come to the workflow /w (there are: c)"));
+}
+
+TEST_F(WorkflowTest, SaysWhoHasDiedOrFailed) {
+  const auto b = come("b");
+  {
+    const auto a = come("a");
+    go();
+  }
+  EXPECT_THAT(get(*b, path("x.nc")), HasSubstr("a has died without having completed it"));
+  {
+    const auto a = come("a");
+    go(7);
+  }
+  EXPECT_THAT(get(*b, path("x.nc")), HasSubstr("a has ended (exit code 7) without having completed it"));
+}
+
+TEST_F(WorkflowTest, WhatADeadProgramWasWritingIsNotWaitedFor) {
+  const auto b = come("b");
+  const auto a = come("a");
+  put(*a, path("x.nc"), "old");
+  ASSERT_TRUE(a->create(*a->of(path("x.nc")), false).ok());
+  go();
+  EXPECT_EQ(get(*b, path("x.nc")), "old");
+}
+
+TEST_F(WorkflowTest, SaysThatTwoWaitForEachOther) {
+  rules_ = {rule("x.nc", {"a"}, {"b"}), rule("y.nc", {"b"}, {"a"})};
+  wait_max_ = milliseconds(500);
+  const auto a = come("a"), b = come("b");
+  std::string first;
+  std::thread other([&] { first = get(*a, path("y.nc")); });
+  while (waits_in(memory()).empty()) std::this_thread::yield();
+  // It waits longer than the other: as long as it takes to see the other wait.
+  const auto second = get(*b, path("x.nc"));
+  other.join();
+  EXPECT_THAT(first + second, HasSubstr("runs, and itself waits for"));
+}
+
+/// Whatever the order in which versions come and go, a reader gets a whole one, and never an older one than before.
+TEST_F(WorkflowTest, ReadersOfAFileThatIsOftenReplacedGetWholeVersions) {
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "0");
+  constexpr int versions = 300;
+  std::thread writer([&] {
+    for (int v = 1; v <= versions; ++v) put(*a, path("x.nc"), std::to_string(v));
+  });
+  const auto file = *b->of(path("x.nc"));
+  int last = 0;
+  while (last < versions) {
+    const auto got = get(*b, path("x.nc"));
+    ASSERT_THAT(got, testing::MatchesRegex("[0-9]+"));
+    ASSERT_GE(std::stoi(got), last);
+    last = std::stoi(got);
+  }
+  writer.join();
+  const auto left = Versions::in(file.directory);
+  EXPECT_EQ(left.newest, versions + 1U);
+  EXPECT_TRUE(left.writing.empty());
+}
+
+TEST(MakerOfAnEntry, IsFoundWhateverTheNameHolds) {
+  const auto maker = maker_of("writing.fc.v1.2,77-ab.1234.5");
+  ASSERT_TRUE(maker.has_value());
+  EXPECT_EQ(maker->member, "fc.v1.2,77-ab");
+  EXPECT_EQ(maker->pid, 1234);
+  EXPECT_FALSE(maker_of("writing").has_value());
+  EXPECT_FALSE(maker_of("000007.a").has_value());
+}
+
+}  // namespace
+}  // namespace advectio::workflow

@@ -12,16 +12,17 @@ REPORTS := build/reports
 CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test soak demo demo-cycle bench lint format install clean
+.PHONY: help setup build test deep soak demo demo-cycle bench lint format install clean
 
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
-	@echo 'make test       all tests'
+	@echo 'make test       the tests, some minutes'
+	@echo 'make deep       what takes long: clang-tidy, sanitizers, long tests, seeds;  make deep-tidy  one of them'
 	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), long runs, faults at any moment'
 	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
 	@echo 'make demo-cycle forecasts and a Kalman filter in turn: by files, and coupled in memory; errors, maps'
 	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
-	@echo 'make lint       formatting, static checks, order of folders;  make format  puts the first right'
+	@echo 'make lint       formatting, types, order of folders;  make format  puts the first right'
 	@echo 'make install    into PREFIX=$(PREFIX)'
 	@echo 'make clean      remove what was built'
 	@echo 'Missing system packages are installed first where that is possible (Debian).'
@@ -44,10 +45,13 @@ build: setup $(BUILD)/build.ninja $(VENV)/ready
 	cmake --build --preset release -j $(JOBS)
 
 test: build
-	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
-	-ctest --test-dir $(BUILD) -j $(WORKERS) --output-on-failure --no-tests=error --output-junit $(CURDIR)/$(REPORTS)/ctest.xml
-	-env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/pytest.xml
-	@$(PYTHON) scripts/tally.py $(REPORTS)/ctest.xml $(REPORTS)/pytest.xml
+	WORKERS=$(WORKERS) scripts/test.sh
+
+deep: build
+	scripts/deep.sh
+
+deep-%: build
+	scripts/deep.sh $*
 
 soak: build
 	JOBS=$(JOBS) scripts/soak.sh

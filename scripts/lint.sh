@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Static checks. One that fails does not end the rest; what it printed is shown last.
+# Static checks of a few seconds; `make deep-tidy` has the slow one. One that fails does not end
+# the rest; the end of what it printed comes last.
 set -uo pipefail
+cd "$(dirname "$0")/.."
 output=$(mktemp -d)
 trap 'rm -rf "$output"' EXIT
 failed=()
@@ -22,7 +24,6 @@ check ruff-check .venv/bin/ruff check .
 check ruff-format .venv/bin/ruff format --check .
 check mypy .venv/bin/mypy
 check includes .venv/bin/python -m pytest -q tests/includes
-check clang-tidy scripts/tidy.sh
 
 for name in "${failed[@]}"; do
   printf '\nlint: the end of what %s printed:\n' "$name"

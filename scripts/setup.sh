@@ -2,6 +2,7 @@
 # Install the system packages that a build needs and that are missing (Debian 12 and what is like it). Quick when nothing is.
 #   scripts/setup.sh          to build, test and show
 #   scripts/setup.sh lint     also what `make lint` and .ci/run need
+#   scripts/setup.sh deep     also what `make deep` needs
 #   scripts/setup.sh soak     also what `make soak` needs
 set -eu
 
@@ -11,7 +12,9 @@ packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-ven
   libyaml-cpp-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   iproute2 netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo"
 if [ "${1:-}" = lint ]; then
-  packages="$packages clang-format clang-tidy ccache chromium"
+  packages="$packages clang-format ccache chromium"
+elif [ "${1:-}" = deep ]; then
+  packages="$packages clang-tidy ccache"
 elif [ "${1:-}" = soak ]; then
   packages="$packages clang libclang-rt-14-dev"
 fi

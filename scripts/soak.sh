@@ -46,7 +46,7 @@ fi
 
 [ -n "${minutes_of_faults:-}" ] || exit 0
 ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
-ADVECTIO_SOAK=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal
+ADVECTIO_LONG=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal
 # Nothing may grow with the number of frames, in many files and in one; then faults by seed, in little and from end to end.
 .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 60
 .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 12000

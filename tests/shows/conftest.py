@@ -24,8 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
 
 
-# What repeats at length, often with WRF's restart file of 600 variables, what others here show with less. `make test` leaves them
-# out, `make soak` runs them: ADVECTIO_SOAK=1 selects these and nothing else. For all of tests/, when all of it is run.
+# Tests that repeat at length what others show with less, often with WRF's restart file of 600
+# variables. `make test` leaves them out, `make deep-long` runs them: ADVECTIO_LONG=1 selects these
+# and nothing else. Holds for all of tests/, when all of it is run.
 LONG = re.compile(
     r"test_ranks_under_mpirun_are_the_same\[.*wrfrst"
     r"|test_several_frames_and_files_are_the_same\[.*wrfrst"
@@ -55,8 +56,8 @@ LONG = re.compile(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    soak = bool(os.environ.get("ADVECTIO_SOAK"))
-    left_out = [item for item in items if bool(LONG.search(item.nodeid)) != soak]
+    long = bool(os.environ.get("ADVECTIO_LONG"))
+    left_out = [item for item in items if bool(LONG.search(item.nodeid)) != long]
     if left_out and not any("::" in argument for argument in config.args):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

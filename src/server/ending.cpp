@@ -21,6 +21,8 @@ bool Ending::may_leave() {
                           [](const auto& d) { return d->state == State::failed; });
   for (const auto& [name, j] : ledger_.journals) {
     if (j->reader && j->reader->writer_alive()) return false;
+    // A dataset of which nothing has been read would be missing in the summary.
+    if (!j->begun && !j->broken && !run_.in_debt()) return false;
     rest = rest || !j->read_to_end;
   }
   return rest;

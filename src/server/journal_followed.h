@@ -28,6 +28,7 @@ struct Journal {
   std::deque<Load> loads;
   bool alive = true;
   bool broken = false;
+  bool begun = false;        ///< something has been read of it, or nothing was there
   bool read_to_end = false;  ///< nothing more was there when last asked
 };
 

@@ -195,6 +195,7 @@ bool Records::follow(Journal& j) {
       }
       return any;
     }
+    j.begun = true;
     if (!next->has_value()) {
       j.read_to_end = true;
       break;

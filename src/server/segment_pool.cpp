@@ -71,7 +71,7 @@ std::pair<Count, Count> count_segments(const journal::Stage& stage) {
 }  // namespace
 
 SegmentPool::SegmentPool(const journal::Stage& stage, std::uint64_t warm, Log& log)
-    : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log) {
+    : stage_(stage), warm_(std::max<std::uint64_t>(1, warm)), log_(log), answered_ns_(journal::monotonic_ns()) {
   const auto [there, spilled] = count_segments(stage);
   next_spilled_ = spilled.next_number;
   auto& control = stage_.control();
@@ -102,22 +102,9 @@ void SegmentPool::warm_ahead() {
   std::unique_lock guard(mutex_);
   while (!ending_) {
     guard.unlock();
-    if (giving_back_.load()) {
-      while (!ending_.load() && journal::remove_free_segment(stage_)) {
-      }
-      return;
-    }
-    const auto now = journal::monotonic_ns();
-    const auto free = stage_.free_segments();
-    if (now - ahead_counted_ns_ > count_ahead_every_ns) {
-      ahead_ = stage_.segments_ahead();
-      ahead_counted_ns_ = now;
-    }
-    const auto warm = free + ahead_;
-    if (const auto all = total(); all > warm) used_most_ = std::max(used_most_, all - warm);
-    free_least_ = std::min(free_least_, free);
-    look_at_memory(now);
-    const bool made = !memory_is_short_ && (total() < wanted_total() || warm < wanted_free()) && make_one(true);
+    const bool gives_back = giving_back_.load();
+    const bool made = warm(journal::monotonic_ns());
+    if (gives_back) return;
     // The first ones are made while the model starts. After that warming is for the future: it gives way to whoever
     // computes now (Linux: nice is per thread).
     if (!made && std::exchange(first, false))
@@ -125,6 +112,24 @@ void SegmentPool::warm_ahead() {
     guard.lock();
     if (!made && !ending_) wake_.wait_for(guard, warm_look_around, [this] { return ending_.load(); });
   }
+}
+
+bool SegmentPool::warm(std::uint64_t now) {
+  if (giving_back_.load()) {
+    while (!ending_.load() && journal::remove_free_segment(stage_)) {
+    }
+    return false;
+  }
+  const auto free = stage_.free_segments();
+  if (now - ahead_counted_ns_ > count_ahead_every_ns) {
+    ahead_ = stage_.segments_ahead();
+    ahead_counted_ns_ = now;
+  }
+  const auto ready = free + ahead_;
+  if (const auto all = total(); all > ready) used_most_ = std::max(used_most_, all - ready);
+  free_least_ = std::min(free_least_, free);
+  look_at_memory(now);
+  return !memory_is_short_ && (total() < wanted_total() || ready < wanted_free()) && make_one(true);
 }
 
 /// What has stayed free since the last look is given back where memory is short, half of it at a time.
@@ -158,21 +163,24 @@ std::uint64_t SegmentPool::wanted_total() const noexcept {
 /// For writers that wait although there is room: they could not make segments themselves. At the server's own priority.
 /// The server's loop is no place for it: a turn of that may be hundreds of megabytes long.
 void SegmentPool::make_what_is_missed() {
-  auto answered = journal::monotonic_ns();
   std::unique_lock guard(mutex_);
   while (!wake_.wait_for(guard, starved_look_around, [this] { return ending_.load(); })) {
-    make_spill();
-    auto& control = stage_.control();
-    if (const auto limit = control.segments_limit.load(); limit < control.segments_max && !limit_logged_.exchange(true))
-      log_.warning("the stage cannot grow beyond " + std::to_string(limit) + " segments: there is no more room in " +
-                   stage_.directory());
-    if (control.starved_ns.load(std::memory_order_relaxed) <= answered || exhausted()) continue;
     guard.unlock();
-    answered = journal::monotonic_ns();
-    // Enough that the writer need not ask for each; it asks again.
-    for (int n = 0; n < 4 && make_one(false); ++n) {
-    }
+    answer(journal::monotonic_ns());
     guard.lock();
+  }
+}
+
+void SegmentPool::answer(std::uint64_t now) {
+  make_spill();
+  auto& control = stage_.control();
+  if (const auto limit = control.segments_limit.load(); limit < control.segments_max && !limit_logged_.exchange(true))
+    log_.warning("the stage cannot grow beyond " + std::to_string(limit) + " segments: there is no more room in " +
+                 stage_.directory());
+  if (control.starved_ns.load(std::memory_order_relaxed) <= answered_ns_ || exhausted()) return;
+  answered_ns_ = now;
+  // Enough that the writer need not ask for each; it asks again.
+  for (int n = 0; n < 4 && make_one(false); ++n) {
   }
 }
 

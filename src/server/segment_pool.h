@@ -38,6 +38,11 @@ class SegmentPool {
   /// True when no more segments can be made: the cap is reached, or the file system is full.
   [[nodiscard]] bool exhausted() const noexcept { return total() >= stage_.control().segments_limit.load(); }
 
+  /// One look around of each of its threads, for callers that have not called `begin`. `now` as from
+  /// `journal::monotonic_ns`. True when `warm` has made a segment, and may make another at once.
+  bool warm(std::uint64_t now);
+  void answer(std::uint64_t now);
+
   /// For tests: the machine has at most that much memory left, whatever it says.
   void pretend_available(std::uint64_t bytes) noexcept { available_at_most_.store(bytes); }
 
@@ -65,6 +70,8 @@ class SegmentPool {
   bool memory_is_short_ = false;
   std::uint64_t looked_at_memory_ns_ = 0;
   std::uint64_t free_least_ = 0;  ///< fewest that were free since then
+
+  std::uint64_t answered_ns_;  ///< the answering thread's own: when a writer that waited was seen last
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -38,11 +38,15 @@ class ServerImpl final : public Server {
   Outcome run() override;
   void stop() noexcept override { run_.shutdown.stopping = true; }
   void drain() noexcept override { run_.shutdown.draining = true; }
+  std::uint64_t turns() const noexcept override { return turns_.load(); }
   std::string status() override {
     return snapshot_.get([this] { journal::ring(run_.stage.control().work); });
   }
 
  private:
+  /// What became of a turn of the loop.
+  enum class Turn : std::uint8_t { moved, idle, gave_way, ended };
+  Turn turn(std::uint64_t now);
   bool read_on();
   Result<void> serve_workflow();
   void look_at_writers(std::uint64_t now);
@@ -66,6 +70,8 @@ class ServerImpl final : public Server {
                  tiles_, journal_set_, nodes_,  [this](bool now) { records_.retry_failed(now); }};
   Snapshot snapshot_;
   std::unique_ptr<ControlSocket> socket_;
+  std::atomic<std::uint64_t> turns_{0};
+  bool moved_ = true;  ///< in the last turn that did not give way
   std::uint64_t last_look_ns_ = 0;
   std::uint64_t workflow_served_ns_ = monotonic_ns();
 };
@@ -204,67 +210,71 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
 Outcome ServerImpl::run() {
   // Not before: until the server answers, the program waits to be started, and warming takes a core.
   if (run_.pool) run_.pool->begin();
-  bool moved = true;
-  for (;;) {
+  for (;; ++turns_) {
     const auto seen = run_.stage.control().work.load(std::memory_order_acquire);
-    const auto now = monotonic_ns();
-    const bool giving_way = space_.give_way(seen, now);
-    if (run_.pool) run_.pool->rest(giving_way);
-    if (giving_way) {
+    switch (turn(monotonic_ns())) {
+      case Turn::moved: break;
+      case Turn::idle: journal::await_ring(run_.stage.control().work, seen, idle_slice_ns); break;
       // Not on the doorbell: to be woken at every block would take the time that is to be given.
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      continue;
+      case Turn::gave_way: std::this_thread::sleep_for(std::chrono::milliseconds(2)); break;
+      case Turn::ended: return conclude();
     }
-    // In an idle drain the death of a program may be all that is waited for.
-    const bool look = now - last_look_ns_ > look_around_ns || (run_.shutdown.draining && !moved);
-    moved = false;
-    for (auto& [name, j] : ledger_.journals) moved = records_.follow(*j) || moved;
-    if (look || !moved) journal_set_.look_for_writers();
-    if (run_.shutdown.leaving && ending_.may_leave()) {
-      ending_.leave();
-      break;
-    }
-    if (look) {
-      last_look_ns_ = now;
-      ending_.look_at_stage();
-      look_at_writers(now);
-      shared_.look_around();
-      journal_set_.forget_journals();
-      records_.retry_failed(false);
-      tiles_.look_at_wholes();
-      if (now - workflow_served_ns_ > 1'000'000'000) {
-        workflow_served_ns_ = now;
-        if (auto served = serve_workflow(); !served) run_.log.error(served.error().message);
-      }
-    }
-    for (auto& [name, j] : ledger_.journals) journal_set_.release(*j);
-    journal_set_.recycle_parked(run_.stage.control().starved_ns.load() + starved_recently_ns > now);
-    writer_.collect_durable();
-    const bool starved = run_.stage.control().starved_ns.load() + starved_recently_ns > now;
-    // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
-    const bool pays = run_.in_debt();
-    if (pays) run_.forward(false);
-    if (run_.pool && starved && run_.pool->exhausted() && space_.needs_room(now) && !moved && !pays) space_.make_room();
-    if (run_.relay) {
-      if (!moved && !starved && !pays && run_.relay->space_requested()) space_.make_room();
-      nodes_.look_at_owners();
-      if (space_.has_no_room_to_end(now)) {
-        nodes_.leave_to_others();
-        break;
-      }
-    }
-    if (snapshot_.is_wanted()) snapshot_.put(status_.text(false));
-    if ((run_.shutdown.stopping || run_.shutdown.stage_gone) && !moved) {
-      if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
-      for (auto& d : ledger_.outputs)
-        if (!d->over() && d->sink) d->sink->abandon();
-      if (run_.relay) run_.relay->cut_short();
-      break;
-    }
-    if (!moved && ending_.finished()) break;
-    if (!moved) journal::await_ring(run_.stage.control().work, seen, idle_slice_ns);
   }
-  return conclude();
+}
+
+ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
+  const bool giving_way = space_.give_way(run_.stage.control().work.load(std::memory_order_acquire), now);
+  if (run_.pool) run_.pool->rest(giving_way);
+  if (giving_way) return Turn::gave_way;
+  // In an idle drain the death of a program may be all that is waited for.
+  const bool look = now - last_look_ns_ > look_around_ns || (run_.shutdown.draining && !moved_);
+  bool moved = false;
+  for (auto& [name, j] : ledger_.journals) moved = records_.follow(*j) || moved;
+  if (look || !moved) journal_set_.look_for_writers();
+  if (run_.shutdown.leaving && ending_.may_leave()) {
+    ending_.leave();
+    return Turn::ended;
+  }
+  if (look) {
+    last_look_ns_ = now;
+    ending_.look_at_stage();
+    look_at_writers(now);
+    shared_.look_around();
+    journal_set_.forget_journals();
+    records_.retry_failed(false);
+    tiles_.look_at_wholes();
+    if (now - workflow_served_ns_ > 1'000'000'000) {
+      workflow_served_ns_ = now;
+      if (auto served = serve_workflow(); !served) run_.log.error(served.error().message);
+    }
+  }
+  for (auto& [name, j] : ledger_.journals) journal_set_.release(*j);
+  journal_set_.recycle_parked(run_.stage.control().starved_ns.load() + starved_recently_ns > now);
+  writer_.collect_durable();
+  const bool starved = run_.stage.control().starved_ns.load() + starved_recently_ns > now;
+  // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
+  const bool pays = run_.in_debt();
+  if (pays) run_.forward(false);
+  if (run_.pool && starved && run_.pool->exhausted() && space_.needs_room(now) && !moved && !pays) space_.make_room();
+  if (run_.relay) {
+    if (!moved && !starved && !pays && run_.relay->space_requested()) space_.make_room();
+    nodes_.look_at_owners();
+    if (space_.has_no_room_to_end(now)) {
+      nodes_.leave_to_others();
+      return Turn::ended;
+    }
+  }
+  if (snapshot_.is_wanted()) snapshot_.put(status_.text(false));
+  if ((run_.shutdown.stopping || run_.shutdown.stage_gone) && !moved) {
+    if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
+    for (auto& d : ledger_.outputs)
+      if (!d->over() && d->sink) d->sink->abandon();
+    if (run_.relay) run_.relay->cut_short();
+    return Turn::ended;
+  }
+  if (!moved && ending_.finished()) return Turn::ended;
+  moved_ = moved;
+  return moved ? Turn::moved : Turn::idle;
 }
 
 Outcome ServerImpl::conclude() {

@@ -80,6 +80,10 @@ class Server {
   /// As a `drain` request on the socket. May be called from a signal handler.
   virtual void drain() noexcept = 0;
 
+  /// How often the loop has come round, from any thread: what has not happened after some turns is
+  /// not going to happen by itself.
+  [[nodiscard]] virtual std::uint64_t turns() const noexcept = 0;
+
   /// The status object (docs/cli.md), as JSON text.
   virtual std::string status() = 0;
 };

@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -227,15 +231,22 @@ inline SinkFactory sinks_of(Store& store) {
 
 /// Ask for the drain as `advectio run` does, and wait for its end. The final status.
 inline json ask_for_the_drain(const std::string& run_dir, const std::string& what = "drain") {
-  const std::string ask = "python3 - <<'E'\nimport socket\ns=socket.socket(socket.AF_UNIX)\ns.connect('" + run_dir +
-                          "/socket')\ns.sendall(b'{\"do\":\"" + what + "\",\"secret\":\"'+open('" + run_dir +
-                          "/secret','rb').read()+b'\"}\\n')\nprint(s.makefile().readline())\nE";
-  FILE* p = ::popen(ask.c_str(), "r");
+  std::ifstream file(run_dir + "/secret");
+  const std::string secret{std::istreambuf_iterator<char>(file), {}};
+  const int s = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", run_dir.c_str());
+  const auto ask = json{{"do", what}, {"secret", secret}}.dump() + '\n';
   std::string text;
-  char buffer[4096];
-  while (std::fgets(buffer, sizeof buffer, p) != nullptr) text += buffer;
-  ::pclose(p);
-  return json::parse(text);
+  if (::connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::write(s, ask.data(), ask.size()) == static_cast<ssize_t>(ask.size())) {
+    char buffer[4096];
+    for (ssize_t n = 0; text.find('\n') == std::string::npos && (n = ::read(s, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(n));
+  }
+  ::close(s);
+  return json::parse(text.substr(0, text.find('\n')));
 }
 
 /// Every dataset's shared state in a stage that no server has, with the stage and the shared state's name.

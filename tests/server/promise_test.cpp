@@ -49,7 +49,7 @@ TEST_F(PromiseTest, DurableWaitsForTheDisk) {
     store_.disk_stands = true;
     write("durable", closes);
     ASSERT_TRUE(eventually([&] { return image("a.nc").commits > 0; }));
-    ::usleep(100'000);
+    wait_turns();
     EXPECT_FALSE(returned());
     store_.disk_stands = false;
     ASSERT_TRUE(eventually([&] { return returned(); }));

@@ -66,6 +66,12 @@ class ServerTest : public ::testing::Test {
     server_ = std::move(server).value();
     thread_ = std::thread([this] { outcome_ = server_->run(); });
   }
+  /// Until the server's loop has come round so often with nothing to do: what has not happened by
+  /// then is not going to happen by itself.
+  void wait_turns(std::uint64_t n = 40) const {
+    const auto until = server_->turns() + n;
+    ASSERT_TRUE(eventually([&] { return server_->turns() >= until; }));
+  }
   /// Ask for the drain as `advectio run` does, and wait for the end. The final status.
   json drain(const std::string& what = "drain") {
     auto status = ask_for_the_drain(run_dir(), what);

@@ -690,7 +690,7 @@ TEST_F(TilesTest, ThatDisagreeBehindAFullDiskGoOnAsTheirOwnFilesWhenSpaceIsMade)
       if (!system_files().exists(out("half-" + std::to_string(t)))) return false;
     return server_->status().find("No space") != std::string::npos;
   }));
-  ::usleep(100'000);  // the last puts have been read
+  wait_turns();  // the last puts have been read
   store_.allow();
   ASSERT_TRUE(eventually([&] { return image("a_0000").commits > 0; }));
   touch(out("now"));

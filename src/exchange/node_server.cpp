@@ -50,7 +50,7 @@ constexpr auto alone_min = milliseconds(500);  ///< without a program, before th
 constexpr auto stranger_max = seconds(5);
 constexpr std::size_t connections_max = 4096;
 constexpr std::size_t untold_max = 1U << 20;
-constexpr std::uint32_t head_max = 1U << 28;
+constexpr std::uint32_t events_head_max = 1U << 28;
 constexpr int checksums_wrong_max = 3;
 constexpr int not_there_max = 50;
 
@@ -63,12 +63,6 @@ std::string hex(unsigned words) {
     out += text;
   }
   return out;
-}
-
-Result<std::string> text_of(const std::string& path) {
-  auto bytes = read_file(system_files(), path);
-  if (!bytes) return std::move(bytes).error();
-  return std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
 }
 
 /// A connection between nodes must not last longer than its other end.
@@ -482,7 +476,7 @@ bool NodeServer::watch(Peer& peer, const json& contact) {
     if (peer.lost) peer.heard = Clock::now();
   }
   for (bool first = true;; first = false) {
-    auto head = readers::receive_head(link.get(), head_max);
+    auto head = readers::receive_head(link.get(), events_head_max);
     if (!head || !*head) return false;
     const auto& message = (**head).object;
     std::unique_lock held(mutex_);

@@ -44,12 +44,6 @@ bool is_of_another_node(const std::string& name) {
   return name.find(of_node) != std::string::npos;
 }
 
-std::optional<std::string> text_of(const std::string& path) {
-  const auto bytes = read_file(system_files(), path);
-  if (!bytes) return std::nullopt;
-  return std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-}
-
 std::vector<std::string> names_in(const std::string& directory) {
   auto names = system_files().list(directory);
   return names ? std::move(names).value() : std::vector<std::string>();
@@ -66,6 +60,12 @@ json version_event(const std::string& path, const Registry::Version& v) {
 }
 
 }  // namespace
+
+std::optional<std::string> text_of(const std::string& path) {
+  const auto bytes = read_file(system_files(), path);
+  if (!bytes) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+}
 
 Registry::Registry(std::string memory, std::string node, Tell tell, Want want, Log& log)
     : memory_(std::move(memory)), node_(std::move(node)), tell_(std::move(tell)), want_(std::move(want)), log_(log) {}

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "readers/message.h"
 
 namespace advectio::exchange {
+
+/// Of a small file; none where it cannot be read.
+std::optional<std::string> text_of(const std::string& path);
 
 class Registry {
  public:

@@ -22,7 +22,7 @@ using readers::Descriptor;
 namespace {
 
 constexpr std::size_t slice_bytes = 4UL << 20;
-constexpr std::uint32_t head_max = 1U << 16;
+constexpr std::uint32_t transfer_head_max = 1U << 16;
 
 /// Calls `pass` for one slice after the other.
 template <typename Bytes, typename Pass>
@@ -50,7 +50,7 @@ Result<std::uint64_t> receive_into(int socket, std::uint64_t bytes, const std::s
     });
     if (!all) return std::move(all).error();
   }
-  auto tail = readers::receive_head(socket, head_max);
+  auto tail = readers::receive_head(socket, transfer_head_max);
   if (!tail) return std::move(tail).error();
   if (!*tail) return Error{Code::gone, "the other end has closed the connection", EPIPE};
   if ((**tail).object.value("crc32c", std::uint64_t{UINT64_MAX}) != crc)
@@ -84,7 +84,7 @@ Result<std::uint64_t> send_version(int socket, const std::string& version) {
 }
 
 Result<std::uint64_t> receive_version(int socket, const std::string& to) {
-  auto head = readers::receive_head(socket, head_max);
+  auto head = readers::receive_head(socket, transfer_head_max);
   if (!head) return std::move(head).error();
   if (!*head) return Error{Code::gone, "the other end has closed the connection", EPIPE};
   const auto& object = (**head).object;

@@ -12,14 +12,14 @@ REPORTS := build/reports
 CXX_FILES = $(shell find src tests examples bench -name '*.h' -o -name '*.cpp' -o -name '*.c' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test deep soak demo demo-cycle bench lint format install clean
+.PHONY: help setup compile build test deep soak demo demo-cycle bench lint format install clean
 
 help:
 	@echo 'make build      build everything; .venv/bin/advectio is then ready'
 	@echo 'make test       the tests, some minutes'
 	@echo 'make deep       what takes long: clang-tidy, sanitizers, long tests, seeds;  make deep-tidy  one of them'
 	@echo 'make soak       SOAK_MINUTES=10 of what chance finds: any bytes to all that reads bytes (clang), long runs, faults at any moment'
-	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures'
+	@echo 'make demo       a storm written plainly and with Advectio, side by side, and its pictures (DEMO_OPTIONS=--help)'
 	@echo 'make demo-cycle forecasts and a Kalman filter in turn: by files, and coupled in memory; errors, maps'
 	@echo 'make bench      methods of output against each other on real model output (an hour and more)'
 	@echo 'make lint       formatting, types, order of folders;  make format  puts the first right'
@@ -30,19 +30,25 @@ help:
 setup:
 	@scripts/setup.sh
 
-$(BUILD)/build.ninja: | setup
+$(VENV)/bin/python: | setup
+	$(PYTHON) -m venv $(VENV)
+
+# A test with Python's decoders is made where there is a Python.
+$(BUILD)/build.ninja: | setup $(VENV)/bin/python
 	cmake --preset release
 
 # pip reads pyproject.toml only; the programs come from the CMake build, where the package finds them by itself.
-$(VENV)/ready: pyproject.toml | setup
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/ready: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.11'
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
 	    --config-settings=editable.mode=inplace --config-settings=wheel.cmake=false -e '.[dev]'
 	@touch $@
 
-build: setup $(BUILD)/build.ninja $(VENV)/ready
+compile: setup $(BUILD)/build.ninja
 	cmake --build --preset release -j $(JOBS)
+
+# make -j 2 build: the compiler works while packages come from the network.
+build: compile $(VENV)/ready
 
 test: build
 	WORKERS=$(WORKERS) scripts/test.sh
@@ -57,7 +63,7 @@ soak: build
 	JOBS=$(JOBS) scripts/soak.sh
 
 demo: build
-	$(VENV)/bin/python examples/demo/demo.py
+	$(VENV)/bin/python examples/demo/demo.py $(DEMO_OPTIONS)
 
 demo-cycle: build
 	$(VENV)/bin/python examples/cycle/cycle.py

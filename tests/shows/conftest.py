@@ -24,43 +24,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARED = Path(os.environ.get("ADVECTIO_SHARED", ROOT.parent / "shared"))
 
 
-# Tests that repeat at length what others show with less, often with WRF's restart file of 600
-# variables. `make test` leaves them out, `make deep-long` runs them: ADVECTIO_LONG=1 selects these
-# and nothing else. Holds for all of tests/, when all of it is run.
-LONG = re.compile(
-    r"test_ranks_under_mpirun_are_the_same\[.*wrfrst"
-    r"|test_several_frames_and_files_are_the_same\[.*wrfrst"
-    r"|test_every_format_and_storage_is_the_same\[wrf471/serial/(wrfrst|.*-(uncompressed|netCDF-4 classic model|64-bit offset|deflate))"
-    r"|test_another_codec_by_config_holds_the_same_values\[wrf471"
-    r"|test_replay_writes_a_file_of_wrf_again_bit_for_bit\[1-wrfrst"
-    r"|test_replay_split_is_what_wrf_wrote_split\[wrfrst"
-    r"|test_what_other_programs_write_is_what_join_makes\[wrf471(.*-True|.*wrfrst)"
-    r"|test_nccopy_of_model_output_writes_the_same\[wrf471"
-    r"|test_pnetcdf.py::test_replay_of_wrf_is_the_same\[wrf471.*-(1|2|7|nonblocking-3|pnetcdf-4)\]"
-    r"|test_parallel_netcdf.py::test_replay_of_wrf_is_the_same\[wrf471.*-((1|2|3|4|7|12)-none|(1|2|7|12)-asked)"
-    r"|test_any_number_of_ranks_is_the_serial_file\[wrf471.*-(1|2|4|7)\]"
-    r"|test_ranks_of_several_nodes_write_one_file_by_pnetcdf\[wrf471.*-nonblocking-2,1\]"
-    r"|test_kill_of_one_server_of_several_loses_nothing\[.*-2\]"
-    r"|test_crashes.py::test_kill_of_the_server_loses_nothing\[1-(asked-none|classic-asked)\]"
-    r"|test_merge.py::test_kill_of_the_server_loses_nothing\[(asked-1|classic-6)\]"
-    r"|test_many_frames_do_not_make_memory_grow"
-    r"|test_ranks_of_several_nodes_write_one_file_by_netcdf4\[wrf471"
-    r"|test_ranks_of_several_nodes_write_one_file_by_pnetcdf\[(wrf471.*-pnetcdf-2,2,2,0|made-pnetcdf-nonblocking-1,2,1,3)\]"
-    r"|test_several_nodes.py::test_stages_smaller_than_a_frame_are_enough\[pnetcdf-nonblocking"
-    r"|test_any_number_of_ranks_joins_to_the_same\[(2|7)\]"
-    r"|test_any_number_of_ranks_gives_the_same_bits\[6\]"
-    r"|test_p(arallel_net|net)cdf.py::test_kill_of_one_rank_keeps_every_frame_that_all_had_synced\[2"
-    r"|test_whatever_is_killed_what_was_synced_is_there\[(8|9|10|11)\]"
-    r"|test_physics.py::test_a_(density_current|dry_thermal|storm_in_straight_shear)"
-)
+LONG = ROOT / "tests" / "long.txt"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    long = bool(os.environ.get("ADVECTIO_LONG"))
-    left_out = [item for item in items if bool(LONG.search(item.nodeid)) != long]
-    if left_out and not any("::" in argument for argument in config.args):
+    """Of all of tests/: `make test` leaves out what long.txt names, ADVECTIO_LONG=1 runs that alone."""
+    if any("::" in argument for argument in config.args):
+        return
+    lines = [line for line in LONG.read_text().splitlines() if line and not line.startswith("#")]
+    found = {line: [item for item in items if re.search(line, item.nodeid)] for line in lines}
+    unused = [line for line, long in found.items() if not long]
+    if unused and config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("lf"):
+        raise pytest.UsageError(f"{LONG}: no test is called so: {', '.join(unused)}")
+    long = {item for named in found.values() for item in named}
+    asked = bool(os.environ.get("ADVECTIO_LONG"))
+    left_out = [item for item in items if (item in long) != asked]
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = [item for item in items if (item in long) == asked]
 
 
 @pytest.fixture(scope="session")

@@ -152,7 +152,7 @@ def nodes(advectio: Advectio, host: Host, tmp_path: Path) -> Iterator[Nodes]:
         return
     try:
         for _ in range(100):  # servers of runs that were killed live on until all is written
-            if not made.left():
+            if not made.left() or not (made.directory / "advectio.workflow").exists():
                 break
             for site in (advectio, there):
                 site.call("status", "--workflow", made.directory, "--end")

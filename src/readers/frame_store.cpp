@@ -99,7 +99,8 @@ void FrameStore::take_log(const std::string& text) {
     const auto number = [&x](const char* key) -> std::uint64_t {
       return x.contains(key) && x[key].is_number_unsigned() ? x[key].get<std::uint64_t>() : 0;
     };
-    if (x.contains("readers")) readers_before_ = number("readers");
+    if (x.contains("reader") && x["reader"].is_string() && x.contains("comes") && x["comes"].is_boolean())
+      count_away(x["reader"].get<std::string>(), x["comes"].get<bool>() ? 1 : -1);
     if (!x.contains("path") || !x["path"].is_string()) continue;
     const auto d = dataset_of({number("journal"), static_cast<std::uint32_t>(number("number"))},
                               x["path"].get<std::string>(), FileFormat::netcdf4);
@@ -115,6 +116,8 @@ void FrameStore::take_log(const std::string& text) {
   }
   // All are finished, but for those that the server takes up.
   for (auto& d : datasets_) d.over = true;
+  std::erase_if(away_, [](const auto& one) { return one.second <= 0; });
+  had_readers_ = !away_.empty();
 }
 
 std::size_t FrameStore::dataset_of(DatasetKey key, const std::string& path, FileFormat format) {
@@ -407,17 +410,22 @@ std::shared_ptr<const Schema> FrameStore::schema(std::uint64_t id) {
   return id == 0 || id > schemas_.size() ? nullptr : schemas_[id - 1];
 }
 
-void FrameStore::note_reader(bool comes) {
+void FrameStore::count_away(const std::string& name, std::int64_t more) {
+  const auto it = away_.insert({name, 0}).first;
+  it->second += more;
+  if (it->second == 0) away_.erase(it);
+}
+
+void FrameStore::note_reader(const std::string& name, bool comes) {
   const std::lock_guard guard(mutex_);
-  readers_ += comes ? 1 : -1;
-  readers_came_ += comes ? 1 : 0;
-  const auto away = readers_before_ > readers_came_ ? readers_before_ - readers_came_ : 0;
-  append({{"readers", readers_ + away}});
+  // The log has one that comes again.
+  if (comes && away_.contains(name)) return count_away(name, -1);
+  append({{"reader", name}, {"comes", comes}});
 }
 
 bool FrameStore::readers_are_back() {
   const std::lock_guard guard(mutex_);
-  return readers_came_ >= readers_before_;
+  return away_.empty();
 }
 
 std::uint64_t FrameStore::held_now() {

@@ -122,12 +122,12 @@ class FrameStore {
   /// Datasets whose files match: PROTOCOL.md, `list`.
   nlohmann::json list(const std::vector<std::string>& match);
   std::shared_ptr<const Schema> schema(std::uint64_t id);
-  /// A reader with a subscription has come, or has gone. Kept with the orders: a server that takes over
-  /// knows how many will come again.
-  void note_reader(bool comes);
-  /// The server before had readers when it died.
-  [[nodiscard]] bool had_readers() const { return readers_before_ > 0; }
-  /// As many have come as the server before had.
+  /// A reader with a subscription has come, or has gone. `name`: what it calls itself (PROTOCOL.md,
+  /// `reader`), or empty. Kept with the orders: a server that takes over knows who will come again.
+  void note_reader(const std::string& name, bool comes);
+  /// The server before had readers when it ended.
+  [[nodiscard]] bool had_readers() const { return had_readers_; }
+  /// All readers of the server before have come again: by their names, and as many as had none.
   [[nodiscard]] bool readers_are_back();
   /// Bytes of frames that are in their files, and are held for readers.
   [[nodiscard]] std::uint64_t held_bytes();
@@ -145,6 +145,7 @@ class FrameStore {
   };
   void take_log(const std::string& text);
   void append(const nlohmann::json& line);
+  void count_away(const std::string& name, std::int64_t more);
   std::size_t dataset_of(DatasetKey key, const std::string& path, FileFormat format);
   void enter(Subscription& s, Entry entry);
   void limit_memory();
@@ -166,7 +167,8 @@ class FrameStore {
   std::vector<Place> places_;  ///< by order - 1
   std::set<std::shared_ptr<Subscription>> subscriptions_;
   std::vector<std::shared_ptr<const Schema>> schemas_;  ///< by id - 1
-  std::uint64_t readers_ = 0, readers_came_ = 0, readers_before_ = 0;
+  std::map<std::string, std::int64_t> away_;  ///< readers of the server before, by name; how many of each
+  bool had_readers_ = false;
   bool ended_ = false;
 };
 

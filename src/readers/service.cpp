@@ -283,7 +283,8 @@ void Service::serve(Connection& c) {
         s != c.subscriptions.end() && !s->second->group.empty() && !end_said)
       store_.put_back(*s->second, h.frame);
   for (auto& [id, s] : c.subscriptions) store_.unsubscribe(s, c.waker.get());
-  if (!c.subscriptions.empty()) store_.note_reader(false);
+  // Those that are cut off because this server stops will come to the next one.
+  if (!c.subscriptions.empty() && !stopping_) store_.note_reader(c.reader, false);
   {
     const std::lock_guard its(c.mutex);
     c.held.clear();
@@ -347,12 +348,15 @@ json Service::reply_to(Connection& c, const Request& r, bool& sent) {
         return error_reply(
             {Code::invalid, "a reader has at most " + std::to_string(subscriptions_max) + " subscriptions", 0});
       auto s = store_.subscribe(r, c.waker.get());
-      if (c.subscriptions.empty()) store_.note_reader(true);
       const auto after = store_.before(*s);
+      const bool is_first = c.subscriptions.empty();
+      if (is_first) store_.note_reader(r.reader, true);
       const std::lock_guard its(c.mutex);
       c.subscriptions[c.next_subscription] = std::move(s);
-      c.reader = r.reader;
-      c.servers = r.servers;
+      if (is_first) {
+        c.reader = r.reader;
+        c.servers = r.servers;
+      }
       return {{"subscription", c.next_subscription++}, {"after", after}};
     }
     case Request::Kind::unsubscribe: {
@@ -365,7 +369,7 @@ json Service::reply_to(Connection& c, const Request& r, bool& sent) {
       store_.unsubscribe(it->second, c.waker.get());
       const std::lock_guard its(c.mutex);
       c.subscriptions.erase(it);
-      if (c.subscriptions.empty()) store_.note_reader(false);
+      if (c.subscriptions.empty()) store_.note_reader(c.reader, false);
       return json::object();
     }
     case Request::Kind::next: {

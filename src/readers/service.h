@@ -3,6 +3,7 @@
 // A thread for each reader: one that is slow, stopped or lying holds up nobody else.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -68,7 +69,7 @@ class Service {
   Descriptor wake_;
   std::mutex mutex_;
   std::list<std::unique_ptr<Connection>> connections_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
   std::thread thread_;
 };

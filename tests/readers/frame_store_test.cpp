@@ -197,20 +197,41 @@ TEST_F(FrameStoreTest, TakesUpALogThatEndsInTheMidstOfALine) {
   EXPECT_EQ(store_->take(*s, true)->order, 2U);
 }
 
-TEST_F(FrameStoreTest, KnowsHowManyReadersOfTheServerBeforeWillComeAgain) {
+TEST_F(FrameStoreTest, KnowsWhichReadersOfTheServerBeforeWillComeAgain) {
   EXPECT_TRUE(store_->readers_are_back());
-  for (int i = 0; i < 3; ++i) store_->note_reader(true);
-  store_->note_reader(false);
+  for (const char* name : {"a", "b", "c"}) store_->note_reader(name, true);
+  store_->note_reader("b", false);
   open();
-  store_->note_reader(true);
+  EXPECT_TRUE(store_->had_readers());
+  store_->note_reader("a", true);
   EXPECT_FALSE(store_->readers_are_back());
   open();  // it is killed as well, and one has not come to it
-  store_->note_reader(true);
+  store_->note_reader("a", true);
   EXPECT_FALSE(store_->readers_are_back());
-  store_->note_reader(true);
+  store_->note_reader("c", true);
   EXPECT_TRUE(store_->readers_are_back());
-  for (int i = 0; i < 2; ++i) store_->note_reader(false);
+  for (const char* name : {"a", "c"}) store_->note_reader(name, false);
   open();
+  EXPECT_TRUE(store_->readers_are_back());
+  EXPECT_FALSE(store_->had_readers());
+}
+
+TEST_F(FrameStoreTest, ANewReaderIsNotTakenForOneThatComesAgain) {
+  store_->note_reader("a", true);
+  open();
+  store_->note_reader("new", true);
+  store_->note_reader("", true);
+  EXPECT_FALSE(store_->readers_are_back());
+  store_->note_reader("a", true);
+  EXPECT_TRUE(store_->readers_are_back());
+}
+
+TEST_F(FrameStoreTest, OfReadersWithoutANameAsManyComeAgain) {
+  for (int i = 0; i < 2; ++i) store_->note_reader("", true);
+  open();
+  store_->note_reader("", true);
+  EXPECT_FALSE(store_->readers_are_back());
+  store_->note_reader("", true);
   EXPECT_TRUE(store_->readers_are_back());
 }
 

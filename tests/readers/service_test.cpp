@@ -27,7 +27,10 @@ class ServiceTest : public ::testing::Test {
   void SetUp() override {
     directory_ = std::filesystem::temp_directory_path() / ("advectio_service_" + std::to_string(::getpid()));
     std::filesystem::create_directories(directory_);
-    store_ = std::move(FrameStore::open("", 1 << 20)).value();
+    store_ = std::move(FrameStore::open(directory_ + "/frames", 1 << 20)).value();
+    open();
+  }
+  void open() {
     ServiceOptions o;
     o.socket = directory_ + "/readers";
     o.listen = {"tcp:127.0.0.1:0"};
@@ -347,6 +350,20 @@ TEST_F(ServiceTest, ANetworkInPlaceOfAHostIsThisNodesAddressInIt) {
     ASSERT_FALSE(refused) << wrong;
     EXPECT_EQ(refused.error().code, Code::invalid) << refused.error().message;
   }
+}
+
+TEST_F(ServiceTest, TheServerAfterOneThatWasStoppedWaitsForItsReaders) {
+  auto stays = client(false), leaves = client(false);
+  for (auto* c : {stays.get(), leaves.get()})
+    ASSERT_TRUE(c->ask({{"do", "subscribe"}, {"match", {"*"}}, {"reader", c == stays.get() ? "stays" : "leaves"}}));
+  ASSERT_TRUE(leaves->ask({{"do", "unsubscribe"}, {"subscription", 1}}));
+  service_.reset();
+  store_ = std::move(FrameStore::open(directory_ + "/frames", 1 << 20)).value();
+  open();
+  EXPECT_FALSE(store_->readers_are_back());
+  stays = client(false);
+  ASSERT_TRUE(stays->ask({{"do", "subscribe"}, {"match", {"*"}}, {"reader", "stays"}}));
+  EXPECT_TRUE(store_->readers_are_back());
 }
 
 TEST_F(ServiceTest, TheContactFileIsForItsUserAloneAndGoesWithTheServer) {

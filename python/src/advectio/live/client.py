@@ -26,6 +26,10 @@ class Gone(UserError):
     """The server has ended, or the connection has broken."""
 
 
+class Ended(Gone):
+    """The run has ended, as it should."""
+
+
 class LetGo(UserError):
     """The frame is not held any more: its values can be had from the file, if at all."""
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from advectio.errors import UserError
 from advectio.live import find
-from advectio.live.client import Client, Gone, LetGo
+from advectio.live.client import Client, Ended, Gone, LetGo
 
 Policy = Literal["wait", "drop-oldest", "latest"]
 RECONNECT_S = 60.0
@@ -80,6 +80,8 @@ class Node:
         self._lock = threading.Lock()
         try:
             self._begin(connect())
+        except Ended:
+            raise
         except Gone:  # a server that is killed just now
             self._reconnect(wait_s)
 
@@ -106,7 +108,12 @@ class Node:
         wanted = dict(self._wanted)
         if self._last is not None:
             wanted["after"] = self._last
-        reply = client.ask("subscribe", **wanted)
+        try:
+            reply = client.ask("subscribe", **wanted)
+        except Gone as error:
+            if client.end(wait=False) is None:
+                raise
+            raise Ended("the run has ended, before this reader had subscribed; what was written is in its files") from error
         if self._last is None:
             self._last = int(reply["after"])
         self._client, self.subscription, self._schemas = client, reply["subscription"], {}
@@ -120,6 +127,8 @@ class Node:
             try:
                 with self._lock:
                     return None if self._client and self._client.alive else self._begin(self._connect())
+            except Ended:
+                raise
             except Gone:
                 if time.monotonic() > until:
                     raise

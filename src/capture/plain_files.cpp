@@ -9,14 +9,19 @@
 // A coupled file (capture/coupling.h) is somewhere else than its name says: these calls go there,
 // and wait until it is there.
 //
+// Advectio's own calls come here, too, and mean the file itself: they pass through, by the caller's
+// address.
+//
 // When the wait fails, open fails with its errno and writes one line to stderr. stat answers for
 // the file as it is.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -24,6 +29,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -95,10 +101,50 @@ const std::string* datasets_of_run() {
 
 enum class Use : std::uint8_t { read, write, look, nothing };
 
+/// The addresses of Advectio's preloaded libraries. No memory is allocated: an allocator may open files as it begins.
+class OwnLibraries {
+ public:
+  OwnLibraries() noexcept {
+    (void)::dl_iterate_phdr(
+        [](dl_phdr_info* object, std::size_t, void* to) {
+          static_cast<OwnLibraries*>(to)->look_at(*object);
+          return 0;
+        },
+        this);
+  }
+  [[nodiscard]] bool hold(const void* address) const noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    for (unsigned i = 0; i < count_; ++i)
+      if (at >= ranges_[i].begin && at < ranges_[i].end) return true;
+    return false;
+  }
+
+ private:
+  void look_at(const dl_phdr_info& object) noexcept {
+    if (object.dlpi_name == nullptr || std::strstr(object.dlpi_name, "/libadvectio_") == nullptr) return;
+    for (unsigned i = 0; i < object.dlpi_phnum; ++i) {
+      const auto& part = object.dlpi_phdr[i];
+      if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0 || count_ == std::size(ranges_)) continue;
+      const auto begin = static_cast<std::uintptr_t>(object.dlpi_addr + part.p_vaddr);
+      ranges_[count_++] = {begin, begin + part.p_memsz};
+    }
+  }
+  struct Range {
+    std::uintptr_t begin, end;
+  };
+  std::array<Range, 8> ranges_{};
+  unsigned count_ = 0;
+};
+
+/// The call, from that address, is the program's or a library's, and concerns this run.
+bool is_of_program(const void* caller, const char* path) {
+  if (inside || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return false;
+  static const OwnLibraries own;
+  return !own.hold(caller);
+}
+
 /// 0, or the errno with which the call fails.
 int wait_for(int directory, const char* path, Use use) {
-  if (inside || use == Use::nothing || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr)
-    return 0;
   const int kept = errno;
   const Inside mark;
   int failed = 0;
@@ -133,9 +179,8 @@ int wait_for(int directory, const char* path, Use use) {
 /// The path for the C library, for as long as a call takes.
 class Path {
  public:
-  Path(int directory, const char* path, Use use) : path_(path) {
-    if (inside || use == Use::nothing || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr)
-      return;
+  Path(int directory, const char* path, Use use, const void* caller) : path_(path) {
+    if (use == Use::nothing || !is_of_program(caller, path)) return;
     const int kept = errno;
     {
       const Inside mark;
@@ -225,8 +270,8 @@ Use use_of(const char* mode) {
 }
 
 /// The program removes a file that is in memory.
-bool removes_coupled(int directory, const char* path) {
-  if (inside || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return false;
+bool removes_coupled(int directory, const char* path, const void* caller) {
+  if (!is_of_program(caller, path)) return false;
   if (directory != AT_FDCWD && *path != '/') return false;
   const int kept = errno;
   const Inside mark;
@@ -265,6 +310,8 @@ int __fxstatat(int version, int directory, const char* path, struct stat* st, in
 int __fxstatat64(int version, int directory, const char* path, struct stat64* st, int flags) noexcept;
 }
 
+#define ADVECTIO_CALLER __builtin_return_address(0)
+
 // The third argument of open and its like; absent: 0.
 #define ADVECTIO_MODE            \
   mode_t mode = 0;               \
@@ -275,11 +322,11 @@ int __fxstatat64(int version, int directory, const char* path, struct stat64* st
     va_end(rest);                \
   }
 
-#define ADVECTIO_OPEN(F)                                      \
-  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {   \
-    ADVECTIO_MODE                                             \
-    const Path at(AT_FDCWD, path, use_of(flags));             \
-    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1; \
+#define ADVECTIO_OPEN(F)                                           \
+  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {        \
+    ADVECTIO_MODE                                                  \
+    const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER); \
+    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1;      \
   }
 ADVECTIO_OPEN(open)
 ADVECTIO_OPEN(open64)
@@ -287,65 +334,65 @@ ADVECTIO_OPEN(open64)
 #define ADVECTIO_OPENAT(F)                                                 \
   ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) { \
     ADVECTIO_MODE                                                          \
-    const Path at(directory, path, use_of(flags));                         \
+    const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);        \
     return at ? ADVECTIO_NEXT(F, directory, at.get(), flags, mode) : -1;   \
   }
 ADVECTIO_OPENAT(openat)
 ADVECTIO_OPENAT(openat64)
 
 ADVECTIO_EXPORT int __open_2(const char* path, int flags) {
-  const Path at(AT_FDCWD, path, use_of(flags));
+  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__open_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __open64_2(const char* path, int flags) {
-  const Path at(AT_FDCWD, path, use_of(flags));
+  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__open64_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat_2(int directory, const char* path, int flags) {
-  const Path at(directory, path, use_of(flags));
+  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__openat_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat64_2(int directory, const char* path, int flags) {
-  const Path at(directory, path, use_of(flags));
+  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__openat64_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int creat(const char* path, mode_t mode) {
-  const Path at(AT_FDCWD, path, Use::write);
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(creat, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int creat64(const char* path, mode_t mode) {
-  const Path at(AT_FDCWD, path, Use::write);
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(creat64, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int truncate(const char* path, off_t bytes) noexcept {
-  const Path at(AT_FDCWD, path, Use::write);
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(truncate, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT int truncate64(const char* path, off64_t bytes) noexcept {
-  const Path at(AT_FDCWD, path, Use::write);
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(truncate64, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT FILE* fopen(const char* path, const char* mode) {
-  const Path at(AT_FDCWD, path, use_of(mode));
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(fopen, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* fopen64(const char* path, const char* mode) {
-  const Path at(AT_FDCWD, path, use_of(mode));
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(fopen64, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen(const char* path, const char* mode, FILE* stream) {
-  const Path at(AT_FDCWD, path, use_of(mode));
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(freopen, at.get(), mode, stream) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
-  const Path at(AT_FDCWD, path, use_of(mode));
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(freopen64, at.get(), mode, stream) : nullptr;
 }
 
-#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...) \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {        \
-    const Path at(DIRECTORY, path, Use::look);       \
-    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;  \
+#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...)            \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                   \
+    const Path at(DIRECTORY, path, Use::look, ADVECTIO_CALLER); \
+    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;             \
   }
 ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
 ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
@@ -371,10 +418,10 @@ ADVECTIO_STAT(faccessat, directory, (int directory, const char* path, int mode, 
               flags)
 ADVECTIO_STAT(euidaccess, AT_FDCWD, (const char* path, int mode), at.get(), mode)
 
-#define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)        \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {                 \
-    if (advectio::removes_coupled(DIRECTORY, path)) return 0; \
-    return ADVECTIO_NEXT(F, __VA_ARGS__);                     \
+#define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)                         \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                  \
+    if (advectio::removes_coupled(DIRECTORY, path, ADVECTIO_CALLER)) return 0; \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                      \
   }
 ADVECTIO_REMOVE(unlink, AT_FDCWD, (const char* path), path)
 ADVECTIO_REMOVE(remove, AT_FDCWD, (const char* path), path)

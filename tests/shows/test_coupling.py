@@ -260,11 +260,33 @@ def test_an_ensemble_and_its_analysis_cycle_in_place(workflow: Workflow, mode: s
 def test_a_program_that_writes_a_name_again_and_again_loses_no_version(workflow: Workflow, coupled_program: Path, mode: str):
     """The server is still busy with one version when the next is created."""
     config = couple(rule(more=f", mode: {mode}"))
-    versions = [word for v in range(1, 9) for word in ("create", "out.nc", str(v), "0")]
+    versions = [word for v in range(1, 25) for word in ("create", "out.nc", str(v), "0")]
     good(workflow.start("a", [coupled_program, *versions], config))
-    got = good(workflow.start("b", [coupled_program, "read", "out.nc", "8"], config))
-    assert got.stdout == "read out.nc 8 3\n"
+    got = good(workflow.start("b", [coupled_program, "read", "out.nc", "24"], config))
+    assert got.stdout == "read out.nc 24 3\n"
     workflow.assert_gone()
+
+
+WRITES_IT_AGAIN = """
+import os, subprocess, sys
+import netCDF4
+def write(value, clobber):
+    with netCDF4.Dataset("out.nc", "w", clobber=clobber) as file:
+        file.createDimension("x", 3)
+        file.createVariable("T", "f8", ("x",))[:] = value
+write(1, True)
+assert os.path.exists("out.nc")
+outside = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "ADVECTIO_RUN")}
+subprocess.run(["rm", "out.nc"], env=outside, check=True)
+write(2, False)
+"""
+
+
+def test_to_create_a_file_on_the_disk_its_version_in_memory_does_not_count(workflow: Workflow):
+    config = couple(rule(more=", mode: memory+file"))
+    good(workflow.start("a", [PYTHON, "-c", WRITES_IT_AGAIN], config))
+    with netCDF4.Dataset(workflow.here / "out.nc") as file:
+        assert file["T"][:].tolist() == [2, 2, 2]
 
 
 def test_a_frame_is_read_as_soon_as_it_is_synced(workflow: Workflow):

@@ -83,9 +83,9 @@ void drop(const RealLibrary& lib, const Shadow& shadow) {
   lib.nc_abort(shadow.ncid);
 }
 
-/// False: the real library creates the file. Where we could not, it finds the reason too and
-/// returns its own code.
-bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, int* ncid, int& code) {
+/// False: the real library creates the file. `why`: we tried, and could not.
+bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, int* ncid, int& code,
+             std::optional<Error>& why) {
   const char* at = place.path.c_str();
   if (path == nullptr || is_url(trimmed(path)) || !can_capture(at, mode)) return false;
   auto* session = Session::current();
@@ -107,6 +107,7 @@ bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, i
     drop(lib, shadow);
     const bool in_use = created.error().code == Code::exists && (mode & NC_NOCLOBBER) == 0;
     if (in_use) code = EACCES;
+    why = std::move(created).error();
     return in_use;
   }
   (*created)->add_stall(shadow_ns);  // the session counts its own part
@@ -199,6 +200,11 @@ bool may_be_coupled(const char* path) {
          capture::workflow_of_process() != nullptr;
 }
 
+void say_why(const char* path, const char* what, const Error& why) {
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(std::string(trimmed(path)) + " " + what + ": " + why.message);
+}
+
 /// `create` calls the real function with the program's own arguments, but that path.
 template <typename Create>
 int create_file(const Entry& entry, const char* path, int mode, int* ncid, Create&& create) {
@@ -210,8 +216,10 @@ int create_file(const Entry& entry, const char* path, int mode, int* ncid, Creat
     place = std::move(found).value();
   }
   int code = NC_NOERR;
-  if (ncid != nullptr && entry.lib.nc_create != nullptr && capture(entry.lib, path, place, mode, ncid, code)) {
+  std::optional<Error> why;
+  if (ncid != nullptr && entry.lib.nc_create != nullptr && capture(entry.lib, path, place, mode, ncid, code, why)) {
     if (place.coupled) (void)capture::leave(*place.coupled, false);
+    if (why) say_why(path, "is not created", *why);
     return code;
   }
   if ((mode & NC_NOCLOBBER) == 0 && path != nullptr) {
@@ -219,7 +227,10 @@ int create_file(const Entry& entry, const char* path, int mode, int* ncid, Creat
     if (code != NC_NOERR && place.coupled) (void)capture::leave(*place.coupled, false);
     if (code != NC_NOERR) return code;
   }
-  return lend(path, place, ncid, create);
+  code = lend(path, place, ncid, create);
+  // Most often it has found the same reason, and the program says so.
+  if (why && code != code_of(*why)) say_why(path, "goes through the netCDF library as usual", *why);
+  return code;
 }
 
 /// The dataset of this process that writes the coupled file of that name at present.

@@ -167,7 +167,7 @@ class FrameStore {
   std::vector<Place> places_;  ///< by order - 1
   std::set<std::shared_ptr<Subscription>> subscriptions_;
   std::vector<std::shared_ptr<const Schema>> schemas_;  ///< by id - 1
-  std::map<std::string, std::int64_t> away_;  ///< readers of the server before, by name; how many of each
+  std::map<std::string, std::int64_t> away_;            ///< readers of the server before, by name; how many of each
   bool had_readers_ = false;
   bool ended_ = false;
 };

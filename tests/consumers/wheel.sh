@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 
 python3 -m venv "$work/venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$work/venv/bin/pip" wheel --quiet --no-deps -w "$work/wheels" "$source"
+"$work/venv/bin/pip" wheel --quiet --no-deps --config-settings=build-dir="$source/build/wheel" -w "$work/wheels" "$source"
 "$work/venv/bin/pip" install --quiet "$work"/wheels/advectio-*.whl
 read -ra netcdf <<<"$(pkg-config --cflags --libs netcdf)"
 cc -o "$work/frames" "$source/tests/consumers/frames.c" "${netcdf[@]}"

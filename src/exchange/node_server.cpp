@@ -511,10 +511,10 @@ void NodeServer::wait_for_causes(std::unique_lock<std::mutex>& held, const json&
   const auto until = Clock::now() + silent_max / 2;
   for (const auto& [name, number] : after.items()) {
     if (name == node_ || !number.is_number_unsigned()) continue;
-    changed_.wait_until(held, until, [&, &key = name] {
+    changed_.wait_until(held, until, [&, &key = name, wanted = number.get<std::uint64_t>()] {
       const auto found = peers_.find(key);
       return stopping_ || found == peers_.end() || found->second->lost || found->second->over ||
-             found->second->applied >= number.get<std::uint64_t>();
+             found->second->applied >= wanted;
     });
   }
 }

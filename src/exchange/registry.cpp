@@ -150,8 +150,8 @@ void Registry::read_events() {
         follow("");
         for (const auto& [path, file] : files_) {
           struct stat st {};
-          const auto gone = [&](const std::string& n) {
-            return ::lstat((directory_of(path) + "/" + n).c_str(), &st) != 0;
+          const auto gone = [&st, directory = directory_of(path)](const std::string& n) {
+            return ::lstat((directory + "/" + n).c_str(), &st) != 0;
           };
           const auto known = file;
           for (const auto& n : known.writing)
@@ -434,8 +434,8 @@ bool Registry::anything_unread() const {
     if (version.name.empty() || !file.texts.contains("readers")) continue;
     if (lost_.contains(version.node) && workflow::elsewhere(directory_of(path) + "/" + version.name)) continue;
     const auto writer = version.name.substr(version.name.find('.') + 1);
-    const auto has_read = [&](const std::string& program) {
-      return std::any_of(file.texts.begin(), file.texts.end(), [&](const auto& t) {
+    const auto has_read = [&version, &texts = file.texts](const std::string& program) {
+      return std::any_of(texts.begin(), texts.end(), [&](const auto& t) {
         return t.first.starts_with("read.") && t.second.ends_with("/" + version.name) &&
                ::fnmatch(program.c_str(), t.first.c_str() + 5, 0) == 0;
       });

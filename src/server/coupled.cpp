@@ -113,6 +113,7 @@ void CoupledOutputs::over(const Output& output) const {
   log_.warning(version->file.path + ": its writer " + output.writer +
                " has gone without closing it; no other program gets what it has written of it");
   (void)::unlink(version->entry.c_str());
+  (void)::unlink(workflow::closed_mark(version->entry).c_str());
 }
 
 void CoupledOutputs::trouble(const Output& output, const std::string& why) const {

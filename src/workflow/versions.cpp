@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace advectio::workflow {
@@ -137,8 +138,16 @@ Result<std::uint64_t> publish(const std::string& entry, const std::string& write
     if (errno == ENOENT) return std::uint64_t{0};
     return system_error("publish " + version, errno);
   }
+  (void)::unlink(closed_mark(entry).c_str());
   remove_older(directory, version.substr(directory.size() + 1));
   return number;
+}
+
+std::string closed_mark(const std::string& entry) {
+  const auto name = entry.rfind('/') + 1;
+  constexpr std::string_view kind = "writing.";
+  if (entry.compare(name, kind.size(), kind) != 0) return entry + ".closed";
+  return entry.substr(0, name) + "closed." + entry.substr(name + kind.size());
 }
 
 Result<std::uint64_t> publish_copy(const std::string& file, const std::string& directory, const std::string& writer) {

@@ -57,6 +57,9 @@ Result<void> copy_file(const std::string& from, const std::string& to);
 /// The same, in the place of what is there: a reader has the old file or the new one.
 Result<void> replace_by_copy(const std::string& from, const std::string& to);
 
+/// The mark that the program has closed what it wrote at that entry `writing.…`, which the server has yet to publish.
+std::string closed_mark(const std::string& entry);
+
 /// What an entry like `writing.NAME,ID.PID.N` names: "NAME,ID", PID and N.
 struct Maker {
   std::string member;

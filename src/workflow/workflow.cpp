@@ -200,6 +200,16 @@ void Workflow::hand_to_server(const Opened& opened) {
   open_here_.erase(opened.publish);
 }
 
+void Workflow::close_for_server(const Opened& opened) {
+  hand_to_server(opened);
+  if (opened.publish.empty()) return;
+  const auto mark = closed_mark(opened.publish);
+  (void)replace_file(system_files(), mark, {});
+  // It may have been published before the mark was there.
+  struct stat st {};
+  if (::lstat(opened.publish.c_str(), &st) != 0) (void)::unlink(mark.c_str());
+}
+
 void Workflow::keep_from_server(Opened& opened) {
   const auto kept = opened.publish + handed_over;
   if (::rename(opened.publish.c_str(), kept.c_str()) != 0) return;
@@ -208,14 +218,17 @@ void Workflow::keep_from_server(Opened& opened) {
   keep(opened);
 }
 
-/// By somebody who lives, and does not wait for it in vain.
+/// By somebody who lives, and does not wait for it in vain. Another process of this program that has it open may wait
+/// for this one, as ranks do.
 bool Workflow::is_written(const Coupled& file, const std::string& entry) {
   {
     const std::lock_guard guard(mutex_);
     if (open_here_.contains(file.directory + "/" + entry)) return false;
   }
   const auto maker = maker_of(entry);
-  return maker && is_alive(settings_.memory, maker->member);
+  if (!maker || !is_alive(settings_.memory, maker->member)) return false;
+  const bool is_ours = maker->member == settings_.entry && maker->pid != ::getpid();
+  return !is_ours || ::access(closed_mark(file.directory + "/" + entry).c_str(), F_OK) == 0;
 }
 
 /// A version of another node that a process of this one wants to read. The node's server fetches it: then it is a file,
@@ -273,7 +286,12 @@ Result<std::string> Workflow::wait(const Coupled& file, For use, const Say& say)
     const auto there = Versions::in(file.directory);
     const bool is_written = std::any_of(there.writing.begin(), there.writing.end(),
                                         [&](const auto& name) { return this->is_written(file, name); });
-    const bool may_read_on = use == For::looking || file.rule->when == CoupleRule::When::sync;
+    // What this process has closed it finds there, whoever else may read its frames one by one.
+    const bool closed_here = std::any_of(there.writing.begin(), there.writing.end(), [&](const auto& name) {
+      const auto maker = maker_of(name);
+      return maker && maker->member == settings_.entry && maker->pid == ::getpid() && this->is_written(file, name);
+    });
+    const bool may_read_on = use == For::looking || (file.rule->when == CoupleRule::When::sync && !closed_here);
     const bool is_fresh = use == For::looking || use == For::opening || !file.reads ||
                           is_named(file.from, there.writer) || (use == For::writing && there.writer == settings_.name);
     if (there.newest > 0 && is_fresh && (!is_written || may_read_on)) {

@@ -98,6 +98,8 @@ class Workflow {
   void keep_from_server(Opened& opened);
   /// The program has closed what `create` has returned, and the server goes on with it.
   void hand_to_server(const Opened& opened);
+  /// The same for one that is complete: processes of this program find it there, and wait until it is published.
+  void close_for_server(const Opened& opened);
   /// Of what `open_*` and `create` have returned. `complete`: it was closed well.
   Result<void> close(const Opened& opened, bool complete);
 

@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -164,6 +165,42 @@ TEST_F(WorkflowTest, WhoOverwritesAFileMakesItsNextVersion) {
   write(opened->path, "analysis");
   ASSERT_TRUE(b->close(*opened, true).ok());
   EXPECT_EQ(get(*a, path("x.nc")), "analysis");
+}
+
+TEST_F(WorkflowTest, WhoHasClosedAFileFindsThatVersionAlsoWhereOthersReadItFrameByFrame) {
+  rules_[0].when = CoupleRule::When::sync;
+  const auto a = come("a");
+  put(*a, path("x.nc"), "one");
+  auto two = a->create(*a->of(path("x.nc")), false);
+  ASSERT_TRUE(two.ok());
+  write(two->path, "two");
+  a->hand_to_server(*two);  // which is not done with it
+  std::atomic<bool> done{false};
+  std::string got;
+  std::thread program([&] {
+    auto opened = a->open_to_write(*a->of(path("x.nc")), [](const auto&) {});
+    got = opened ? text(opened->path) : opened.error().message;
+    done = true;
+  });
+  while (waits_in(memory()).empty() && !done) std::this_thread::yield();
+  ASSERT_TRUE(publish(two->publish, "a").ok());
+  program.join();
+  EXPECT_EQ(got, "two");
+}
+
+TEST_F(WorkflowTest, WhatAnotherRankHasOpenIsWaitedForOnlyOnceItHasClosedIt) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  wait_max_ = milliseconds(300);
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "forecast");
+  const auto entry =
+      b->of(path("x.nc"))->directory + "/writing." + b->settings().entry + '.' + std::to_string(::getpid() + 1) + ".7";
+  write(entry, "half an analysis");
+  EXPECT_EQ(get(*b, path("x.nc")), "forecast");
+  write(closed_mark(entry), "");
+  EXPECT_THAT(get(*b, path("x.nc")), HasSubstr("not there after 300 ms"));
+  ASSERT_TRUE(publish(entry, "b").ok());
+  EXPECT_FALSE(fs::exists(closed_mark(entry)));
 }
 
 TEST_F(WorkflowTest, WhatWasNotClosedWellIsNoVersion) {

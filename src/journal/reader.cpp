@@ -1,10 +1,13 @@
 #include "journal/reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "journal/segments.h"
 #include "journal/spill.h"
+#include "platform/machine.h"
 
 namespace advectio::journal {
 
@@ -55,7 +58,12 @@ Result<std::unique_ptr<Reader>> Reader::open(Files& files, const std::string& di
 }
 
 bool Reader::writer_alive() const noexcept {
-  return ProcessLock::held(directory_ + "/writer");
+  const auto writer = directory_ + "/writer";
+  if (ProcessLock::held(writer)) return true;
+  // A process that closes descriptors that it does not know lives on without the lock. Its mapping goes with it, and
+  // with exec(2).
+  const auto pid = shared_state_->pid;
+  return pid != static_cast<std::uint32_t>(::getpid()) && maps_to_write(pid, writer.substr(directory_.rfind('/') + 1));
 }
 
 /// The file of the segment `index`, or before anything was read that of the oldest. Empty: it is not there.

@@ -335,7 +335,17 @@ Result<ProcessLock> ProcessLock::take(const std::string& path) {
   }
   ProcessLock lock;
   lock.fd_ = fd;
+  struct stat st {};
+  if (::fstat(fd, &st) == 0) {
+    lock.device_ = st.st_dev;
+    lock.inode_ = st.st_ino;
+  }
   return lock;
+}
+
+bool ProcessLock::is_kept() const noexcept {
+  struct stat st {};
+  return fd_ >= 0 && ::fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
 }
 
 bool ProcessLock::held(const std::string& path) noexcept {
@@ -349,13 +359,16 @@ bool ProcessLock::held(const std::string& path) noexcept {
   return held;
 }
 
-ProcessLock::ProcessLock(ProcessLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+ProcessLock::ProcessLock(ProcessLock&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), device_(other.device_), inode_(other.inode_) {}
 ProcessLock& ProcessLock::operator=(ProcessLock&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
   return *this;
 }
 ProcessLock::~ProcessLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (is_kept()) ::close(fd_);
 }
 
 void ring(std::atomic<std::uint32_t>& bell) noexcept {

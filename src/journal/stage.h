@@ -158,6 +158,16 @@ struct SharedState {
   /// `frames_visible` (upper half) and the `visible` of its last frame (lower half), in one store before `visible` and
   /// the slots. After a death between the two that frame does not count.
   std::atomic<std::uint64_t> frames_counted;
+  // Written by programs that can append nothing, one process writing the dataset: a process that was forked from the
+  // writer, a signal handler within a call.
+  std::atomic<std::uint32_t> end_asked;  ///< EndAsked; only ever raised
+  std::atomic<std::uint32_t> heir;       ///< process that was last forked from the writer and has it open, too
+};
+/// How a dataset ends for which there is no close or abort in the journal.
+enum class EndAsked : std::uint32_t {
+  no = 0,    ///< by its writer's death, with what was synced
+  last = 1,  ///< by its writer's death, with everything that was put
+  now = 2,   ///< at once, with everything that was put
 };
 std::uint32_t seal_of(const SharedState& shared_state) noexcept;
 void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept;
@@ -319,9 +329,13 @@ class ProcessLock {
   ProcessLock(ProcessLock&& other) noexcept;
   ProcessLock& operator=(ProcessLock&& other) noexcept;
   ~ProcessLock();
+  /// False where the program has closed our descriptor (a daemon closes all that it does not know), or none was taken.
+  /// Its number may be another file's since.
+  [[nodiscard]] bool is_kept() const noexcept;
 
  private:
   int fd_ = -1;
+  std::uint64_t device_ = 0, inode_ = 0;
 };
 
 /// Ring a doorbell of the control file / wait until it has been rung since `seen`, at most `timeout_ns`.

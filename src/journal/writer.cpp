@@ -127,6 +127,11 @@ Writer::~Writer() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Writer::keep_lock() {
+  if (lock_.is_kept()) return;
+  if (auto again = ProcessLock::take(directory_ + "/writer"); again) lock_ = std::move(again).value();
+}
+
 void Writer::forget_in_child() noexcept {
   // Close our copy of the lock, so that it falls with the parent; everything else stays as it is, unused.
   { const ProcessLock dropped = std::move(lock_); }

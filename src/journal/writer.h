@@ -98,6 +98,9 @@ class Writer {
   /// an error nobody knows what is on the disk: the system tells it once.
   [[nodiscard]] Result<void> make_durable(const Unsynced& unsynced) const;
 
+  /// Take the journal's lock again where the program has closed its descriptor. Costs one system call.
+  void keep_lock();
+
   /// In a forked child: forget everything without touching the parent's files or thread. The object is then only good
   /// for being leaked (its thread does not exist here).
   void forget_in_child() noexcept;

@@ -122,4 +122,24 @@ unsigned usable_cores() {
   return static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
+std::uint32_t parent_of(std::uint32_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(in, line)) return 0;
+  // "PID (NAME) STATE PARENT …", where NAME may hold anything.
+  const auto name_ends = line.rfind(')');
+  if (name_ends == std::string::npos || name_ends + 4 >= line.size()) return 0;
+  return static_cast<std::uint32_t>(std::strtoul(line.c_str() + name_ends + 4, nullptr, 10));
+}
+
+bool maps_to_write(std::uint32_t pid, const std::string& part_of_path) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/maps");
+  for (std::string line; std::getline(in, line);) {
+    const auto blank = line.find(' ');
+    if (blank + 2 < line.size() && line[blank + 2] == 'w' && line.find(part_of_path, blank) != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
 }  // namespace advectio

@@ -28,4 +28,11 @@ bool is_on_disk(const std::string& path) noexcept;
 /// five times slower. Costs a few cycles.
 void clean_vector_registers() noexcept;
 
+/// Has that process a file mapped to be written whose path has this in it? Not where /proc does not say it, as of a
+/// process of another user or PID namespace.
+bool maps_to_write(std::uint32_t pid, const std::string& part_of_path);
+
+/// The process that has started that one; 0: not known.
+std::uint32_t parent_of(std::uint32_t pid);
+
 }  // namespace advectio

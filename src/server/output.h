@@ -23,6 +23,7 @@
 
 namespace advectio {
 
+using journal::EndAsked;
 using journal::MappedState;
 using journal::SharedState;
 using journal::WriterSlot;

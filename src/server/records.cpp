@@ -1,7 +1,12 @@
 #include "server/records.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "journal/mirror.h"
 #include "server/coupled.h"
@@ -11,6 +16,22 @@ namespace advectio {
 namespace {
 constexpr std::uint64_t retry_after_ns = 5'000'000'000;
 constexpr std::uint64_t slice_bytes = 64ULL << 20;  // of one journal before the next is looked at
+/// One process writes it, and this server the file.
+bool is_alone(const Output& d) {
+  return !d.over() && !d.owner && !d.shared() && d.whole == nullptr && d.shared_state;
+}
+
+EndAsked asked_of(const Output& d) {
+  return static_cast<EndAsked>(d.shared_state->end_asked.load(std::memory_order_acquire));
+}
+
+/// Without a `close` everything that was put counts, not only what was synced.
+bool keeps_all(const Output& d) {
+  if (!is_alone(d)) return false;
+  const auto heir = static_cast<pid_t>(d.shared_state->heir.load(std::memory_order_acquire));
+  return asked_of(d) != EndAsked::no || (heir > 0 && (::kill(heir, 0) == 0 || errno == EPERM));
+}
+
 }  // namespace
 
 /// One record, to all outputs of its dataset. One that fails does not keep the others from it.
@@ -162,8 +183,39 @@ void Records::writer_gone(Journal& j, Output& d) {
     tiles_.move_on(*d.whole);
     return;
   }
+  if (keeps_all(d)) return end_with_all(j, own->first);
   if (d.shared()) d.shares[d.share_of(j.reader->journal())].over = true;
   if (shared_.all_writers_over(d)) writer_.drop_rest(d, j.name);
+}
+
+void Records::look_for_ends(Journal& j) {
+  if (!j.reader || j.broken || !j.read_to_end) return;
+  std::set<std::uint32_t> numbers;
+  for (const auto& [number, d] : j.datasets)
+    if (d->output == 0 && is_alone(*d) && d->state != State::failed && asked_of(*d) == EndAsked::now)
+      numbers.insert(number);
+  for (const auto number : numbers) end_with_all(j, number);
+}
+
+void Records::end_with_all(Journal& j, std::uint32_t number) {
+  const auto [from, end] = j.datasets.equal_range(number);
+  const auto all = std::vector(from, end);
+  for (const auto& [n, d] : all) {
+    if (d->over() || d->state == State::failed) continue;
+    journal::Sync sync;
+    if (d->begun || d->partial || !d->frame.empty()) sync.frame = d->frames_ended + 1;
+    const auto meta = journal::encode(sync);
+    Record r;
+    r.type = RecordType::close;
+    r.dataset = number;
+    r.sequence = j.reader->sequence();
+    r.time_ns = journal::realtime_ns();
+    r.meta = meta;
+    run_.log.info(
+        d->path + ": ended with everything that was put, as " +
+        (j.alive ? "a process asks that was forked from its writer" : "its writer has gone and asked for that"));
+    if (auto done = give(j, r, d, false); !done) writer_.fail(*d, std::move(done).error());
+  }
 }
 
 bool Records::follow(Journal& j) {
@@ -274,7 +326,7 @@ Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t numbe
     if ((*next)->dataset == number) ADVECTIO_TRY(give(j, **next, d, true));
   }
   if (d->over() || !d->uncommitted) return {};
-  if (!j.alive) return writer_.take_back(*d);  // nobody will sync it
+  if (!j.alive && !keeps_all(*d)) return writer_.take_back(*d);  // nobody will sync it
   ADVECTIO_TRY(writer_.commit_part(d));
   return {};
 }

@@ -24,6 +24,8 @@ class Records {
   bool follow(Journal& j);
   /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
   void writer_gone(Journal& j);
+  /// Ends datasets of which a process other than the writer has asked that (journal::EndAsked::now).
+  void look_for_ends(Journal& j);
   /// Try the failed datasets again: with a fresh sink behind their last commit.
   void retry_failed(bool now);
 
@@ -34,6 +36,8 @@ class Records {
   Result<void> on_enter(Journal& j, const Record& r);
   std::shared_ptr<Output> shared_dataset(const std::string& state_name);
   void writer_gone(Journal& j, Output& d);
+  /// As if it had been closed here.
+  void end_with_all(Journal& j, std::uint32_t number);
   Result<void> replay(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
   Result<void> replay_from(Reader& again, Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
   Result<void> replay_shared(const std::shared_ptr<Output>& d);

@@ -191,6 +191,7 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
     if (!j->alive || !j->reader) continue;
     if (j->reader->writer_alive()) {
       run_.last_writer_ns = now;
+      records_.look_for_ends(*j);
       continue;
     }
     // Gone. What it had written before is handled first.

@@ -1,5 +1,6 @@
 // Properties of the journal: what was appended reads back; damage anywhere never yields a wrong record and never
 // loses a whole one before it; segments are recycled; nobody exceeds the cap.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -318,6 +319,56 @@ TEST_F(DamageTest, ALivingReaderNamesSegmentAndByteOfADamagedHeader) {
   EXPECT_EQ(next.error().code, Code::corrupt);
   EXPECT_NE(next.error().message.find("at byte " + std::to_string(places_[3].at)), std::string::npos)
       << next.error().message;
+}
+
+TEST_F(JournalTest, AWriterWhoseDescriptorsAreClosedLivesUntilItsProcessEnds) {
+  int told[2], go[2];
+  ASSERT_EQ(::pipe(told), 0);
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto w = Writer::open(stage_, {0, static_cast<std::uint32_t>(::getpid()), "n", "m"});
+    for (int fd = 3; fd < 256; ++fd)
+      if (fd != told[1] && fd != go[0]) ::close(fd);
+    char c = 0;
+    (void)!::write(told[1], "x", 1);
+    (void)!::read(go[0], &c, 1);
+    (*w)->keep_lock();
+    (void)!::write(told[1], "x", 1);
+    ::pause();
+  }
+  char c = 0;
+  ASSERT_EQ(::read(told[0], &c, 1), 1);
+  const auto name = system_files().list(stage_.journals()).value().at(0);
+  const auto lock = stage_.journals() + "/" + name + "/writer";
+  auto r = reader(name);
+  EXPECT_FALSE(ProcessLock::held(lock));
+  EXPECT_TRUE(r->writer_alive());
+  (void)!::write(go[1], "x", 1);
+  ASSERT_EQ(::read(told[0], &c, 1), 1);
+  EXPECT_TRUE(ProcessLock::held(lock));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(r->writer_alive());
+  for (const int fd : {told[0], told[1], go[0], go[1]}) ::close(fd);
+}
+
+TEST_F(JournalTest, ALockDoesNotCloseTheFileThatHasItsNumberNow) {
+  const auto path = stage_.directory() + "/lock";
+  int other = -1;
+  {
+    const auto probe = ::dup(0);  // the number that the lock will have
+    ::close(probe);
+    auto lock = ProcessLock::take(path);
+    ASSERT_TRUE(lock.ok());
+    EXPECT_TRUE(lock->is_kept());
+    ::close(probe);
+    other = ::dup(0);
+    ASSERT_EQ(other, probe);
+    EXPECT_FALSE(lock->is_kept());
+  }
+  EXPECT_EQ(::fcntl(other, F_GETFD) == -1, false);
+  ::close(other);
 }
 
 TEST_F(JournalTest, AWriterThatDiesLeavesEveryPublishedRecord) {

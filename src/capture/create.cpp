@@ -1,5 +1,6 @@
 // How a dataset begins: its file, its hard link, its shared state in the stage, and its first record.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "capture/dataset_state.h"
 #include "capture/journalled_dataset.h"
@@ -33,17 +35,63 @@ std::string real_path(const std::string& path) {
   return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
 }
 
-/// Make the file, empty, or empty one that is there.
-Result<struct stat> make_file(const std::string& path, bool no_clobber) {
-  const int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | (no_clobber ? O_EXCL : 0);
-  const int fd = ::open(path.c_str(), flags, 0666);
-  if (fd < 0) return system_error("create " + path, errno);
-  struct stat st {};
-  const int failed = ::fstat(fd, &st) != 0 ? errno : 0;
-  ::close(fd);
-  if (failed != 0) return system_error("create " + path, failed);
-  return st;
+/// HDF5 locks the files that it has open, unless that is switched off; whoever reads one shares the lock.
+bool hdf5_locks() {
+  const char* set = std::getenv("HDF5_USE_FILE_LOCKING");
+  return set == nullptr || (std::strcmp(set, "FALSE") != 0 && std::strcmp(set, "0") != 0);
 }
+
+/// The file that is to be created, open.
+class NewFile {
+ public:
+  /// Makes it, or opens the one that is there. It is not emptied yet.
+  static Result<NewFile> open(const std::string& path, bool no_clobber) {
+    NewFile file(path);
+    const int flags = O_RDWR | O_CREAT | O_CLOEXEC;
+    file.fd_ = ::open(path.c_str(), flags | O_EXCL, 0666);
+    file.is_new_ = file.fd_ >= 0;
+    if (file.fd_ < 0 && errno == EEXIST && !no_clobber) file.fd_ = ::open(path.c_str(), flags, 0666);
+    if (file.fd_ < 0 || ::fstat(file.fd_, &file.stat_) != 0) return system_error("create " + path, errno);
+    return file;
+  }
+  /// HDF5 does not create over a file that somebody has locked; who reads one shares the lock. Another process that
+  /// creates it at this moment lets go of it soon.
+  [[nodiscard]] bool lock() const {
+    constexpr int tries = 100;
+    for (int i = 0; ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i) {
+      if (errno != EWOULDBLOCK) return true;  // the file system has no such locks
+      if (i == tries) return false;
+      ::usleep(1000);
+    }
+    return true;
+  }
+  Result<void> empty() {
+    if (::ftruncate(fd_, 0) != 0 || ::fstat(fd_, &stat_) != 0) return system_error("create " + path_, errno);
+    return {};
+  }
+  /// It stays, and the lock goes.
+  void keep() {
+    is_new_ = false;
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  [[nodiscard]] const struct stat& stat() const { return stat_; }
+  /// Where it does not come to a dataset the library creates the file, and may not find an empty one.
+  ~NewFile() {
+    if (fd_ < 0) return;
+    if (is_new_) ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+  NewFile(NewFile&& other) noexcept
+      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), is_new_(other.is_new_), stat_(other.stat_) {}
+  NewFile& operator=(NewFile&&) = delete;
+
+ private:
+  explicit NewFile(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+  int fd_ = -1;
+  bool is_new_ = false;
+  struct stat stat_ {};
+};
 
 }  // namespace
 
@@ -94,19 +142,26 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   if (::stat(path.c_str(), &there) == 0) {
     if (!S_ISREG(there.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};
     if (request.no_clobber) return system_error("create " + path, EEXIST);
-    if (auto free = wait_for_file(path, true); !free) {
+    if (auto free = waiting_.for_creating(path, own_journal_.load()); !free) {
       if (free.error().code != Code::unsupported || there.st_nlink < 2) return std::move(free).error();
       // The file is a tile that still goes into its whole. It keeps its other name; this becomes
       // another file.
       if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
     }
   }
-  const auto file = make_file(path, request.no_clobber);
-  if (!file) return file.error();
+  auto file = NewFile::open(path, request.no_clobber);
+  if (!file) return std::move(file).error();
+  const bool locked = file->lock();
+  // Of several that create it at one time one is the first.
+  ADVECTIO_TRY(waiting_.not_written_now(path));
+  if (!locked && is_hdf5(request.format) && writers == 0 && hdf5_locks())
+    return system_error("create " + path + ", which somebody has open", EACCES);
+  ADVECTIO_TRY(file->empty());
 
   const std::lock_guard guard(mutex_);
   auto w = writer();
   if (!w) return std::move(w).error();
+  (*w)->keep_lock();
 
   const std::string real = real_path(path);
   const std::uint32_t number = datasets_begun_ + 1;
@@ -117,7 +172,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   if (link.size() >= sizeof(SharedState::link) || path.size() >= sizeof(SharedState::path))
     return system_error("create " + path, ENAMETOOLONG);
 
-  const std::string state_name = Stage::state_name((*file).st_dev, (*file).st_ino);
+  const std::string state_name = Stage::state_name(file->stat().st_dev, file->stat().st_ino);
   auto made = stage_.make_dataset(state_name, [&](SharedState& p) {
     p.format = request.format;
     p.journal = (*w)->journal();
@@ -147,6 +202,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       stage_.remove_dataset(state_name, (*w)->journal(), number);
     return std::move(dataset).error().with("create " + path);
   }
+  file->keep();
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
   (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return dataset;
@@ -163,7 +219,11 @@ Result<std::unique_ptr<SharedDataset>> ProcessSession::create_shared(const Creat
   auto made = make(request, writers);
   if (!made) return std::move(made).error();
   struct stat st {};
-  if (::stat((*made)->file_path().c_str(), &st) != 0) return system_error("create " + request.path, errno);
+  if (::stat((*made)->file_path().c_str(), &st) != 0) {
+    const int failed = errno;
+    (void)(*made)->abort();  // nobody else would end it
+    return system_error("create " + request.path, failed);
+  }
   const auto& p = (*made)->shared_state();
   invitation = {Stage::state_name(st.st_dev, st.st_ino),
                 p.path,

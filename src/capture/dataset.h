@@ -65,6 +65,16 @@ class CapturedDataset {
   /// since.
   [[nodiscard]] virtual const std::string& file_path() const noexcept = 0;
 
+  /// This process was forked from the one that writes it, and cannot put into it. `hand_over` ends it, for the other
+  /// process too, with all that that had put before the fork; `close` and `abort` do nothing.
+  [[nodiscard]] virtual bool inherited() const noexcept { return false; }
+  /// Something was put before the fork that was not synced: it cannot be read here.
+  [[nodiscard]] virtual bool inherited_unsynced() const noexcept { return false; }
+  /// In the child after a fork: it may take the dataset over, so what was put is kept though the parent may end.
+  virtual void note_heir() noexcept {}
+  /// When this process dies everything that was put counts, not only what was synced. Safe in a signal handler.
+  virtual void keep_all() noexcept {}
+
   /// Bytes and time of the frame under way are kept by the dataset; faces report what they spent in
   /// our code outside these calls here (nanoseconds), so that `stall` is the whole of it.
   virtual void add_stall(std::uint64_t nanoseconds) noexcept = 0;
@@ -178,6 +188,8 @@ class Session {
   /// flight in this run. Errors: the sink's error of that dataset; Code::timeout; Code::exists when
   /// `for_writing` and this process has it open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
+  /// Somebody in this run on this node writes the file that is there.
+  [[nodiscard]] virtual bool is_in_flight(const std::string& /*path*/) const { return false; }
 
   enum class Until : std::uint8_t {
     synced,              ///< everything synced so far can be read

@@ -1,6 +1,8 @@
 // Schema, frames and the end of a dataset. Its blocks are in put.cpp.
 #include "capture/journalled_dataset.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -13,6 +15,18 @@ namespace advectio::capture {
 
 using journal::RecordType;
 using journal::Stage;
+
+namespace {
+constexpr std::uint64_t link_removed_max_ns = 1'000'000'000;  // from the end of a dataset on
+
+void ask_for(journal::SharedState& shared_state, journal::EndAsked end) noexcept {
+  auto asked = shared_state.end_asked.load(std::memory_order_relaxed);
+  while (asked < static_cast<std::uint32_t>(end) &&
+         !shared_state.end_asked.compare_exchange_weak(asked, static_cast<std::uint32_t>(end),
+                                                       std::memory_order_release)) {
+  }
+}
+}  // namespace
 
 JournalledDataset::~JournalledDataset() {
   if (!session_.foreign()) session_.forget(this);
@@ -41,6 +55,9 @@ Result<std::uint64_t> JournalledDataset::append(RecordType type, std::uint16_t f
                                                 std::uint64_t collective_index) {
   if (session_.foreign()) return Error{Code::gone, "the dataset belongs to the parent process", 0};
   if (closed_) return Error{Code::invalid, "the dataset is closed", 0};
+  if (taken_over())
+    return Error{Code::gone, std::string(shared_state_->path) + ": a process forked from this one writes it now",
+                 EBUSY};
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();
   under_way_.any_record = true;
@@ -51,6 +68,49 @@ Result<std::uint64_t> JournalledDataset::append(RecordType type, std::uint16_t f
   return (*writer)->append(
       type, flags, number_, meta, payload, fill, [&] { return while_waiting(patience); },
       static_cast<std::uint32_t>(collective_index != 0 ? collective_index : collective_calls_.collective_index()));
+}
+
+// --- processes that fork --------------------------------------------------------------------------
+
+bool JournalledDataset::inherited() const noexcept {
+  return session_.foreign();
+}
+
+bool JournalledDataset::inherited_unsynced() const noexcept {
+  return session_.foreign() && under_way_.puts > 0;
+}
+
+void JournalledDataset::note_heir() noexcept {
+  if (!closed_) shared_state_->heir.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_release);
+}
+
+void JournalledDataset::keep_all() noexcept {
+  ask_for(*shared_state_, journal::EndAsked::last);
+}
+
+bool JournalledDataset::taken_over() const noexcept {
+  return shared_state_->end_asked.load(std::memory_order_acquire) == static_cast<std::uint32_t>(journal::EndAsked::now);
+}
+
+/// In a forked child: the server ends the dataset. Waits until it has let go of the file.
+Result<void> JournalledDataset::take_over() {
+  const auto& stage = session_.stage();
+  const auto path = std::string(shared_state_->path);
+  if (shared_state_->writers > 0 || shared_state_->owner != 0 || rule_.joins_tiles())
+    return Error{Code::unsupported,
+                 path + ": several ranks write it, or servers of several nodes; a forked process cannot take it over",
+                 EBUSY};
+  const auto name = Stage::state_name_of(link_);
+  ask_for(*shared_state_, journal::EndAsked::now);
+  journal::ring(stage.control().work);
+  ADVECTIO_TRY(await_end(0));
+  if (belongs_to_another(*shared_state_, 0)) return goes_into_another(*shared_state_);
+  // After the end it removes an empty file, its link and then the shared state. A disk may refuse that.
+  const auto until = journal::monotonic_ns() + link_removed_max_ns;
+  ADVECTIO_TRY(session_.waiting().until(
+      [&] { return !name || !stage.files().exists(stage.datasets() + "/" + *name) || journal::monotonic_ns() > until; },
+      "wait for " + path));
+  return sink_error();
 }
 
 Result<void> JournalledDataset::schema(const Schema& schema) {
@@ -111,6 +171,7 @@ void JournalledDataset::end_burst() noexcept {
 }
 
 Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags) {
+  if (auto writer = session_.writer(); writer) (*writer)->keep_lock();
   journal::Sync sync;
   put_since_sync_ = put_since_sync_ || under_way_.puts > 0;
   // The frame of a shared dataset ends when all its writers sync. So one that only reads ends none.
@@ -202,7 +263,7 @@ Result<void> JournalledDataset::wait_visible() {
   if (all_left_out()) return {};
   // Another writer may have journalled something. And where blocks are pending, the last sync is
   // not complete before they are settled.
-  if (under_way_.any_record || collective_calls_.shared()) {
+  if (!inherited() && (under_way_.any_record || collective_calls_.shared())) {
     const std::lock_guard guard(session_.mutex());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
@@ -226,6 +287,10 @@ Result<void> JournalledDataset::await_end(std::uint64_t target) {
 
 Result<void> JournalledDataset::close() {
   if (closed_) return {};
+  if (inherited() || taken_over()) {
+    closed_ = true;
+    return {};
+  }
   if (all_left_out()) return abort();
   {
     const std::lock_guard guard(session_.mutex());
@@ -244,6 +309,10 @@ Result<void> JournalledDataset::close() {
 
 Result<void> JournalledDataset::abort() {
   if (closed_) return {};
+  if (inherited() || taken_over()) {
+    closed_ = true;
+    return {};
+  }
   const std::lock_guard guard(session_.mutex());
   auto sequence = append(RecordType::abort, 0, {}, 0, nullptr);
   end_burst();
@@ -255,6 +324,7 @@ Result<void> JournalledDataset::abort() {
 }
 
 Result<void> JournalledDataset::hand_over() {
+  if (inherited()) return take_over();
   if (all_left_out())
     return Error{Code::unsupported, std::string(shared_state_->path) + ": its frames were left out (full: drop-frame)",
                  0};

@@ -48,6 +48,10 @@ class JournalledDataset final : public SharedDataset {
   Result<void> wait_visible() override;
   Result<void> hand_over() override;
   [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
+  [[nodiscard]] bool inherited() const noexcept override;
+  [[nodiscard]] bool inherited_unsynced() const noexcept override;
+  void note_heir() noexcept override;
+  void keep_all() noexcept override;
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
 
   void end_collective_call(bool read) noexcept override {
@@ -87,6 +91,9 @@ class JournalledDataset final : public SharedDataset {
   Result<void> sync_record(journal::RecordType type, std::uint16_t flags);
   void end_burst() noexcept;
 
+  /// A child has taken it over.
+  [[nodiscard]] bool taken_over() const noexcept;
+  Result<void> take_over();
   bool leaves_out(std::uint32_t variable, const Box& box);
   /// All blocks so far were left out: the dataset becomes no file.
   [[nodiscard]] bool all_left_out() const noexcept { return !put_ever_ && shared_state_->frames_dropped.load() > 0; }

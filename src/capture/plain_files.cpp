@@ -16,12 +16,10 @@
 // the file as it is.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -29,7 +27,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -37,6 +34,7 @@
 #include "capture/coupling.h"
 #include "capture/dataset.h"
 #include "capture/export.h"
+#include "capture/own_libraries.h"
 #include "journal/hard_link.h"
 
 // The C library's attributes are of its declarations, not of the types that we take from them.
@@ -101,46 +99,10 @@ const std::string* datasets_of_run() {
 
 enum class Use : std::uint8_t { read, write, look, nothing };
 
-/// The addresses of Advectio's preloaded libraries. No memory is allocated: an allocator may open files as it begins.
-class OwnLibraries {
- public:
-  OwnLibraries() noexcept {
-    (void)::dl_iterate_phdr(
-        [](dl_phdr_info* object, std::size_t, void* to) {
-          static_cast<OwnLibraries*>(to)->look_at(*object);
-          return 0;
-        },
-        this);
-  }
-  [[nodiscard]] bool hold(const void* address) const noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    for (unsigned i = 0; i < count_; ++i)
-      if (at >= ranges_[i].begin && at < ranges_[i].end) return true;
-    return false;
-  }
-
- private:
-  void look_at(const dl_phdr_info& object) noexcept {
-    if (object.dlpi_name == nullptr || std::strstr(object.dlpi_name, "/libadvectio_") == nullptr) return;
-    for (unsigned i = 0; i < object.dlpi_phnum; ++i) {
-      const auto& part = object.dlpi_phdr[i];
-      if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0 || count_ == std::size(ranges_)) continue;
-      const auto begin = static_cast<std::uintptr_t>(object.dlpi_addr + part.p_vaddr);
-      ranges_[count_++] = {begin, begin + part.p_memsz};
-    }
-  }
-  struct Range {
-    std::uintptr_t begin, end;
-  };
-  std::array<Range, 8> ranges_{};
-  unsigned count_ = 0;
-};
-
 /// The call, from that address, is the program's or a library's, and concerns this run.
 bool is_of_program(const void* caller, const char* path) {
   if (inside || path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return false;
-  static const OwnLibraries own;
-  return !own.hold(caller);
+  return !OwnLibraries::of_process().hold(caller);
 }
 
 /// 0, or the errno with which the call fails.

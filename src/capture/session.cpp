@@ -36,6 +36,7 @@ Result<Writer*> ProcessSession::open_writer() {
       Writer::open(stage_, {rank_from_environment(), static_cast<std::uint32_t>(::getpid()), host, own_command()});
   if (!opened) return std::move(opened).error().with("begin a journal");
   writer_ = std::move(opened).value();
+  own_journal_.store(writer_->journal(), std::memory_order_release);
   return writer_.get();
 }
 

@@ -33,7 +33,11 @@ class ProcessSession final : public Session {
                                                        Invitation& invitation) override;
   Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
-    return waiting_.for_file(path, for_writing);
+    return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire));
+  }
+  [[nodiscard]] bool is_in_flight(const std::string& path) const override {
+    const auto name = journal::Stage::state_name_of(path);
+    return name && stage_.files().exists(stage_.datasets() + "/" + *name);
   }
   Result<void> wait_for_plain_use(const std::string& path, Until until) override {
     return rules_.later || foreign_ ? Result<void>{} : waiting_.for_plain_use(path, until);
@@ -89,7 +93,8 @@ class ProcessSession final : public Session {
   bool foreign_ = false;
   std::mutex mutex_;
   std::unique_ptr<journal::Writer> writer_;
-  std::mutex durable_mutex_;  ///< held while the journal is forced to disk; before `mutex_`
+  std::atomic<std::uint64_t> own_journal_{0};  ///< of `writer_`
+  std::mutex durable_mutex_;                   ///< held while the journal is forced to disk; before `mutex_`
   std::atomic<bool> journal_not_durable_{false};
   std::uint32_t datasets_begun_ = 0;
   std::map<std::string, std::vector<std::string>> link_directories_;  ///< by directory of the file

@@ -8,6 +8,7 @@
 
 #include "capture/dataset_state.h"
 #include "journal/hard_link.h"
+#include "platform/machine.h"
 
 namespace advectio::capture {
 
@@ -58,7 +59,44 @@ Result<void> Waiting::until(const std::function<bool()>& done, const std::string
   }
 }
 
-Result<void> Waiting::for_file(const std::string& path, bool for_writing) {
+namespace {
+
+/// The process that writes the dataset lives, and has not closed it: it has the shared state of that name mapped.
+bool is_written_now(const SharedState& p, const std::string& name) {
+  return p.closed.load(std::memory_order_acquire) == 0 && p.writer_pid != static_cast<std::uint32_t>(::getpid()) &&
+         maps_to_write(p.writer_pid, name);
+}
+
+/// Has that process started this one, or one that has? It may wait for us.
+bool is_ancestor(std::uint32_t pid) {
+  auto at = static_cast<std::uint32_t>(::getppid());
+  for (int generation = 0; at > 1 && generation < 64; ++generation) {
+    if (at == pid) return true;
+    at = parent_of(at);
+  }
+  return false;
+}
+
+std::string writer_of(const SharedState& p) {
+  return "process " + std::to_string(p.writer_pid);
+}
+
+}  // namespace
+
+Result<void> Waiting::not_written_now(const std::string& path) const {
+  const auto name = Stage::state_name_of(path);
+  if (!name) return {};
+  const auto shared_state = stage_.open_state(*name);
+  if (!shared_state || (*shared_state)->writers > 0 || !is_written_now(**shared_state, *name)) return {};
+  return Error{Code::exists, path + " is open for writing in " + writer_of(**shared_state), EACCES};
+}
+
+Result<void> Waiting::for_creating(const std::string& path, std::uint64_t own_journal) {
+  ADVECTIO_TRY(not_written_now(path));
+  return for_file(path, true, own_journal);
+}
+
+Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::uint64_t own_journal) {
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return {};
   const auto name = Stage::state_name(st.st_dev, st.st_ino);
@@ -77,8 +115,14 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing) {
   const SharedState& p = **shared_state;
   const bool closed = p.closed.load(std::memory_order_acquire) != 0;
   const auto target = p.synced.load(std::memory_order_acquire);
-  if (for_writing && !closed && p.writer_pid == static_cast<std::uint32_t>(::getpid()))
+  // Not by the process' number: an earlier program may have had it, which exec(2) has replaced.
+  if (for_writing && !closed && own_journal != 0 && p.journal == own_journal)
     return Error{Code::exists, path + " is open for writing in this process", EBUSY};
+  if (for_writing && p.writers == 0 && is_ancestor(p.writer_pid) && is_written_now(p, name))
+    return Error{Code::permission,
+                 path + " is open for writing in " + writer_of(p) +
+                     ", which has started this one and may wait for it: it can be written when that has closed it",
+                 EACCES};
   ADVECTIO_TRY(until(
       [&] {
         if (!in_flight(p) || waits_for_others(p, target)) return true;

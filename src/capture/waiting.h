@@ -53,7 +53,14 @@ class Waiting {
   Patience for_room();
 
   /// See Session::wait_for_file.
-  Result<void> for_file(const std::string& path, bool for_writing);
+  /// `own_journal`: this process' own; 0: it has none.
+  Result<void> for_file(const std::string& path, bool for_writing, std::uint64_t own_journal);
+  /// The same before a file is created that is there already. Code::exists where another process has it open for
+  /// writing: one that lives and has not closed it. HDF5 refuses that, too. Of a classic file the library would write
+  /// both.
+  Result<void> for_creating(const std::string& path, std::uint64_t own_journal);
+  /// That error alone, at once.
+  Result<void> not_written_now(const std::string& path) const;
   /// See Session::wait_for_plain_use.
   Result<void> for_plain_use(const std::string& path, Session::Until until);
 

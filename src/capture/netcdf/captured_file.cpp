@@ -54,7 +54,7 @@ void CapturedFile::keep_from_server() {
 
 CapturedFile::~CapturedFile() {
   if (auto* workflow = coupled_ ? capture::workflow_of_process() : nullptr; workflow != nullptr)
-    workflow->hand_to_server(*coupled_);
+    workflow->close_for_server(*coupled_);
   close_reader();
   close_shadow();
 }
@@ -366,6 +366,7 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
 // --- frames and the end -------------------------------------------------------------------------
 
 int CapturedFile::sync() {
+  if (inherited()) return NC_NOERR;  // nothing here is new
   shadow::Stall stall(stall_);
   const Collective in_call(collective_out());
   if (explicit_modes() && defining()) return NC_EINDEFINE;
@@ -403,6 +404,7 @@ int CapturedFile::send_rest() {
 }
 
 int CapturedFile::close() {
+  if (inherited()) return NC_NOERR;
   shadow::Stall stall(stall_);
   if (classic_format() && defining()) {
     // The format cannot hold these definitions: nc_abort is all that the library would do.
@@ -418,6 +420,7 @@ int CapturedFile::close() {
 }
 
 int CapturedFile::abort() {
+  if (inherited()) return NC_NOERR;
   if (!defining() || !(fresh() || description_.unsent())) return close();
   close_reader();
   close_shadow();

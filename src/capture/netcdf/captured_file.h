@@ -2,6 +2,8 @@
 // holds the metadata and answers for it, and the CapturedDataset, which takes the data away.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,6 +69,30 @@ class CapturedFile {
   const FileFormat format;
 
   [[nodiscard]] CapturedDataset& out() noexcept { return *out_; }
+
+  // --- processes that fork ----------------------------------------------------------------------
+  /// This process was forked from the one that writes it. Calls that change it take it over first:
+  /// the library goes on with the file, under the same number.
+  [[nodiscard]] bool inherited() const noexcept { return out_ != nullptr && out_->inherited(); }
+  void note_heir() noexcept {
+    if (out_ != nullptr) out_->note_heir();
+  }
+  /// From a signal handler, in the midst of another call of the thread: done when that call is over. When
+  /// the process ends before, everything that was put is kept.
+  enum class Later : std::uint8_t { nothing, sync, close };
+  void do_later(Later what) noexcept {
+    keep_all();
+    later_ = std::max(later_.load(), what);
+  }
+  [[nodiscard]] Later later() const noexcept { return later_; }
+  int sync_later() {
+    later_ = Later::nothing;
+    return sync();
+  }
+  void keep_all() noexcept {
+    if (out_ != nullptr) out_->keep_all();
+  }
+  [[nodiscard]] bool must_be_taken_over_to_read() const noexcept { return inherited() && out_->inherited_unsynced(); }
 
   // --- several ranks ----------------------------------------------------------------------------
   void write_together(std::unique_ptr<shadow::Ranks> ranks, SharedDataset& out);
@@ -240,6 +266,7 @@ class CapturedFile {
   Converter converter_;
   int reader_ = -1;
   bool shadow_open_ = true;
+  std::atomic<Later> later_{Later::nothing};
 };
 
 }  // namespace advectio::netcdf

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/open_files.h"
 
 namespace advectio::netcdf {
 namespace {
@@ -81,6 +82,11 @@ ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
   ADVECTIO_ENTER;
   auto* from = entry.find(ncid_in);
   auto* to = entry.find(ncid_out);
+  for (auto** file : {&from, &to}) {
+    if (*file == nullptr || !(file == &to ? to->inherited() : from->must_be_taken_over_to_read())) continue;
+    if (const int code = take_over(**file); code != NC_NOERR) return code;
+    *file = nullptr;
+  }
   if (from == nullptr && to == nullptr) return ADVECTIO_REAL(nc_copy_var, ncid_in, varid, ncid_out);
   Source source{ncid_in, varid};
   if (from != nullptr) {

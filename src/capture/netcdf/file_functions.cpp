@@ -94,11 +94,23 @@ bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, i
   const auto begin = shadow::now_ns();
   Shadow shadow;
   if (make_shadow(lib, mode, shadow) != NC_NOERR) return false;
+  if ((mode & NC_SHARE) != 0 && !is_hdf5(shadow.format)) {
+    drop(lib, shadow);
+    session->say_once(std::string(trimmed(path)) +
+                      " goes through the netCDF library as usual: NC_SHARE asks that each put can be read at once");
+    return false;
+  }
   // HDF5 does not create over a file which this process has open.
   if (const auto* open = file_at(at); open != nullptr && is_hdf5(shadow.format) && is_hdf5(open->format)) {
     drop(lib, shadow);
     code = (mode & NC_NOCLOBBER) != 0 ? NC_EEXIST : EACCES;
     return true;
+  }
+  // In the classic formats it does so for the library: a program may have forgotten to close the file.
+  if (auto* open = file_at(at); open != nullptr && (mode & NC_NOCLOBBER) == 0 && open->can_hand_over()) {
+    session->say_once(open->path +
+                      " is created again while this process has it open; the netCDF library has the first one");
+    (void)open_files().remove(*open)->hand_over();
   }
   const auto shadow_ns = shadow::now_ns() - begin;
   auto created =
@@ -162,13 +174,22 @@ bool capture_together(const RealLibrary& lib, const shadow::ProgramCommunicator&
   return true;
 }
 
+/// The program opens a file for writing that it writes already: both are the library's then.
+int share(CapturedFile& file) {
+  if (!file.can_hand_over()) return EBUSY;
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(file.path +
+                      " is opened for writing a second time; the netCDF library writes this file from here on");
+  return open_files().remove(file)->hand_over();
+}
+
 /// Before the real library touches a path: let what is in flight there arrive.
 int wait_for(const char* path, bool writing) {
   if (path == nullptr) return NC_NOERR;
   path = trimmed(path);
   if (*path == '\0' || is_url(path)) return NC_NOERR;
   if (auto* open = file_at(path); open != nullptr) {
-    if (writing) return EBUSY;
+    if (writing) return share(*open);
     // In define mode nothing new can be shown; what was synced can.
     const int code = open->make_visible();
     return code == NC_EINDEFINE ? NC_NOERR : code;
@@ -200,6 +221,16 @@ bool may_be_coupled(const char* path) {
          capture::workflow_of_process() != nullptr;
 }
 
+/// The library creates a file, and we have not seen the call that led there.
+void say_past_us(const char* path) {
+  if (path == nullptr || std::getenv("ADVECTIO_RUN") == nullptr) return;
+  auto* session = Session::current();
+  if (session != nullptr && session->wants(trimmed(path)))
+    session->say_once(std::string(trimmed(path)) +
+                      " goes through the netCDF library as usual: the program calls its functions by addresses that it "
+                      "has found itself");
+}
+
 void say_why(const char* path, const char* what, const Error& why) {
   if (auto* session = Session::current(); session != nullptr)
     session->say_once(std::string(trimmed(path)) + " " + what + ": " + why.message);
@@ -208,6 +239,7 @@ void say_why(const char* path, const char* what, const Error& why) {
 /// `create` calls the real function with the program's own arguments, but that path.
 template <typename Create>
 int create_file(const Entry& entry, const char* path, int mode, int* ncid, Create&& create) {
+  if (entry.past_us()) say_past_us(path);
   if (entry.nested()) return create(path);
   Place place{path != nullptr ? trimmed(path) : "", {}};
   if (may_be_coupled(path)) {
@@ -350,8 +382,19 @@ ADVECTIO_EXPORT int nc_create(const char* path, int mode, int* ncid) {
   return create_file(entry, path, mode, ncid, [&](const char* at) { return ADVECTIO_REAL(nc_create, at, mode, ncid); });
 }
 
+/// The library's nc_create ends with a jump to this function, so its caller seems to be the program's. A
+/// program that calls this one was linked with it, or has looked it up.
+static bool is_jumped_to(const Entry& entry) {
+  return !entry.nested() && !shadow::imports(entry.return_address(), "nc__create") &&
+         !shadow::imports(entry.return_address(), "__wrap_nc__create") && !was_looked_up("nc__create");
+}
+
 ADVECTIO_EXPORT int nc__create(const char* path, int mode, size_t initial, size_t* hint, int* ncid) {
   ADVECTIO_ENTER;
+  if (is_jumped_to(entry)) {
+    say_past_us(path);
+    return ADVECTIO_REAL(nc__create, path, mode, initial, hint, ncid);
+  }
   return create_file(entry, path, mode, ncid,
                      [&](const char* at) { return ADVECTIO_REAL(nc__create, at, mode, initial, hint, ncid); });
 }
@@ -413,6 +456,7 @@ ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint
 
 ADVECTIO_EXPORT int nc_close(int ncid) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close, ncid), true);
@@ -420,6 +464,7 @@ ADVECTIO_EXPORT int nc_close(int ncid) {
 
 ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close_memio, ncid, memory), true);
@@ -427,19 +472,43 @@ ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
 
 ADVECTIO_EXPORT int nc_abort(int ncid) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_abort, ncid), false);
 }
 
+/// Before the library syncs a dataset that it has open to read: it shall see what was synced in this run.
+static int let_reader_see(const Entry& entry, int ncid) {
+  if (entry.nested() || std::getenv("ADVECTIO_RUN") == nullptr || entry.lib.nc_inq_path == nullptr) return NC_NOERR;
+  std::size_t bytes = 0;
+  int format = 0, mode = 0;
+  if (entry.lib.nc_inq_format_extended == nullptr ||
+      entry.lib.nc_inq_format_extended(ncid, &format, &mode) != NC_NOERR || (mode & (NC_WRITE | NC_DISKLESS)) != 0 ||
+      entry.lib.nc_inq_path(ncid, &bytes, nullptr) != NC_NOERR)
+    return NC_NOERR;
+  std::string path(bytes + 1, '\0');
+  if (entry.lib.nc_inq_path(ncid, &bytes, path.data()) != NC_NOERR) return NC_NOERR;
+  path.resize(bytes);
+  auto* session = Session::current();
+  if (session == nullptr || (file_at(path) == nullptr && !session->is_in_flight(path))) return NC_NOERR;
+  const int code = wait_for(path.c_str(), false);
+  // A classic file's header is read again by the library. HDF5 sees what another has written when it opens the file.
+  return code != NC_NOERR || format != NC_FORMATX_NC_HDF5 ? code : open_again(entry.lib, ncid, path);
+}
+
 ADVECTIO_EXPORT int nc_sync(int ncid) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::sync);
   if (auto* file = entry.find(ncid); file != nullptr) return file->sync();
+  if (const int code = let_reader_see(entry, ncid); code != NC_NOERR) return code;
   return ADVECTIO_REAL(nc_sync, ncid);
 }
 
 ADVECTIO_EXPORT int nc_redef(int ncid) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
+    if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
     const shadow::Stall stall(file->stall());
     return file->redef();
@@ -449,6 +518,8 @@ ADVECTIO_EXPORT int nc_redef(int ncid) {
 
 ADVECTIO_EXPORT int nc_enddef(int ncid) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
+    if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
     const shadow::Stall stall(file->stall());
     return file->enddef(nullptr, 0, 0, 0);
@@ -458,6 +529,8 @@ ADVECTIO_EXPORT int nc_enddef(int ncid) {
 
 ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, size_t data_pad, size_t record_align) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
+    if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
     const shadow::Stall stall(file->stall());
     return file->enddef(&header_pad, data_align, data_pad, record_align);
@@ -467,6 +540,8 @@ ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, s
 
 ADVECTIO_EXPORT int nc_set_fill(int ncid, int fill_mode, int* old_mode) {
   ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
+    if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) return file->set_fill(fill_mode, old_mode);
   return ADVECTIO_REAL(nc_set_fill, ncid, fill_mode, old_mode);
 }

@@ -1,6 +1,7 @@
 // nc_get_var, var1, vara, vars, varm, of every type: on a dataset of ours they read the file
 // itself.
 #include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/open_files.h"
 
 namespace advectio::netcdf {
 
@@ -8,6 +9,10 @@ namespace advectio::netcdf {
 #define ADVECTIO_GET(F, NUMBER, WHOLE, PLACED, ...)                                                       \
   ADVECTIO_ENTER;                                                                                         \
   auto* file = entry.find(ncid);                                                                          \
+  if (file != nullptr && file->must_be_taken_over_to_read()) {                                            \
+    if (const int code = take_over(*file); code != NC_NOERR) return code;                                 \
+    file = nullptr;                                                                                       \
+  }                                                                                                       \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
   const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED);                            \
   if (from.ask_shadow) {                                                                                  \

@@ -144,7 +144,35 @@ int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, i
   return code;
 }
 
+/// netCDF-C gives the lowest free number, and `ncid` is free. So datasets in memory take all lower
+/// ones.
+int hold_lower_numbers(const RealLibrary& lib, int ncid, std::vector<int>& held) {
+  for (;;) {
+    const std::string name = "advectio-placeholder-" + std::to_string(held.size());
+    int id = -1;
+    if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
+    if (id == ncid) return lib.nc_close(id);
+    held.push_back(id);
+    if (id > ncid) return NC_ENFILE;
+  }
+}
+
 }  // namespace
+
+int open_again(const RealLibrary& lib, int ncid, const std::string& path) {
+  int code = lib.nc_close(ncid);
+  if (code != NC_NOERR) return code;
+  std::vector<int> held;
+  int id = -1;
+  code = hold_lower_numbers(lib, ncid, held);
+  if (code == NC_NOERR) code = lib.nc_open(path.c_str(), NC_NOWRITE, &id);
+  if (code == NC_NOERR && id != ncid) {
+    lib.nc_close(id);
+    code = NC_ENFILE;
+  }
+  for (const int other : held) lib.nc_close(other);
+  return code;
+}
 
 /// Gives one dataset to the real library.
 class HandOver {
@@ -153,7 +181,6 @@ class HandOver {
   int run();
 
  private:
-  int hold_lower_numbers(std::vector<int>& held) const;
   int create_real(const std::string& name, int& id) const;
   int take_number(const std::string& name) const;
   int bring_up_to_date();
@@ -181,19 +208,6 @@ int CapturedFile::hand_over() {
   return code;
 }
 
-/// netCDF-C gives the lowest free number, and ours is free. So datasets in memory take all lower
-/// ones.
-int HandOver::hold_lower_numbers(std::vector<int>& held) const {
-  for (;;) {
-    const std::string name = "advectio-placeholder-" + std::to_string(held.size());
-    int id = -1;
-    if (const int code = lib_.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
-    if (id == ncid_) return lib_.nc_close(id);
-    held.push_back(id);
-    if (id > ncid_) return NC_ENFILE;
-  }
-}
-
 int HandOver::create_real(const std::string& name, int& id) const {
   const int flags = f_.mode & ~NC_NOCLOBBER;
   const auto* all = f_.ranks();
@@ -204,7 +218,7 @@ int HandOver::create_real(const std::string& name, int& id) const {
 /// The library creates the file under our number.
 int HandOver::take_number(const std::string& name) const {
   std::vector<int> held;
-  int id = -1, code = hold_lower_numbers(held);
+  int id = -1, code = hold_lower_numbers(lib_, ncid_, held);
   if (f_.agreed(code)) code = create_real(name, id);
   if (code == NC_NOERR && id != ncid_) {
     lib_.nc_close(id);
@@ -259,7 +273,7 @@ int HandOver::copy_values(const std::string& from) const {
 /// Nothing was put: the library makes its file in place of ours, by the program's name where that
 /// is still the file.
 int HandOver::empty_file(const std::string& link) {
-  const bool is_there = f_.together_ != nullptr || same_file(f_.where, link);
+  const bool is_there = f_.together_ != nullptr || same_file(f_.where, link) || !fs::exists(link);
   const int code = take_number(!is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where);
   return code == NC_NOERR ? make_anew("") : code;
 }
@@ -306,6 +320,7 @@ int HandOver::run() {
   f_.close_reader();
   f_.read_schema();
   const bool copies = !f_.nothing_put();
+  const bool inherited = f_.inherited();
   if (f_.shadow_follows_ && !f_.is_defining()) f_.define_mode_.end();
   int code = NC_NOERR;
   // A name of our own for the file: the server removes its link when the file is complete, and the
@@ -315,12 +330,13 @@ int HandOver::run() {
   if (together == nullptr) {
     ::unlink(hidden.c_str());  // of a process that had our number and died
     const int refused = ::link(f_.out_->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
-    if (refused != 0 && same_file(f_.where, f_.out_->file_path()))
+    // Of a dataset that a child has inherited the server may have let go.
+    if (refused != 0 && (inherited || same_file(f_.where, f_.out_->file_path())))
       link = f_.where;
     else
       code = refused;
   }
-  if (code == NC_NOERR && copies) code = bring_up_to_date();
+  if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
   f_.close_shadow();
   // From here on our number is the real file's.
   (void)f_.define_mode_.take_pending();

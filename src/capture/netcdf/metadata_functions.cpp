@@ -147,10 +147,18 @@ bool knows_filter(unsigned id) {
   ADVECTIO_ENTER;     \
   auto* file = entry.find(ncid)
 
+// For calls that change it.
+#define ADVECTIO_FILE_TO_CHANGE                                           \
+  ADVECTIO_FILE;                                                          \
+  if (file != nullptr && file->inherited()) {                             \
+    if (const int code = take_over(*file); code != NC_NOERR) return code; \
+    file = nullptr;                                                       \
+  }
+
 // --- dimensions and variables -------------------------------------------------------------------
 
 ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
   if (file != nullptr && file->ranks() != nullptr && length == NC_UNLIMITED && file->has_unlimited()) {
     const int code = give_away(*file, "a second unlimited dimension that several ranks extend");
@@ -174,7 +182,7 @@ ADVECTIO_EXPORT int nc_inq_dim(int ncid, int dimid, char* name, size_t* length) 
 }
 
 ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_dim, ncid, dimid, name); };
   if (file == nullptr) return call();
   char old[NC_MAX_NAME + 1] = {};
@@ -184,7 +192,7 @@ ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
 }
 
 ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   int defined = -1;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
   // The shadow knows one end of define mode for all of its variables.
@@ -198,7 +206,7 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
 }
 
 ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_var, ncid, varid, name); };
   if (file == nullptr) return call();
   char old[NC_MAX_NAME + 1] = {};
@@ -207,7 +215,7 @@ ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
 }
 
 ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_fill, ncid, varid, no_fill, value); };
   if (varid == NC_GLOBAL) return call();  // refused as such in every mode
   if (file == nullptr) return call();
@@ -218,7 +226,7 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
 
 // How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
 #define ADVECTIO_STORAGE(F, ...)                                   \
-  ADVECTIO_FILE;                                                   \
+  ADVECTIO_FILE_TO_CHANGE;                                         \
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
   return file != nullptr ? store(*file, varid, call) : call()
 
@@ -249,7 +257,7 @@ ADVECTIO_EXPORT int nc_def_var_blosc(int ncid, int varid, unsigned subcompressor
 }
 
 ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t count, const unsigned* parameters) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_filter, ncid, varid, id, count, parameters); };
   if (file == nullptr) return call();
   if (!file->classic_format() && !knows_filter(id)) {
@@ -261,7 +269,7 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
 }
 
 ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_bzip2, ncid, varid, level); };
   if (file != nullptr && !file->classic_format()) {
     if (const int code = give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
@@ -270,7 +278,7 @@ ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
 }
 
 ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digits) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_quantize, ncid, varid, mode, digits); };
   if (file == nullptr) return call();
   if (!file->classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
@@ -285,33 +293,33 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
 // --- groups and user types ----------------------------------------------------------------------
 
 ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   return with_groups_or_types(file, "a group", [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
 }
 ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   return with_groups_or_types(file, "a compound type",
                               [&] { return ADVECTIO_REAL(nc_def_compound, ncid, size, name, type); });
 }
 ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   return with_groups_or_types(file, "a variable-length type",
                               [&] { return ADVECTIO_REAL(nc_def_vlen, ncid, name, base, type); });
 }
 ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   return with_groups_or_types(file, "an opaque type",
                               [&] { return ADVECTIO_REAL(nc_def_opaque, ncid, size, name, type); });
 }
 ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   return with_groups_or_types(file, "an enum type", [&] { return ADVECTIO_REAL(nc_def_enum, ncid, base, name, type); });
 }
 
 // --- attributes ---------------------------------------------------------------------------------
 
 #define ADVECTIO_PUT_ATTRIBUTE(F, TYPE, COUNT, VALUES, ...)                           \
-  ADVECTIO_FILE;                                                                      \
+  ADVECTIO_FILE_TO_CHANGE;                                                            \
   const auto call = [&] { return ADVECTIO_REAL(F, ncid, varid, name, __VA_ARGS__); }; \
   return file != nullptr ? put_attribute(*file, varid, name, TYPE, COUNT, VALUES, call) : call()
 
@@ -345,7 +353,7 @@ ADVECTIO_PUT_ATTRIBUTE_NUMBERS(float, float, NC_FLOAT)
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(double, double, NC_DOUBLE)
 
 ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const char* new_name) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_att, ncid, varid, name, new_name); };
   if (file == nullptr || name == nullptr) return call();
   if (is_fill_value(name) || is_fill_value(new_name))
@@ -355,7 +363,7 @@ ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const c
 }
 
 ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
   if (file == nullptr) return call();
   if (const int code = before_fill_value(*file, varid, name); code != NC_NOERR) return code;
@@ -363,7 +371,7 @@ ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
 }
 
 ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) {
-  ADVECTIO_FILE;
+  ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_copy_att, from, from_varid, name, ncid, varid); };
   if (file == nullptr) return call();
   nc_type type = NC_NAT;

@@ -1,9 +1,12 @@
 #include "capture/netcdf/open_files.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 
 namespace advectio::netcdf {
 
@@ -17,6 +20,43 @@ std::string absolute(const std::string& path) {
   std::error_code error;
   auto full = std::filesystem::absolute(path, error);
   return error ? path : full.string();
+}
+
+int take_over(CapturedFile& file) {
+  if (!file.can_hand_over()) return EBUSY;
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(
+        file.path +
+        ": a process that was forked from its writer writes it now; the netCDF library does so from here on");
+  return open_files().remove(file)->hand_over();
+}
+
+namespace {
+
+void do_what_was_put_off() {
+  const auto wants = [](const CapturedFile* file) { return file->later() != CapturedFile::Later::nothing; };
+  while (auto* file = open_files().find_if(wants)) {
+    const Entry entry(file->lib);
+    if (file->later() == CapturedFile::Later::close)
+      (void)open_files().remove(*file)->close();
+    else
+      (void)file->sync_later();
+  }
+}
+
+}  // namespace
+
+int do_later(CapturedFile& file, CapturedFile::Later what) noexcept {
+  file.do_later(what);
+  Entry::do_later(do_what_was_put_off);
+  return NC_NOERR;
+}
+
+int refuse_put() noexcept {
+  constexpr std::string_view line =
+      "advectio: a put from a signal handler is refused: it came in the midst of another call of the same thread\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  return EBUSY;
 }
 
 CapturedFile* file_at(const std::string& path) {

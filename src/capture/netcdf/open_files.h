@@ -23,6 +23,19 @@ inline LentFiles& lent_files() {
 /// The captured dataset that writes the file which is at `path` now, or null.
 CapturedFile* file_at(const std::string& path);
 
+/// Open the dataset to read it anew, under the same number. The library has it open by that path.
+int open_again(const RealLibrary& lib, int ncid, const std::string& path);
+
+/// In a forked child, before a call that changes the dataset: the library gets the file. Then there
+/// is no captured dataset of that number any more. Blocks until the server has let go of the file.
+int take_over(CapturedFile& file);
+
+/// The program calls from a signal handler, in the midst of another call: what it wants is done when
+/// that is over.
+int do_later(CapturedFile& file, CapturedFile::Later what) noexcept;
+/// The same for a put, which is refused.
+int refuse_put() noexcept;
+
 /// `path` from the root, as of now.
 std::string absolute(const std::string& path);
 

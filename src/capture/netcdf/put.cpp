@@ -127,7 +127,6 @@ PutAnswer CapturedFile::put(const PutCall& call) {
 void CapturedFile::note_put(int variable) {
   put_anything_ = true;
   const auto at = static_cast<std::size_t>(variable);
-  if (classic_format()) return;
   if (put_.size() <= at) put_.resize(at + 1);
   if (!put_[at]) put_[at].emplace(place_.box().rank(), 0);
   auto& end = *put_[at];
@@ -146,6 +145,9 @@ int CapturedFile::grow(const PutCall& call, const Shape& v) {
   Box one{std::vector<std::uint64_t>(place_.box().rank(), 0), std::vector<std::uint64_t>(place_.box().rank(), 1)};
   one.start[0] = length - 1;
   if (const int code = put_fill(call.variable, one); code != NC_NOERR) return code;
+  note_put(call.variable);
+  // At the least the element that was filled.
+  for (auto& end : *put_[static_cast<std::size_t>(call.variable)]) end = std::max<std::size_t>(end, 1);
   extent.length = length;
   return NC_NOERR;
 }

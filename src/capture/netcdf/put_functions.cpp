@@ -1,19 +1,25 @@
 // nc_put_var, var1, vara, vars, varm, of every type.
 #include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/open_files.h"
 
 namespace advectio::netcdf {
 
 // One exported function: a call on a dataset of ours is described and put; where it cannot be right
 // the shadow is asked for the code, with the same call, and its answer counts unless it finds
 // nothing wrong.
-#define ADVECTIO_PUT(F, call_of, ...)                        \
-  ADVECTIO_ENTER;                                            \
-  auto* file = entry.find(ncid);                             \
-  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
-  const PutAnswer answer = file->put(PutCall call_of);       \
-  if (!answer.ask_shadow) return answer.code;                \
-  file->end_pending();                                       \
-  const int code = ADVECTIO_REAL(F, __VA_ARGS__);            \
+#define ADVECTIO_PUT(F, call_of, ...)                                     \
+  ADVECTIO_ENTER;                                                         \
+  auto* file = entry.find(ncid);                                          \
+  if (entry.interrupted(ncid) != nullptr) return refuse_put();            \
+  if (file != nullptr && file->inherited()) {                             \
+    if (const int code = take_over(*file); code != NC_NOERR) return code; \
+    file = nullptr;                                                       \
+  }                                                                       \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);              \
+  const PutAnswer answer = file->put(PutCall call_of);                    \
+  if (!answer.ask_shadow) return answer.code;                             \
+  file->end_pending();                                                    \
+  const int code = ADVECTIO_REAL(F, __VA_ARGS__);                         \
   return code != NC_NOERR ? code : answer.code
 
 #define ADVECTIO_PUTS(SUFFIX, TYPE, NUMBER)                                                                            \

@@ -24,7 +24,7 @@ struct RealLibrary {
 #undef ADVECTIO_MEMBER
 
   // Every netCDF-C since 3.0 has it.
-  static constexpr shadow::Wanted wanted{"nc_inq_libvers", "netcdf"};
+  static constexpr shadow::Wanted wanted{"nc_inq_libvers", "netcdf", true};
   static std::unique_ptr<RealLibrary> load(const link_map& map);
 
   /// The captured dataset which the program knows by this number, or null. Lock-free: every call
@@ -55,6 +55,9 @@ struct RealLibrary {
 };
 
 using Entry = shadow::Entry<RealLibrary>;
+
+/// A program has asked dlsym(3) for our function of that name.
+bool was_looked_up(const char* function);
 
 /// Call the real function; a build that lacks it cannot be linked against by a program that needs
 /// it, but may be asked by one that found the name at run time.

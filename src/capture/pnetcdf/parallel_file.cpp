@@ -90,7 +90,7 @@ ParallelFile::ParallelFile(const RealLibrary& real, int id, std::string name, st
 
 ParallelFile::~ParallelFile() {
   if (auto* workflow = coupled ? capture::workflow_of_process() : nullptr; workflow != nullptr)
-    workflow->hand_to_server(*coupled);
+    workflow->close_for_server(*coupled);
   reader_.close();
   close_shadow();
 }

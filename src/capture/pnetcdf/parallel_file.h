@@ -165,6 +165,7 @@ class ParallelFile {
   int close();
   int abort();
   /// The program has ended without closing it; MPI may have ended too.
+  void keep_all() noexcept {}
   void close_at_exit();
 
   std::uint64_t bytes_put = 0;

@@ -27,7 +27,7 @@ struct RealLibrary {
 #undef ADVECTIO_MEMBER
   shadow::Mpi mpi;  ///< as the real library sees it
 
-  static constexpr shadow::Wanted wanted{"ncmpi_inq_libvers", "pnetcdf"};
+  static constexpr shadow::Wanted wanted{"ncmpi_inq_libvers", "pnetcdf", false};
   static std::unique_ptr<RealLibrary> load(const link_map& map);
 
   /// The captured dataset which the program knows by this number, or null.

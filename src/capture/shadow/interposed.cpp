@@ -4,9 +4,12 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <deque>
 #include <set>
 #include <string>
+#include <string_view>
 
 namespace advectio::shadow {
 
@@ -51,15 +54,32 @@ void* function_of(const link_map& map, void* handle, const char* name) {
 
 namespace {
 
-/// The names of the libraries an object was linked with.
-std::vector<std::string> needed(const link_map& map) {
-  const char* strings = nullptr;
+std::atomic<const link_map*> looked_up{nullptr};
+
+/// It has that function itself.
+bool has(const link_map& map, const char* function) {
+  void* h = dlopen(is_program(map) ? nullptr : map.l_name, RTLD_LAZY | RTLD_NOLOAD);
+  if (h == nullptr) return false;
+  const void* found = dlsym(h, function);
+  dlclose(h);
+  return found != nullptr && defines(map, found);
+}
+
+/// A table of the object's dynamic section, or null.
+template <typename T>
+const T* table(const link_map& map, ElfW(Sxword) tag) {
   for (const auto* d = map.l_ld; d->d_tag != DT_NULL; ++d) {
-    if (d->d_tag != DT_STRTAB) continue;
+    if (d->d_tag != tag) continue;
     // glibc relocates this entry in place except where the dynamic section is read-only.
     const auto at = static_cast<std::uintptr_t>(d->d_un.d_ptr);
-    strings = reinterpret_cast<const char*>(at < map.l_addr ? at + map.l_addr : at);
+    return reinterpret_cast<const T*>(at < map.l_addr ? at + map.l_addr : at);
   }
+  return nullptr;
+}
+
+/// The names of the libraries an object was linked with.
+std::vector<std::string> needed(const link_map& map) {
+  const auto* strings = table<char>(map, DT_STRTAB);
   std::vector<std::string> names;
   if (strings == nullptr) return names;
   for (const auto* d = map.l_ld; d->d_tag != DT_NULL; ++d)
@@ -107,6 +127,8 @@ const link_map* search(const Wanted& wanted, const link_map& caller) {
 /// For callers that were not linked with the library themselves (plugins, wrappers made at run
 /// time): what the global scope holds behind us, else any library loaded.
 const link_map* search_everywhere(const Wanted& wanted) {
+  if (const auto* map = looked_up.load(std::memory_order_acquire); map != nullptr && has(*map, wanted.probe))
+    return map;
   if (void* next = dlsym(RTLD_NEXT, wanted.probe); next != nullptr) {
     if (const auto* map = map_of(next); map != nullptr && map != own_map()) return map;
   }
@@ -136,13 +158,40 @@ const link_map* find_library(const Wanted& wanted, std::uintptr_t address) {
   return real != nullptr ? real : search_everywhere(wanted);
 }
 
+bool is_library(const Wanted& wanted, const link_map& real, std::uintptr_t address) {
+  if (!wanted.alone || map_of(reinterpret_cast<const void*>(address)) != &real || is_program(real)) return false;
+  const std::string_view path = real.l_name;
+  return path.find(wanted.name_part, path.rfind('/') + 1) != std::string_view::npos;
+}
+
+bool imports(std::uintptr_t address, const char* function) {
+  const auto* map = map_of(reinterpret_cast<const void*>(address));
+  if (map == nullptr) return false;
+  const auto* symbols = table<ElfW(Sym)>(*map, DT_SYMTAB);
+  const auto* strings = table<char>(*map, DT_STRTAB);
+  // What is imported comes first: the hash table has what is defined, from its second word on.
+  const auto* gnu_hash = table<std::uint32_t>(*map, DT_GNU_HASH);
+  const auto* hash = table<std::uint32_t>(*map, DT_HASH);
+  if (symbols == nullptr || strings == nullptr || (gnu_hash == nullptr && hash == nullptr)) return true;
+  const auto count = gnu_hash != nullptr ? gnu_hash[1] : hash[1];
+  for (std::uint32_t i = 1; i < count; ++i)
+    if (symbols[i].st_shndx == SHN_UNDEF && std::strcmp(strings + symbols[i].st_name, function) == 0) return true;
+  return false;
+}
+
+void note_looked_up(const link_map& library) {
+  // It stays loaded: the pointer is kept.
+  if (looked_up.load(std::memory_order_acquire) != &library && handle_of(library) != nullptr)
+    looked_up.store(&library, std::memory_order_release);
+}
+
 Extent keep_extent(std::uintptr_t address) {
   const auto* object = map_of(reinterpret_cast<const void*>(address));
   if (object != nullptr && object->l_name != nullptr && object->l_name[0] != '\0')
     dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   struct Searched : Extent {
     std::uintptr_t address;
-  } searched{{address, address + 1}, address};
+  } searched{{}, address};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* e = static_cast<Searched*>(data);

@@ -34,16 +34,35 @@ void* function_of(const link_map& map, void* handle, const char* name);
 struct Wanted {
   const char* probe;
   const char* name_part;
+  /// The library has no other interface, as one for Fortran, that programs call and that calls this one.
+  bool alone;
 };
 /// For the object that holds `address`. Null: there is none loaded.
 const link_map* find_library(const Wanted& wanted, std::uintptr_t address);
+/// Is the library itself that object? Not where a program or another library has it linked into it:
+/// there its calls and theirs look the same.
+bool is_library(const Wanted& wanted, const link_map& real, std::uintptr_t address);
+/// A program has looked up functions of that library by name. It is the first choice for callers that
+/// were not linked with one.
+void note_looked_up(const link_map& library);
+
+/// The object that holds `address` was linked to call that function by its name.
+bool imports(std::uintptr_t address, const char* function);
 
 /// The addresses of the object that holds `address`. It is kept loaded: were it not, another object
-/// could take its place in memory and be taken for it.
+/// could take its place in memory and be taken for it. Empty: no object does, as of code that was made
+/// at run time.
 struct Extent {
-  std::uintptr_t begin, end;
+  std::uintptr_t begin = 0, end = 0;
 };
 Extent keep_extent(std::uintptr_t address);
+
+/// Where a call comes from. `itself`: the library, which calls one of its public functions.
+template <typename Library>
+struct Caller {
+  const Library* library;
+  bool itself;
+};
 
 /// The libraries of one kind. `Library` has `wanted` and `load`, which makes its table of functions
 /// or returns null. Never destroyed: calls may come from other libraries' destructors.
@@ -51,44 +70,46 @@ template <typename Library>
 class Libraries {
  public:
   /// Never fails: where there is no such library at all the answer is one without functions.
-  const Library& of(const void* return_address) noexcept {
+  Caller<Library> of(const void* return_address) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(return_address);
     if (const auto* known = ranges_.load(std::memory_order_acquire); known != nullptr)
       for (const auto& range : *known)
-        if (address >= range.extent.begin && address < range.extent.end) return *range.to;
+        if (address >= range.extent.begin && address < range.extent.end) return range.caller;
     return resolve(address);
   }
 
  private:
   struct Known {
     Extent extent;  ///< of the calling object
-    const Library* to;
+    Caller<Library> caller;
   };
   using Ranges = std::vector<Known>;
 
   // The dynamic linker has locks of its own: nothing of it is called while ours is held.
-  const Library& resolve(std::uintptr_t address) {
+  Caller<Library> resolve(std::uintptr_t address) {
     const link_map* real = find_library(Library::wanted, address);
     // Not remembered: it may be loaded later.
-    if (real == nullptr) return absent_;
+    if (real == nullptr) return {&absent_, false};
     auto fresh = Library::load(*real);
     const auto extent = keep_extent(address);
+    const bool itself = is_library(Library::wanted, *real, address);
 
     const std::lock_guard lock(mutex_);
     const Library* library = nullptr;
     for (const auto& [map, known] : libraries_)
       if (map == real) library = known;
     if (library == nullptr) {
-      if (fresh == nullptr) return absent_;
+      if (fresh == nullptr) return {&absent_, false};
       library = fresh.release();
       libraries_.emplace_back(real, library);
     }
+    if (extent.begin == extent.end) return {library, false};
     const auto* old = ranges_.load(std::memory_order_acquire);
     auto next = old != nullptr ? std::make_unique<Ranges>(*old) : std::make_unique<Ranges>();
-    next->push_back({extent, library});
+    next->push_back({extent, {library, itself}});
     ranges_.store(next.get(), std::memory_order_release);
     kept_.push_back(std::move(next));
-    return *library;
+    return {library, itself};
   }
 
   std::mutex mutex_;
@@ -99,28 +120,30 @@ class Libraries {
   const Library absent_{};
 };
 
-/// The library that the caller with this return address would have reached.
+/// Who calls, and the library that it would have reached without us.
 template <typename Library>
-const Library& library_of(const void* return_address) noexcept {
+Caller<Library> caller_of(const void* return_address) noexcept {
   static auto* libraries = new Libraries<Library>;
   return libraries->of(return_address);
 }
 
 /// Every exported function makes one first. It finds the library that the caller means, and marks
 /// this thread as inside. The library's calls to its own public functions come back to us through
-/// the PLT; they pass through. `Library` has `find`, which gives the captured dataset of a number
-/// or null.
+/// the PLT; they pass through, also where the program has found a way into the library that does not
+/// lead past us. `Library` has `find`, which gives the captured dataset of a number or null.
 template <typename Library>
 class Entry {
  public:
   explicit Entry(const void* return_address) noexcept
-      : nested_(inside_ != nullptr), lib(nested_ ? *inside_ : library_of<Library>(return_address)) {
-    inside_ = &lib;
-  }
+      : Entry(inside_ != nullptr ? Caller<Library>{inside_, true} : caller_of<Library>(return_address),
+              return_address) {}
   /// For our own calls into a library, outside any call of the program.
-  explicit Entry(const Library& library) noexcept : nested_(inside_ != nullptr), lib(library) { inside_ = &lib; }
+  explicit Entry(const Library& library) noexcept : Entry(Caller<Library>{&library, inside_ != nullptr}, nullptr) {}
   ~Entry() {
-    if (!nested_) inside_ = nullptr;
+    if (nested_) return;
+    inside_ = nullptr;
+    if (later_ != nullptr) [[unlikely]]
+      std::exchange(later_, nullptr)();
   }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
@@ -129,13 +152,33 @@ class Entry {
   /// itself.
   [[nodiscard]] auto* find(int ncid) const noexcept { return nested_ ? nullptr : lib.find(ncid); }
   [[nodiscard]] bool nested() const noexcept { return nested_; }
+  [[nodiscard]] std::uintptr_t return_address() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(return_address_);
+  }
+  /// The library calls itself, and was not called through us.
+  [[nodiscard]] bool past_us() const noexcept { return nested_ && inside_ == nullptr; }
+  /// The captured dataset of that number, where the program calls in the midst of another call of this
+  /// thread: from a signal handler. Null: it is none, or the library calls itself.
+  [[nodiscard]] auto* interrupted(int ncid) const noexcept {
+    auto* file = nested_ && inside_ != nullptr && return_address_ != nullptr ? lib.find(ncid) : nullptr;
+    return file == nullptr || caller_of<Library>(return_address_).itself ? nullptr : file;
+  }
   /// The library this thread is inside of, or null.
   static const Library* current() noexcept { return inside_; }
+  /// When this thread leaves the call that it is in, do that. From a signal handler.
+  using PutOff = void (*)();
+  static void do_later(PutOff what) noexcept { later_ = what; }
 
  private:
+  Entry(Caller<Library> caller, const void* return_address) noexcept
+      : nested_(caller.itself), return_address_(return_address), lib(*caller.library) {
+    if (!nested_) inside_ = &lib;
+  }
   // A preloaded library may use the static TLS block, which spares a function call per access.
   static constinit thread_local inline const Library* inside_ __attribute__((tls_model("initial-exec"))) = nullptr;
+  static constinit thread_local inline PutOff later_ __attribute__((tls_model("initial-exec"))) = nullptr;
   bool nested_;
+  const void* return_address_;
 
  public:
   const Library& lib;

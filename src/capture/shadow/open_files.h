@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "capture/dataset.h"
@@ -15,8 +17,8 @@
 
 namespace advectio::shadow {
 
-/// `File` has `lib`, `ncid` and `close_at_exit()`; `lib.enter(ncid, file)` is what `lib.find(ncid)`
-/// then gives.
+/// `File` has `lib`, `ncid`, `keep_all()` (CapturedDataset's) and `close_at_exit()`; `lib.enter(ncid, file)` is what
+/// `lib.find(ncid)` then gives.
 template <typename File>
 class OpenFiles {
  public:
@@ -56,7 +58,7 @@ class OpenFiles {
   /// When our library is unloaded. A process that has captured nothing has no session, and must not
   /// wait for one: a shell may have us preloaded.
   void finish() const noexcept {
-    if (!any_ever_.load(std::memory_order_acquire)) return;
+    if (!any_ever_.load(std::memory_order_acquire) || Call::current() != nullptr) return;
     if (auto* session = Session::current(); session != nullptr) session->finish();
   }
 
@@ -66,9 +68,16 @@ class OpenFiles {
     std::erase(files_, &file);
   }
 
+  using Call = Entry<std::remove_cvref_t<decltype(std::declval<File&>().lib)>>;
+
   /// A program that ends without closing loses nothing that the library would have kept.
   static void close_what_is_open() {
     auto& all = of_process();
+    // From a signal handler, in the midst of a call that may hold our locks: what was put is kept.
+    if (Call::current() != nullptr) {
+      for (auto* file : all.files_) file->keep_all();
+      return;
+    }
     for (;;) {
       File* file = nullptr;
       {
@@ -83,11 +92,15 @@ class OpenFiles {
     }
   }
 
-  /// The datasets are the parent's. A child's calls on them reach its copies of the shadows and
-  /// nothing else. They are not destroyed in the child: that would append to the parent's journal.
+  /// The datasets are the parent's. A child may read them, and take them over by a call that changes
+  /// them (`File::note_heir`). Without that its calls reach its copies of the shadows and nothing else.
   static void after_fork_in_child() {
     auto& all = of_process();
-    while (!all.files_.empty()) all.forget(*all.files_.back());
+    if constexpr (requires(File & file) { file.note_heir(); }) {
+      for (auto* file : all.files_) file->note_heir();
+    } else {
+      while (!all.files_.empty()) all.forget(*all.files_.back());
+    }
     all.mutex_.unlock();
   }
 

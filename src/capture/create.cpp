@@ -41,16 +41,18 @@ bool hdf5_locks() {
   return set == nullptr || (std::strcmp(set, "FALSE") != 0 && std::strcmp(set, "0") != 0);
 }
 
-/// The file that is to be created, open.
+/// The file that is to be created, open to read: who watches a directory for files that were written and closed
+/// (inotify, IN_CLOSE_WRITE) shall see it once, when it is complete.
 class NewFile {
  public:
   /// Makes it, or opens the one that is there. It is not emptied yet.
   static Result<NewFile> open(const std::string& path, bool no_clobber) {
     NewFile file(path);
-    const int flags = O_RDWR | O_CREAT | O_CLOEXEC;
-    file.fd_ = ::open(path.c_str(), flags | O_EXCL, 0666);
-    file.is_new_ = file.fd_ >= 0;
-    if (file.fd_ < 0 && errno == EEXIST && !no_clobber) file.fd_ = ::open(path.c_str(), flags, 0666);
+    file.is_new_ = ::mknod(path.c_str(), S_IFREG | 0666, 0) == 0;
+    if (!file.is_new_ && (errno != EEXIST || no_clobber)) return system_error("create " + path, errno);
+    // The system asks the same of a program that opens the file to write it.
+    if (!file.is_new_ && ::access(path.c_str(), R_OK | W_OK) != 0) return system_error("create " + path, errno);
+    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file.fd_ < 0 || ::fstat(file.fd_, &file.stat_) != 0) return system_error("create " + path, errno);
     return file;
   }
@@ -66,7 +68,7 @@ class NewFile {
     return true;
   }
   Result<void> empty() {
-    if (::ftruncate(fd_, 0) != 0 || ::fstat(fd_, &stat_) != 0) return system_error("create " + path_, errno);
+    if (!is_new_ && ::truncate(path_.c_str(), 0) != 0) return system_error("create " + path_, errno);
     return {};
   }
   /// It stays, and the lock goes.
@@ -77,12 +79,14 @@ class NewFile {
   [[nodiscard]] const struct stat& stat() const { return stat_; }
   /// Where it does not come to a dataset the library creates the file, and may not find an empty one.
   ~NewFile() {
-    if (fd_ < 0) return;
     if (is_new_) ::unlink(path_.c_str());
-    ::close(fd_);
+    if (fd_ >= 0) ::close(fd_);
   }
   NewFile(NewFile&& other) noexcept
-      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), is_new_(other.is_new_), stat_(other.stat_) {}
+      : path_(std::move(other.path_)),
+        fd_(std::exchange(other.fd_, -1)),
+        is_new_(std::exchange(other.is_new_, false)),
+        stat_(other.stat_) {}
   NewFile& operator=(NewFile&&) = delete;
 
  private:
@@ -138,6 +142,8 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
 Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequest& request, std::uint32_t writers) {
   const auto begun = journal::monotonic_ns();
   const std::string path = absolute(request.path);
+  // Deeper than the system tells. The server would look for the file somewhere else.
+  if (path.empty() || path[0] != '/') return system_error("create " + request.path, ENAMETOOLONG);
   struct stat there {};
   if (::stat(path.c_str(), &there) == 0) {
     if (!S_ISREG(there.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};

@@ -4,7 +4,8 @@
 //
 //   open to read    waits until everything synced so far is in the file
 //   open to write   waits until the file is complete, unless this process still has it open
-//   stat            waits until the file is complete, where its program has closed it
+//   stat            waits until the file is complete, where its program has closed it; so do calls that
+//                   set times and permissions
 //
 // A coupled file (capture/coupling.h) is somewhere else than its name says: these calls go there,
 // and wait until it is there.
@@ -18,7 +19,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
+#include <utime.h>
 
 #include <atomic>
 #include <cerrno>
@@ -374,6 +377,18 @@ ADVECTIO_STAT(__fxstatat, directory, (int version, int directory, const char* pa
               version, directory, at.get(), st, flags)
 ADVECTIO_STAT(__fxstatat64, directory, (int version, int directory, const char* path, struct stat64* st, int flags),
               version, directory, at.get(), st, flags)
+
+// Who sets times or permissions of a file that was closed wants them to stay.
+ADVECTIO_STAT(utime, AT_FDCWD, (const char* path, const utimbuf* times), at.get(), times)
+ADVECTIO_STAT(utimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)
+ADVECTIO_STAT(lutimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)
+ADVECTIO_STAT(futimesat, directory, (int directory, const char* path, const timeval times[2]), directory, at.get(),
+              times)
+ADVECTIO_STAT(utimensat, directory, (int directory, const char* path, const timespec times[2], int flags), directory,
+              at.get(), times, flags)
+ADVECTIO_STAT(chmod, AT_FDCWD, (const char* path, mode_t mode), at.get(), mode)
+ADVECTIO_STAT(fchmodat, directory, (int directory, const char* path, mode_t mode, int flags), directory, at.get(), mode,
+              flags)
 
 ADVECTIO_STAT(access, AT_FDCWD, (const char* path, int mode), at.get(), mode)
 ADVECTIO_STAT(faccessat, directory, (int directory, const char* path, int mode, int flags), directory, at.get(), mode,

@@ -32,6 +32,9 @@ void clean_vector_registers() noexcept;
 /// process of another user or PID namespace.
 bool maps_to_write(std::uint32_t pid, const std::string& part_of_path);
 
+/// Raise how many files this process may have open, as far as the system lets it.
+void allow_open_files() noexcept;
+
 /// The process that has started that one; 0: not known.
 std::uint32_t parent_of(std::uint32_t pid);
 

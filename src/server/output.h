@@ -95,6 +95,7 @@ inline const char* name_of(State s) noexcept {
 /// One output of a dataset: the file that the program asked for, or a further one. Finished ones stay, for the summary;
 /// what they no longer need is let go.
 struct Output : std::enable_shared_from_this<Output> {
+  mode_t lent_permission = 0;  ///< of the file's owner, for as long as it is written
   std::string path, link, state_name, writer;
   std::uint32_t number = 0;
   FileFormat format = FileFormat::netcdf4;

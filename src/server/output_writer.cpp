@@ -116,6 +116,29 @@ Result<void> OutputWriter::take_schema(Output& d, const Schema& asked) {
   return {};
 }
 
+/// The program may have made its file read-only: it goes on writing by the descriptor that it has. We have none.
+void OutputWriter::lend_permission(Output& d) {
+  constexpr mode_t needed = S_IRUSR | S_IWUSR;
+  struct stat st {};
+  if (::access(d.link.c_str(), R_OK | W_OK) == 0 || errno != EACCES || ::stat(d.link.c_str(), &st) != 0 ||
+      st.st_uid != ::geteuid() || ::chmod(d.link.c_str(), (st.st_mode & 07777) | needed) != 0)
+    return;
+  d.lent_permission |= needed & ~st.st_mode;
+}
+
+void OutputWriter::give_permission_back(Output& d) {
+  struct stat st {};
+  if (const auto lent = std::exchange(d.lent_permission, 0); lent != 0 && ::stat(d.link.c_str(), &st) == 0)
+    (void)::chmod(d.link.c_str(), st.st_mode & 07777 & ~lent);
+}
+
+/// Who watches the directory for files that were written and closed (inotify, IN_CLOSE_WRITE) has seen nothing yet: the
+/// file was written by another name of it.
+void OutputWriter::tell_watchers(const Output& d) {
+  const int fd = ::open(d.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd >= 0) ::close(fd);
+}
+
 /// Nothing is written through a name that has come to stand for another file than the program's.
 Result<void> OutputWriter::is_its_file(const Output& d) const {
   struct stat st {};
@@ -163,6 +186,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
   if (!d.sink) {
     ADVECTIO_TRY(is_its_file(d));
     if (run_.survives_power) ADVECTIO_TRY_WITH(durability_.keep_names(d), "make its names durable");
+    lend_permission(d);
     auto sink = run_.sinks(sink_request(d, d.resume));
     if (!sink) return std::move(sink).error().with("open");
     d.sink = std::move(sink).value();
@@ -471,6 +495,8 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
   if (run_.live && d.output == 0) run_.live->note_over(d);
   run_.coupled->over(d);
+  if (state == State::finished && journal::is_hard_link(d.link)) tell_watchers(d);
+  give_permission_back(d);
   const bool shared = d.shared_state->writers > 0;
   d.frames_dropped = d.shared_state->frames_dropped.load();
   if (d.frames_dropped > 0)

@@ -56,6 +56,9 @@ class OutputWriter {
 
  private:
   [[nodiscard]] Result<void> is_its_file(const Output& d) const;
+  static void lend_permission(Output& d);
+  static void give_permission_back(Output& d);
+  static void tell_watchers(const Output& d);
   [[nodiscard]] bool was_removed(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
   Result<void> on_close(const std::shared_ptr<Output>& d, const Record& r);

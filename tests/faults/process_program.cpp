@@ -21,9 +21,15 @@
 //   leaked           creates one name three times, and closes nothing
 //   share            NC_SHARE: another process reads each record at once
 //   tool             starts itself, to open for writing what it has open (`open-it`)
+//   at-exit          puts the last record and closes in an exit handler that was there before the first call of netCDF
+//   deep             in a directory whose path is longer than the system tells, which it removes again
+//   watched          counts IN_CLOSE_WRITE of its files (inotify) until each was seen
+//   stays-as-set     sets times and permissions of a file that it has just closed, and looks again
 //   create-twice     starts itself, to create what it has open (`create-it`)
 #include <dlfcn.h>
 #include <netcdf.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -299,6 +305,58 @@ void share() {
   check(nc_close(file), "close");
 }
 
+void at_exit() {
+  std::atexit([] {
+    if (put_code(1) != NC_NOERR || nc_close(file) != NC_NOERR) std::printf("lost\n");
+  });
+  create();
+  put(0);
+}
+
+void deep() {
+  const std::string name(200, 'd');
+  for (int k = 0; k < 25; ++k)
+    if (::mkdir(name.c_str(), 0755) != 0 || ::chdir(name.c_str()) != 0) fail("mkdir", NC_NOERR);
+  create();
+  put(0);
+  check(nc_close(file), "close");
+  check(nc_open("out.nc", NC_NOWRITE, &file), "open");
+  get(0);
+  check(nc_close(file), "close");
+  ::unlink("out.nc");  // few programs find their way down here
+  for (int k = 0; k < 25; ++k)
+    if (::chdir("..") != 0 || ::rmdir(name.c_str()) != 0) fail("rmdir", NC_NOERR);
+}
+
+void watched() {
+  const int watch = ::inotify_init1(IN_CLOEXEC);
+  if (::inotify_add_watch(watch, ".", IN_CLOSE_WRITE) < 0) fail("inotify", NC_NOERR);
+  for (int k = 0; k < 3; ++k) {
+    create();
+    for (std::size_t i = 0; i < 3; ++i) put(i);
+    check(nc_close(file), "close");
+    alignas(inotify_event) char events[4096];
+    if (::read(watch, events, sizeof events) < static_cast<ssize_t>(sizeof(inotify_event))) fail("read", NC_NOERR);
+    check(nc_open("out.nc", NC_NOWRITE, &file), "open");
+    std::printf("closed with %zu records\n", records());
+    check(nc_close(file), "close");
+  }
+}
+
+void stays_as_set() {
+  create();
+  for (std::size_t i = 0; i < 50; ++i) put(i);
+  check(nc_close(file), "close");
+  const timeval times[] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  if (::utimes("out.nc", times) != 0 || ::chmod("out.nc", 0440) != 0) fail("set", NC_NOERR);
+  struct stat st {};
+  for (int i = 0; i < 20; ++i) {
+    if (::stat("out.nc", &st) != 0) fail("stat", NC_NOERR);
+    if (st.st_mtime != 1'000'000'000 || (st.st_mode & 0777) != 0440) fail("not as it was set", NC_NOERR);
+    ::usleep(10'000);
+  }
+}
+
 void start_another(const std::string& self, const char* action) {
   create();
   put(0);
@@ -353,6 +411,10 @@ int main(int n, char** arguments) {
   if (action == "share") share();
   if (action == "tool") start_another(arguments[0], "open-it");
   if (action == "create-twice") start_another(arguments[0], "create-it");
+  if (action == "at-exit") at_exit();
+  if (action == "deep") deep();
+  if (action == "watched") watched();
+  if (action == "stays-as-set") stays_as_set();
   if (action == "open-it") say("open for writing", nc_open("out.nc", NC_WRITE, &file));
   if (action == "create-it") say("create", nc_create("out.nc", mode, &file));
   std::printf("%s: right\n", action.c_str());

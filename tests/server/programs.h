@@ -225,6 +225,7 @@ inline SinkFactory sinks_of(Store& store) {
     auto name = r.path.substr(r.path.find_last_of('/') + 1);
     if (name.starts_with('.')) name = name.substr(1, name.find(".advectio-") - 1);
     if (store.disk_refuses) return system_error("open " + name, EIO);
+    if (::access(r.path.c_str(), R_OK | W_OK) != 0) return system_error("open " + name, errno);
     return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, r.path, name, r.resume));
   };
 }

@@ -396,6 +396,44 @@ TEST_F(ServerTest, ARunGoesOnWhenSpaceIsMadeBeforeItsEnd) {
   }
 }
 
+/// Of an ordinary user: root may write what is read-only.
+class OrdinaryUserTest : public ServerTest {
+ protected:
+  static constexpr uid_t nobody = 65534;
+  void SetUp() override {
+    ServerTest::SetUp();
+    if (::geteuid() != 0) return;
+    for (const auto& directory : {output_.path(), scratch_.path()})
+      ASSERT_EQ(::chown(directory.c_str(), nobody, nobody), 0);
+    ASSERT_EQ(::setresuid(nobody, nobody, 0), 0);
+    was_root_ = true;
+  }
+  void TearDown() override {
+    ServerTest::TearDown();
+    if (was_root_) ASSERT_EQ(::setresuid(0, 0, 0), 0);
+  }
+  bool was_root_ = false;
+};
+
+TEST_F(OrdinaryUserTest, AFileThatItsProgramMakesReadOnlyIsWrittenAndStaysReadOnly) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false, 0});
+    if (!d || ::chmod(out("a.nc").c_str(), 0440) != 0) return 1;
+    const std::vector<float> values(width, 1);
+    const Memory memory{reinterpret_cast<const std::byte*>(values.data()), {}};
+    return (*d)->schema(series(width)) && (*d)->put(0, Box{{0, 0}, {1, width}}, {}, memory, 4) && (*d)->close() ? 0 : 2;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+  struct stat st {};
+  ASSERT_EQ(::stat(out("a.nc").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777U, 0440U);
+}
+
 TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
   for (const bool has_hard_link : {false, true})
     for (const bool server_dies_too : {false, true}) {

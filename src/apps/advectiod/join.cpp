@@ -16,18 +16,11 @@
 #include "core/executor.h"
 #include "core/field.h"
 #include "core/placement.h"
+#include "platform/machine.h"
 #include "server/storage.h"
 
 namespace advectio {
 namespace {
-
-/// Readers keep their tiles open.
-void allow_open_files() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::uint64_t aligned(std::uint64_t bytes) {
   constexpr std::uint64_t line = 64;
@@ -297,7 +290,7 @@ Result<void> Join::finish() {
 }
 
 Result<JoinReport> Join::run() {
-  allow_open_files();
+  allow_open_files();  // readers keep their tiles open
   // Before there are threads and open files.
   auto readers =
       TileReaders::start(std::min<std::size_t>(request_.threads, request_.tiles.size()), request_.memory_max);

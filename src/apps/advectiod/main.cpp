@@ -169,6 +169,7 @@ int serve(Arguments a, const Config& config, bool recover) {
     if (auto made = system_files().make_directory(a.run_dir, 0700); !made) return complain(made.error().message);
     a.run_dir = journal::stage_directory(a.run_dir, found->simulated, transport->node());
   }
+  allow_open_files();
   Log log(config.log.level);
   const unsigned threads = config.server.threads.value_or(usable_cores());
   Executor executor(threads);

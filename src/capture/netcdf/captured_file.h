@@ -191,6 +191,9 @@ class CapturedFile {
   /// These end the life of shadow and dataset; only destruction is left.
   int close();
   int abort();
+  /// Exit handlers of the program and its static objects' destructors may still write it. HDF5, which has a handler of
+  /// its own, is closed before them.
+  [[nodiscard]] bool stays_open_at_exit() const noexcept { return classic_format() && ranks() == nullptr; }
   /// The program has ended without closing it.
   void close_at_exit() { (void)close(); }
   /// Collective. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make

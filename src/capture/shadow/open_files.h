@@ -59,6 +59,7 @@ class OpenFiles {
   /// wait for one: a shell may have us preloaded.
   void finish() const noexcept {
     if (!any_ever_.load(std::memory_order_acquire) || Call::current() != nullptr) return;
+    close_all([](const File*) { return true; });
     if (auto* session = Session::current(); session != nullptr) session->finish();
   }
 
@@ -78,12 +79,22 @@ class OpenFiles {
       for (auto* file : all.files_) file->keep_all();
       return;
     }
+    close_all([](const File* file) {
+      if constexpr (requires { file->stays_open_at_exit(); }) return !file->stays_open_at_exit();
+      return true;
+    });
+  }
+
+  template <typename Is>
+  static void close_all(Is&& is) {
+    auto& all = of_process();
     for (;;) {
       File* file = nullptr;
       {
         const std::lock_guard lock(all.mutex_);
-        if (all.files_.empty()) return;
-        file = all.files_.back();
+        const auto last = std::find_if(all.files_.rbegin(), all.files_.rend(), is);
+        if (last == all.files_.rend()) return;
+        file = *last;
         all.forget(*file);
       }
       const Entry entry(file->lib);

@@ -72,6 +72,8 @@ class CapturedDataset {
   [[nodiscard]] virtual bool inherited_unsynced() const noexcept { return false; }
   /// In the child after a fork: it may take the dataset over, so what was put is kept though the parent may end.
   virtual void note_heir() noexcept {}
+  /// `close` needs nothing but memory, so that it may be called when the process has ended its libraries.
+  [[nodiscard]] virtual bool can_close_late() const noexcept { return false; }
   /// When this process dies everything that was put counts, not only what was synced. Safe in a signal handler.
   virtual void keep_all() noexcept {}
 

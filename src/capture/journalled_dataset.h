@@ -52,6 +52,7 @@ class JournalledDataset final : public SharedDataset {
   [[nodiscard]] bool inherited_unsynced() const noexcept override;
   void note_heir() noexcept override;
   void keep_all() noexcept override;
+  [[nodiscard]] bool can_close_late() const noexcept override { return true; }
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
 
   void end_collective_call(bool read) noexcept override {

@@ -56,6 +56,10 @@ class FaultyFile final : public File {
 }  // namespace
 
 Result<std::unique_ptr<File>> FaultyFiles::open(const std::string& path, OpenMode mode, unsigned permissions) {
+  if (faults_->opens_refused > 0 && path.find(faults_->only) != std::string::npos) {
+    --faults_->opens_refused;
+    return system_error("open " + path, EMFILE);
+  }
   auto file = real_.open(path, mode, permissions);
   if (!file) return file;
   return std::unique_ptr<File>(std::make_unique<FaultyFile>(std::move(file).value(), faults_));

@@ -17,6 +17,7 @@ struct Faults {
   std::uint64_t writes_until = never;  ///< this many more writes succeed; then each fails with `write_errno`
   int write_errno = 5;                 ///< EIO
   std::uint64_t syncs_until = never;   ///< the same for File::sync
+  std::uint64_t opens_refused = 0;     ///< so many more files cannot be opened: EMFILE
   bool keeps_names = false;            ///< nothing can be removed: EROFS
   std::string only = "";               ///< faults strike only paths that contain this text
   std::uint64_t writes = 0;            ///< counted: all writes asked for

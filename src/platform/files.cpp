@@ -209,7 +209,12 @@ Result<std::vector<std::byte>> read_file(Files& files, const std::string& path) 
 }
 
 Result<void> make_durable(Files& files, const std::string& path) {
+  constexpr int tries = 250;
   auto file = files.open(path, OpenMode::read);
+  for (int i = 0; !file && (file.error().sys == EMFILE || file.error().sys == ENFILE) && i < tries; ++i) {
+    ::usleep(20'000);
+    file = files.open(path, OpenMode::read);
+  }
   if (!file) return std::move(file).error();
   return (*file)->sync();
 }

@@ -83,7 +83,8 @@ Files& system_files();
 /// Read a whole (small) file.
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path);
 
-/// What the file holds (of a directory: its names) survives a loss of power on return.
+/// What the file holds (of a directory: its names) survives a loss of power on return. Where this process has too many
+/// files open it is tried again for some seconds: that passes, and nothing has been refused by a disk.
 Result<void> make_durable(Files& files, const std::string& path);
 
 /// The names in a directory survive a loss of power on return. Ok where the directory has gone, and its names with it.

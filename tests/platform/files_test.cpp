@@ -58,6 +58,16 @@ TEST(FaultyFiles, ADiskThatFillsTakesAShortWriteAndSaysNoSpace) {
   EXPECT_TRUE((*file)->write(100, bytes(100)).ok());
 }
 
+TEST(FaultyFiles, WhatCannotBeOpenedForAMomentIsMadeDurableAllTheSame) {
+  const Scratch scratch;
+  auto faults = std::make_shared<Faults>();
+  FaultyFiles files(system_files(), faults);
+  ASSERT_TRUE(files.open(scratch / "data", OpenMode::create, 0644).ok());
+  faults->opens_refused = 3;
+  EXPECT_TRUE(make_durable(files, scratch / "data").ok());
+  EXPECT_EQ(faults->opens_refused, 0U);
+}
+
 TEST(FaultyFiles, StrikeOnlyThePathsTheyAreTold) {
   const Scratch scratch;
   auto faults = std::make_shared<Faults>();

@@ -385,6 +385,12 @@ int CapturedFile::sync() {
   return flushed != NC_NOERR ? flushed : code_of(synced);
 }
 
+void CapturedFile::settle_at_exit() {
+  if (inherited()) return;
+  close_reader();
+  if (leave_define_mode() == NC_NOERR) (void)flush_schema();
+}
+
 void CapturedFile::close_shadow() {
   if (!shadow_open_) return;
   shadow_open_ = false;

@@ -193,7 +193,14 @@ class CapturedFile {
   int abort();
   /// Exit handlers of the program and its static objects' destructors may still write it. HDF5, which has a handler of
   /// its own, is closed before them.
-  [[nodiscard]] bool stays_open_at_exit() const noexcept { return classic_format() && ranks() == nullptr; }
+  [[nodiscard]] bool stays_open_at_exit() const noexcept {
+    return classic_format() && ranks() == nullptr && out_ != nullptr && out_->can_close_late();
+  }
+  /// Then everything that is known of it is sent, and what ends it needs no netCDF library, which may be gone.
+  void settle_at_exit();
+  void close_late() {
+    if (out_ != nullptr && !inherited()) (void)out_->close();
+  }
   /// The program has ended without closing it.
   void close_at_exit() { (void)close(); }
   /// Collective. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make

@@ -59,7 +59,8 @@ class OpenFiles {
   /// wait for one: a shell may have us preloaded.
   void finish() const noexcept {
     if (!any_ever_.load(std::memory_order_acquire) || Call::current() != nullptr) return;
-    close_all([](const File*) { return true; });
+    if constexpr (requires(File & file) { file.close_late(); })
+      for (auto* file : of_process().files_) file->close_late();
     if (auto* session = Session::current(); session != nullptr) session->finish();
   }
 
@@ -83,6 +84,11 @@ class OpenFiles {
       if constexpr (requires { file->stays_open_at_exit(); }) return !file->stays_open_at_exit();
       return true;
     });
+    if constexpr (requires(File & file) { file.settle_at_exit(); })
+      for (auto* file : all.files_) {
+        const Call entry(file->lib);
+        file->settle_at_exit();
+      }
   }
 
   template <typename Is>

@@ -63,7 +63,11 @@ CHOSEN = {  # and how many datasets are written
 @pytest.mark.parametrize("which", CHOSEN)
 def test_chosen_calls_give_the_same_answers_and_the_same_file(replay: Path, pair: Pair, which: str, ranks: int):
     command = [*ranks_of(ranks), built(replay, "pnetcdf_chosen_calls"), which]
-    assert run_plainly(command, pair.plain).code == 0
+    # PnetCDF 1.12.3 itself crashes now and then on wrong calls.
+    plainly = run_plainly(command, pair.plain)
+    if plainly.code == 139:
+        plainly = run_plainly(command, pair.plain)
+    assert plainly.code == 0, plainly.said
     result = pair.advectio.start(command, pair.carried).finish()
     assert result.code == 0, result.said
     assert len(result.summary["datasets"]) == CHOSEN[which] and not any(d["error"] for d in result.summary["datasets"])

@@ -57,10 +57,11 @@ struct Extent {
 };
 Extent keep_extent(std::uintptr_t address);
 
-/// Where a call comes from. `itself`: the library, which calls one of its public functions.
+/// Where a call comes from, and the library that it would have reached. `itself`: it is the library that calls one of
+/// its public functions.
 template <typename Library>
 struct Caller {
-  const Library* library;
+  const Library* reached;
   bool itself;
 };
 
@@ -171,7 +172,7 @@ class Entry {
 
  private:
   Entry(Caller<Library> caller, const void* return_address) noexcept
-      : nested_(caller.itself), return_address_(return_address), lib(*caller.library) {
+      : nested_(caller.itself), return_address_(return_address), lib(*caller.reached) {
     if (!nested_) inside_ = &lib;
   }
   // A preloaded library may use the static TLS block, which spares a function call per access.

@@ -77,7 +77,7 @@ class NewFile {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
   [[nodiscard]] const struct stat& stat() const { return stat_; }
-  /// Where it does not come to a dataset the library creates the file, and may not find an empty one.
+  /// Without `keep` a file that was made here is removed: the library creates it then.
   ~NewFile() {
     if (is_new_) ::unlink(path_.c_str());
     if (fd_ >= 0) ::close(fd_);

@@ -378,7 +378,7 @@ ADVECTIO_STAT(__fxstatat, directory, (int version, int directory, const char* pa
 ADVECTIO_STAT(__fxstatat64, directory, (int version, int directory, const char* path, struct stat64* st, int flags),
               version, directory, at.get(), st, flags)
 
-// Who sets times or permissions of a file that was closed wants them to stay.
+// Times and permissions that are set after the close must stay: the server writes the file before.
 ADVECTIO_STAT(utime, AT_FDCWD, (const char* path, const utimbuf* times), at.get(), times)
 ADVECTIO_STAT(utimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)
 ADVECTIO_STAT(lutimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)

@@ -83,8 +83,8 @@ Files& system_files();
 /// Read a whole (small) file.
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path);
 
-/// What the file holds (of a directory: its names) survives a loss of power on return. Where this process has too many
-/// files open it is tried again for some seconds: that passes, and nothing has been refused by a disk.
+/// On return a loss of power does not change the file (of a directory: its names). Waits some seconds where this
+/// process has too many files open.
 Result<void> make_durable(Files& files, const std::string& path);
 
 /// The names in a directory survive a loss of power on return. Ok where the directory has gone, and its names with it.

@@ -15,6 +15,7 @@
 //   signal-returns   a handler closes the file within a put, and the program goes on
 //   looked-up        by dlsym
 //   past             by addresses that no dlsym has given
+//   writes           nothing special; process_program_no_pie creates by nc__create
 //   over-reader      creates a file that it has open to read
 //   reader-sync      syncs a second handle, and reads what the first has put since
 //   write-twice      opens the file for writing once more, and appends by that handle
@@ -62,7 +63,12 @@ double value(std::size_t record, std::size_t x) {
 
 void create() {
   int d[2] = {};
+#ifdef CALLS_NC__CREATE
+  std::size_t hint = 0;
+  check(nc__create("out.nc", mode, 0, &hint, &file), "create");
+#else
   check(nc_create("out.nc", mode, &file), "create");
+#endif
   check(nc_def_dim(file, "time", NC_UNLIMITED, &d[0]), "define");
   check(nc_def_dim(file, "x", cells, &d[1]), "define");
   check(nc_def_var(file, "t", NC_DOUBLE, 2, d, &field), "define");
@@ -411,6 +417,11 @@ int main(int n, char** arguments) {
   if (action == "share") share();
   if (action == "tool") start_another(arguments[0], "open-it");
   if (action == "create-twice") start_another(arguments[0], "create-it");
+  if (action == "writes") {
+    create();
+    put(0);
+    check(nc_close(file), "close");
+  }
   if (action == "at-exit") at_exit();
   if (action == "deep") deep();
   if (action == "watched") watched();

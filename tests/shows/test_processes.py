@@ -131,3 +131,9 @@ def test_a_path_that_the_system_does_not_tell_is_the_librarys(pair: Pair, proces
     result = pair.advectio.run([process_program, "deep"], pair.carried, datasets=0)
     assert result.stdout == "deep: right\n"
     assert "out.nc goes through the netCDF library as usual: create out.nc: File name too long" in result.stderr
+
+
+def test_a_program_that_calls_nc__create_itself_is_carried(pair: Pair, process_program: Path):
+    result = pair.run([process_program.with_name("process_program_no_pie"), "writes"], datasets=1)
+    assert result.dataset("out.nc")["frames_durable"] == 1
+    pair.assert_same(storage=False)

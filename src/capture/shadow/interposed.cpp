@@ -169,12 +169,18 @@ bool imports(std::uintptr_t address, const char* function) {
   if (map == nullptr) return false;
   const auto* symbols = table<ElfW(Sym)>(*map, DT_SYMTAB);
   const auto* strings = table<char>(*map, DT_STRTAB);
-  // What is imported comes first: the hash table has what is defined, from its second word on.
   const auto* gnu_hash = table<std::uint32_t>(*map, DT_GNU_HASH);
   const auto* hash = table<std::uint32_t>(*map, DT_HASH);
   if (symbols == nullptr || strings == nullptr || (gnu_hash == nullptr && hash == nullptr)) return true;
-  const auto count = gnu_hash != nullptr ? gnu_hash[1] : hash[1];
-  for (std::uint32_t i = 1; i < count; ++i)
+  // In DT_HASH the second word counts all symbols, in DT_GNU_HASH those before the first that is exported. A program
+  // that exports none has 1 there. Its symbols then reach up to their names.
+  std::size_t count = hash != nullptr ? hash[1] : gnu_hash[1];
+  if (count <= 1) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(symbols), end = reinterpret_cast<std::uintptr_t>(strings);
+    if (end <= begin) return true;
+    count = (end - begin) / sizeof(ElfW(Sym));
+  }
+  for (std::size_t i = 1; i < count; ++i)
     if (symbols[i].st_shndx == SHN_UNDEF && std::strcmp(strings + symbols[i].st_name, function) == 0) return true;
   return false;
 }

@@ -29,6 +29,7 @@ namespace {
 constexpr std::uint32_t file_changes =
     IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_ONLYDIR | IN_DONT_FOLLOW;
 constexpr std::uint32_t wait_changes = IN_CLOSE_WRITE | IN_DELETE | IN_ONLYDIR;
+constexpr std::uint32_t member_changes = IN_MODIFY | IN_DELETE | IN_ONLYDIR;
 constexpr const char* node_line = "node ";  ///< begins the line that a member of another node has
 
 bool is_version(const std::string& name) {
@@ -78,6 +79,9 @@ Result<void> Registry::begin() {
     if (is_of_another_node(name)) (void)::unlink((memory_ + "/waits/" + name).c_str());
   waits_watch_ = ::inotify_add_watch(watch_.get(), (memory_ + "/waits").c_str(), wait_changes);
   if (waits_watch_ < 0) return system_error("watch " + memory_ + "/waits", errno);
+  // So that others learn at once who has come or ended; that one was killed is found when the caller next looks.
+  if (::inotify_add_watch(watch_.get(), (memory_ + "/members").c_str(), member_changes) < 0)
+    return system_error("watch " + memory_ + "/members", errno);
   for (const auto& name : names_in(memory_ + "/waits"))
     if (auto text = text_of(memory_ + "/waits/" + name)) waits_[name] = std::move(*text);
   follow("");

@@ -185,6 +185,11 @@ def knows(nodes: Nodes, site: Site, name: str) -> Callable[[], bool]:
     return lambda: any(p["name"] == name and p["alive"] for p in nodes.status(site)["programs"])
 
 
+def has_ended(nodes: Nodes, site: Site, name: str) -> bool:
+    """As that node knows."""
+    return any(p["name"] == name and p["exit_code"] == 0 for p in nodes.status(site)["programs"])
+
+
 @pytest.mark.parametrize("first", ["writer", "reader"])
 def test_what_one_node_writes_another_reads(nodes: Nodes, tmp_path: Path, first: str):
     plain = tmp_path / "plain"
@@ -314,6 +319,8 @@ def test_with_keep_read_memory_of_both_nodes_is_free_when_it_has_been_read(nodes
 def test_what_nobody_has_read_is_kept_and_can_be_removed_from_the_other_node(nodes: Nodes):
     staying = stay(nodes, nodes.there)
     result = good(nodes.start(nodes.here, "a", [*WRITER, "out.nc", "1"]))
+    # Only a program that knows that it is the last one says it.
+    wait_for(lambda: has_ended(nodes, nodes.there, "a"), "the other node knew that a has ended")
     leave(nodes, staying)
     said = "".join(staying.errors) + result.stderr
     assert "keeps 1 file" in said and "--end` removes" in said, said

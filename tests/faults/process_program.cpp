@@ -10,7 +10,7 @@
 //   daemon           the parent ends at once, the child goes on and closes; then it makes the file `done`
 //   close-fds        closes all descriptors that it does not know, between two syncs
 //   exec             replaces itself after a sync, and appends to the file
-//   signal-close     a timer's handler closes the file and ends the process, most often within a put
+//   signal-close     a handler closes the file within a put, and ends the process
 //   signal-exit      the same by exit(3), without closing
 //   signal-returns   a handler closes the file within a put, and the program goes on
 //   looked-up        by dlsym
@@ -30,6 +30,7 @@
 #include <dlfcn.h>
 #include <netcdf.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -76,11 +77,19 @@ void create() {
   check(nc_enddef(file), "end of definitions");
 }
 
-int put_code(std::size_t record) {
-  double values[cells];
+void fill(double* values, std::size_t record) {
   for (std::size_t x = 0; x < cells; ++x) values[x] = value(record, x);
+}
+
+int put_values(std::size_t record, const double* values) {
   const std::size_t start[] = {record, 0}, count[] = {1, cells};
   return nc_put_vara_double(file, field, start, count, values);
+}
+
+int put_code(std::size_t record) {
+  double values[cells];
+  fill(values, record);
+  return put_values(record, values);
 }
 
 void put(std::size_t record) {
@@ -192,22 +201,21 @@ void exec(char** arguments, bool again) {
   check(nc_close(file), "close");
 }
 
-volatile std::sig_atomic_t closed = 0;
+void* hidden = nullptr;
 
-void on_alarm(void (*handler)(int)) {
-  std::signal(SIGALRM, handler);
-  itimerval t{};
-  t.it_value.tv_usec = 150'000;
-  ::setitimer(ITIMER_REAL, &t, nullptr);
-}
-
-void put_without_end() {
+/// The handler runs in the midst of a put: nobody can read its values before.
+void put_until(void (*handler)(int)) {
   create();
-  for (std::size_t k = 0;; ++k)
-    if (put_code(k % 8) != NC_NOERR) {
-      if (closed != 0) return;
-      std::_Exit(3);
-    }
+  for (std::size_t k = 0; k < 8; ++k) put(k);
+  constexpr auto bytes = cells * sizeof(double);
+  hidden = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (hidden == MAP_FAILED) std::_Exit(5);
+  auto* values = static_cast<double*>(hidden);
+  fill(values, 0);
+  if (::mprotect(hidden, bytes, PROT_NONE) != 0) std::_Exit(5);
+  std::signal(SIGSEGV, handler);
+  check(put_values(0, values), "put with an interruption");
+  if (put_code(0) == NC_NOERR) fail("the file is still open", NC_NOERR);
 }
 
 /// All calls by addresses; `dlsym` as the C library has it where `past`.
@@ -392,22 +400,17 @@ int main(int n, char** arguments) {
   if (action == "close-fds") close_fds();
   if (action == "exec") exec(arguments, std::getenv("PROCESS_PROGRAM_AGAIN") != nullptr);
   if (action == "signal-close") {
-    on_alarm([](int) {
+    put_until([](int) {
       if (nc_close(file) != NC_NOERR) std::_Exit(4);
       std::_Exit(0);
     });
-    put_without_end();
   }
-  if (action == "signal-exit") {
-    on_alarm([](int) { std::exit(0); });
-    put_without_end();
-  }
+  if (action == "signal-exit") put_until([](int) { std::exit(0); });
   if (action == "signal-returns") {
-    on_alarm([](int) {
+    put_until([](int) {
       if (nc_close(file) != NC_NOERR) std::_Exit(4);
-      closed = 1;
+      (void)::mprotect(hidden, cells * sizeof(double), PROT_READ);
     });
-    put_without_end();
   }
   if (action == "looked-up" || action == "past") looked_up(action == "past");
   if (action == "over-reader") over_reader();

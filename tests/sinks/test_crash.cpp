@@ -477,6 +477,40 @@ TEST_F(Crash, AClassicFileThatIsAtItsLastCommitIsLeftWithoutAWrite) {
   EXPECT_EQ(read_by_netcdf(path_).values[0], a.data);
 }
 
+/// Beside a classic file is the number of its records, not a redo file.
+TEST_F(Crash, AClassicFileIsNotClosedAsLongAsTheNumberOfItsRecordsStaysBesideIt) {
+  Schema schema;
+  schema.format = FileFormat::cdf5;
+  schema.dimensions = {{"time", 0, true}, {"x", 10, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  schema.variables = {v};
+  std::mt19937_64 random(7);
+  const OwnedBlock a(0, Box{{0, 0}, {1, 10}}, testing::random_values(random, DataType::float32, 10));
+  const auto records = redo_ + ".records";
+  auto faults = std::make_shared<Faults>();
+  FaultyFiles files(system_files(), faults);
+  {
+    auto sink = testing::fed(open_cdf5(files, path_, {}, false));
+    ASSERT_OK(sink);
+    ASSERT_OK((*sink)->declare(schema));
+    ASSERT_OK((*sink)->write(a.block));
+    ASSERT_OK((*sink)->commit());
+    faults->keeps_names = true;
+    EXPECT_FALSE((*sink)->close().ok());
+  }
+  EXPECT_TRUE(std::filesystem::exists(records));
+  faults->keeps_names = false;
+  auto sink = testing::fed(open_cdf5(files, path_, {}, true));
+  ASSERT_OK(sink);
+  ASSERT_OK((*sink)->declare(schema));
+  ASSERT_OK((*sink)->close());
+  EXPECT_FALSE(std::filesystem::exists(records));
+  EXPECT_EQ(read_by_netcdf(path_).values[0], a.data);
+}
+
 /// netCDF-C counts a record that it has begun, and the disk refuses to count it back. Who writes it again must fill it.
 TEST_F(Crash, ARecordThatWasCountedAndNotWrittenIsFilledWhenItIsWrittenAgain) {
   constexpr std::uint64_t width = 300'000;  // of more than 1 MiB, which netCDF-C is given at once

@@ -79,7 +79,7 @@ Result<void> Registry::begin() {
     if (is_of_another_node(name)) (void)::unlink((memory_ + "/waits/" + name).c_str());
   waits_watch_ = ::inotify_add_watch(watch_.get(), (memory_ + "/waits").c_str(), wait_changes);
   if (waits_watch_ < 0) return system_error("watch " + memory_ + "/waits", errno);
-  // So that others learn at once who has come or ended; that one was killed is found when the caller next looks.
+  // Other nodes learn at once that a program has begun or ended. A kill writes nothing: `look` finds it later.
   if (::inotify_add_watch(watch_.get(), (memory_ + "/members").c_str(), member_changes) < 0)
     return system_error("watch " + memory_ + "/members", errno);
   for (const auto& name : names_in(memory_ + "/waits"))

@@ -95,7 +95,6 @@ inline const char* name_of(State s) noexcept {
 /// One output of a dataset: the file that the program asked for, or a further one. Finished ones stay, for the summary;
 /// what they no longer need is let go.
 struct Output : std::enable_shared_from_this<Output> {
-  mode_t lent_permission = 0;  ///< of the file's owner, for as long as it is written
   std::string path, link, state_name, writer;
   std::uint32_t number = 0;
   FileFormat format = FileFormat::netcdf4;
@@ -117,6 +116,7 @@ struct Output : std::enable_shared_from_this<Output> {
   std::uint64_t seen = 0;            ///< sequence of the last record handled
   std::uint64_t visible = 0;         ///< everything up to here is committed
   std::uint64_t durable = 0;         ///< everything up to here is durable in the file, or has nothing to do with it
+  mode_t lent_permission = 0;        ///< the owner's permissions that the server has added while it writes the file
   std::atomic<bool> refused{false};  ///< the disk has refused what was written through the present sink
   bool names_durable = false;        ///< asked for: its directory entries survive a loss of power
   bool power_lost = false;           ///< nobody has opened the file since the power was lost

@@ -116,7 +116,8 @@ Result<void> OutputWriter::take_schema(Output& d, const Schema& asked) {
   return {};
 }
 
-/// The program may have made its file read-only: it goes on writing by the descriptor that it has. We have none.
+/// A program may make its file read-only while it is written. The server opens the file by its name, so it adds the
+/// owner's permission until the end.
 void OutputWriter::lend_permission(Output& d) {
   constexpr mode_t needed = S_IRUSR | S_IWUSR;
   struct stat st {};
@@ -132,8 +133,8 @@ void OutputWriter::give_permission_back(Output& d) {
     (void)::chmod(d.link.c_str(), st.st_mode & 07777 & ~lent);
 }
 
-/// Who watches the directory for files that were written and closed (inotify, IN_CLOSE_WRITE) has seen nothing yet: the
-/// file was written by another name of it.
+/// Raises IN_CLOSE_WRITE (inotify) for the file's path. The server writes through the hard link, and a watcher of the
+/// directory does not see that.
 void OutputWriter::tell_watchers(const Output& d) {
   const int fd = ::open(d.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd >= 0) ::close(fd);

@@ -218,8 +218,8 @@ void Workflow::keep_from_server(Opened& opened) {
   keep(opened);
 }
 
-/// By somebody who lives, and does not wait for it in vain. Another process of this program that has it open may wait
-/// for this one, as ranks do.
+/// A live program writes it, and this process may wait for that. It may not wait for another process of its own program
+/// that has the file open: ranks wait for each other.
 bool Workflow::is_written(const Coupled& file, const std::string& entry) {
   {
     const std::lock_guard guard(mutex_);
@@ -286,7 +286,7 @@ Result<std::string> Workflow::wait(const Coupled& file, For use, const Say& say)
     const auto there = Versions::in(file.directory);
     const bool is_written = std::any_of(there.writing.begin(), there.writing.end(),
                                         [&](const auto& name) { return this->is_written(file, name); });
-    // What this process has closed it finds there, whoever else may read its frames one by one.
+    // A process that has closed a version gets that version, also where other programs read single frames.
     const bool closed_here = std::any_of(there.writing.begin(), there.writing.end(), [&](const auto& name) {
       const auto maker = maker_of(name);
       return maker && maker->member == settings_.entry && maker->pid == ::getpid() && this->is_written(file, name);

@@ -113,7 +113,7 @@ TEST_F(EndsTest, AProcessThatWasForkedTakesTheDatasetOver) {
     if (code != 0) return 2;
     tell();
     live_on();
-    // What is put now would be in no file: that is an error.
+    // The child owns the file now, so a put of the parent fails.
     return !put(*d, 2) && d->close() ? 0 : 3;
   });
   start();

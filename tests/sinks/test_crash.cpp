@@ -444,6 +444,96 @@ TEST_F(Crash, AChangedClassicHeaderIsThereOrNotWhereverItCuts) {
   EXPECT_GT(changed, 2U);
 }
 
+/// There is room for a longer header: it changes, and the data stay where they are.
+TEST_F(Crash, AClassicHeaderThatLeavesTheDataInTheirPlacesIsThereOrNotWhereverItCuts) {
+  constexpr std::uint64_t width = 1'500'000;
+  Random random(22);
+  Schema before;
+  before.format = FileFormat::offset64;
+  before.dimensions = {{"t", 0, true}, {"x", width, false}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1};
+  before.variables = {v};
+  before.record_align = 4096;
+  auto after = before;
+  after.attributes.push_back({"title", DataType::text, 3, Bytes(3, std::byte{'x'}), {}});
+  const OwnedBlock a0(0, Box{{0, 0}, {1, width}}, testing::random_values(random, DataType::float32, width));
+  std::uint64_t changes = 1;
+  std::size_t old = 0, changed = 0;
+  for (std::uint64_t cut = 0; cut <= changes; ++cut) {
+    SCOPED_TRACE("cut at change " + std::to_string(cut));
+    anew();
+    auto life = std::make_shared<Life>();
+    MortalFiles files(life);
+    {
+      auto sink = testing::fed(open_cdf5(files, path_, {}, false));
+      ASSERT_OK(sink);
+      ASSERT_OK((*sink)->declare(before));
+      ASSERT_OK((*sink)->write(a0.block));
+      ASSERT_OK((*sink)->commit());
+      const auto bytes = (*sink)->counters().bytes_out;
+      life->left = cut;
+      ASSERT_OK((*sink)->declare(after));
+      const bool done = (*sink)->commit().ok();
+      ASSERT_EQ(done, !life->over);
+      EXPECT_LT((*sink)->counters().bytes_out - bytes, 20'000U) << "no data were moved";
+      changes = done ? 0 : std::max(changes, cut + 1);
+    }
+    auto sink = testing::fed(open_cdf5(system_files(), path_, {}, true));
+    ASSERT_OK(sink);
+    const auto now = read_by_netcdf(path_);
+    ASSERT_EQ(now.values[0], a0.data);
+    now.schema.attributes.empty() ? ++old : ++changed;
+    ASSERT_OK((*sink)->declare(after));
+    ASSERT_OK((*sink)->close());
+    const auto last = read_by_netcdf(path_);
+    ASSERT_EQ(last.values[0], a0.data);
+    ASSERT_EQ(last.schema.attributes.size(), 1U);
+    for (const auto* name : {"", ".part", ".header", ".records"}) EXPECT_FALSE(std::filesystem::exists(redo_ + name));
+  }
+  EXPECT_GT(old, 2U);
+  EXPECT_GT(changed, 2U);
+}
+
+/// One variable after the other, each defined behind the data of the one before.
+TEST_F(Crash, ManyChangesOfAClassicHeaderBetweenTwoCommitsMoveTheDataOnce) {
+  constexpr std::uint64_t width = 100'000, variables = 12;
+  Random random(23);
+  Schema schema;
+  schema.format = FileFormat::cdf5;
+  schema.dimensions = {{"t", 0, true}, {"x", width, false}};
+  auto sink = testing::fed(open_cdf5(system_files(), path_, {}, false));
+  ASSERT_OK(sink);
+  std::vector<OwnedBlock> blocks;
+  blocks.reserve(variables);
+  for (std::uint32_t k = 0; k < variables; ++k) {
+    Variable v;
+    v.name = "v" + std::to_string(k);
+    v.type = DataType::float32;
+    if (k % 3 == 0) v.dimensions.push_back(0);
+    v.dimensions.push_back(1);
+    schema.variables.push_back(v);
+    ASSERT_OK((*sink)->declare(schema));
+    auto box = k % 3 == 0 ? Box{{k, 0}, {1, width}} : Box{{0}, {width}};
+    blocks.emplace_back(k, std::move(box), testing::random_values(random, DataType::float32, width));
+    ASSERT_OK((*sink)->write(blocks.back().block));
+  }
+  ASSERT_OK((*sink)->commit());
+  const auto size = std::filesystem::file_size(path_);
+  EXPECT_LT((*sink)->counters().bytes_out, 2 * size);
+  ASSERT_OK((*sink)->close());
+  const auto contents = read_by_netcdf(path_);
+  for (std::uint32_t k = 0; k < variables; ++k) {
+    const auto& got = contents.values[k];
+    const auto* values = got.data() + (k % 3 == 0 ? k * width * sizeof(float) : 0);
+    EXPECT_EQ(std::memcmp(values, blocks[k].data.data(), width * sizeof(float)), 0) << k;
+  }
+  const auto* first = reinterpret_cast<const float*>(contents.values[0].data()) + width;
+  EXPECT_TRUE(std::all_of(first, first + width, [](float x) { return x == NC_FILL_FLOAT; })) << "nobody has put it";
+}
+
 /// A last look at a file, in which nothing is to be changed.
 TEST_F(Crash, AClassicFileThatIsAtItsLastCommitIsLeftWithoutAWrite) {
   Schema schema;

@@ -11,6 +11,12 @@
 //   5. REDO is removed.
 // `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part`.
 //
+// Where the new header leaves all data in their places (attributes go into room that was reserved), only the header is
+// copied: by the same steps, with REDO.header in place of REDO.
+//
+// A program may define and put one variable after the other. Each would move the data. So a change waits, with the
+// parts that come behind it, until they are committed or many (`waiting_max`).
+//
 // Loss of power, where somebody asks for it (`ordered`): 3 and 5 end with a sync of the directory. Records are written
 // in place and then counted, so any of those after the last that were made durable may be counted and not there: how
 // many were durable stands in REDO.records, and `resume` with `power_lost` counts back to it. The file is synced before
@@ -231,6 +237,18 @@ class Mover {
   std::vector<std::byte> buffer_;
 };
 
+/// Bytes of parts that are held back behind a change of the schema.
+constexpr std::uint64_t waiting_max = 64U << 20U;
+
+/// All data of the first are in the same places in the second, and that has no others.
+bool has_same_places(const ClassicLayout& a, const ClassicLayout& b) {
+  return a.record_bytes == b.record_bytes &&
+         std::equal(a.variables.begin(), a.variables.end(), b.variables.begin(), b.variables.end(),
+                    [](const ClassicVariable& x, const ClassicVariable& y) {
+                      return x.begin == y.begin && x.bytes == y.bytes && x.has_records == y.has_records;
+                    });
+}
+
 /// What a reader sees change: the number of records.
 struct Committed {
   std::uint64_t size = 0;
@@ -274,15 +292,23 @@ class Cdf5Sink final : public TransactionalSink {
     return sync_names();
   }
   void drop() noexcept override;
-  void failed() noexcept override { patches_.clear(); }
+  void failed() noexcept override { forget_waiting(); }
 
   Result<void> look();
   Result<void> write_header(const File& file, const Schema& schema);
   Result<void> create(const Schema& to);
   Result<void> change(const Schema& to);
-  Result<void> make_changed(const Schema& schema, const std::string& part);
+  Result<void> make_changed(const Schema& schema, const ClassicLayout& old, std::shared_ptr<File> to);
+  Result<void> settle();
+  Result<void> take_now(const std::shared_ptr<const Field>& field, const Part& part);
+  void forget_waiting() noexcept {
+    patches_.clear();
+    next_.reset();
+    waiting_.clear();
+    waiting_bytes_ = 0;
+  }
   Result<void> fill_added(std::size_t first, std::uint64_t records);
-  Result<void> count_records(std::uint64_t records);
+  Result<void> write_record_count(File& file, std::uint64_t records);
   [[nodiscard]] bool lies_together(const Variable& v, const Box& box) const;
   Result<void> flush();
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
@@ -304,7 +330,10 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> restore_records();
   void forget_records() noexcept;
   [[nodiscard]] std::string records_path() const { return redo_ + ".records"; }
+  [[nodiscard]] std::string header_path() const { return redo_ + ".header"; }
   Result<void> replace_content();
+  Result<void> replace_header();
+  Result<std::uint64_t> copy_from(const std::string& path);
   Result<void> sync_names() {
     return options_.ordered ? make_names_durable(files_, directory_of(redo_)) : Result<void>{};
   }
@@ -333,6 +362,9 @@ class Cdf5Sink final : public TransactionalSink {
   bool made_ = false;            // there is a header
   bool paddings_known_ = false;  // not those of a file that was there
   Schema is_;
+  std::optional<Schema> next_;  // what it is to be before the parts that wait are written
+  std::vector<std::pair<std::shared_ptr<const Field>, Part>> waiting_;
+  std::uint64_t waiting_bytes_ = 0;
   ClassicLayout layout_;
   std::uint64_t records_now_ = 0;               // of what was put
   bool fixed_filled_ = false;                   // what has no records has been filled where nobody put it
@@ -349,13 +381,13 @@ Result<void> Cdf5Sink::open(bool resume) {
   const Lock lock;
   ADVECTIO_TRY(files_.remove(redo_ + ".part"));
   if (!resume) {
-    ADVECTIO_TRY(files_.remove(redo_));
-    ADVECTIO_TRY(files_.remove(records_path()));
+    for (const auto& name : {redo_, header_path(), records_path()}) ADVECTIO_TRY(files_.remove(name));
     ADVECTIO_TRY(file_->resize(0));
     ADVECTIO_TRY(note_records(0));
     return write_count(*records_, any_commit_at, 0);
   }
   if (files_.exists(redo_)) ADVECTIO_TRY(replace_content());
+  if (files_.exists(header_path())) ADVECTIO_TRY(replace_header());
   ADVECTIO_TRY(restore_records());
   auto size = file_->size();
   if (!size) return std::move(size).error();
@@ -429,9 +461,9 @@ void Cdf5Sink::forget_records() noexcept {
   if (files_.remove(records_path())) (void)sync_names();
 }
 
-/// Steps 4 and 5.
-Result<void> Cdf5Sink::replace_content() {
-  auto from = files_.open(redo_, OpenMode::read);
+/// Its bytes over the file's. Returns how many.
+Result<std::uint64_t> Cdf5Sink::copy_from(const std::string& path) {
+  auto from = files_.open(path, OpenMode::read);
   if (!from) return std::move(from).error();
   auto size = (*from)->size();
   if (!size) return std::move(size).error();
@@ -443,9 +475,23 @@ Result<void> Cdf5Sink::replace_content() {
     counters_.bytes_out += part.size();
     at += part.size();
   }
-  ADVECTIO_TRY(file_->resize(*size));
+  return *size;
+}
+
+/// Steps 4 and 5.
+Result<void> Cdf5Sink::replace_content() {
+  auto bytes = copy_from(redo_);
+  if (!bytes) return std::move(bytes).error();
+  ADVECTIO_TRY(file_->resize(*bytes));
   ADVECTIO_TRY(file_->sync());
   ADVECTIO_TRY(files_.remove(redo_));
+  return sync_names();
+}
+
+Result<void> Cdf5Sink::replace_header() {
+  if (auto bytes = copy_from(header_path()); !bytes) return std::move(bytes).error();
+  if (options_.ordered) ADVECTIO_TRY(file_->sync());
+  ADVECTIO_TRY(files_.remove(header_path()));
   return sync_names();
 }
 
@@ -483,27 +529,37 @@ Result<void> Cdf5Sink::change(const Schema& to) {
       return Error{Code::invalid, "variable " + now.name + " has changed its type or its dimensions", 0};
   ADVECTIO_TRY(commit_data());
   const auto part = redo_ + ".part";
-  auto changed = make_changed(to, part);
-  if (!changed) {
+  bool of_header = false;
+  const auto make = [&]() -> Result<void> {
+    auto made = files_.open(part, OpenMode::create, 0600);
+    if (!made) return std::move(made).error();
+    const std::shared_ptr<File> file = std::move(made).value();
+    ADVECTIO_TRY(write_header(*file, to));
+    auto layout = read_classic_layout(*file);
+    if (!layout) return std::move(layout).error().with(part);
+    of_header = !layout_.variables.empty() && has_same_places(layout_, *layout);
+    auto old = std::exchange(layout_, std::move(layout).value());
+    if (!of_header) return make_changed(to, old, file);
+    is_ = to;
+    std::uint64_t end = UINT64_MAX;
+    for (const auto& v : layout_.variables) end = std::min(end, v.begin);
+    ADVECTIO_TRY(file->resize(end));
+    ADVECTIO_TRY(write_record_count(*file, old.records));
+    return file->sync();
+  };
+  if (auto made = make(); !made) {
     (void)files_.remove(part);
-    return changed;
+    return made;
   }
-  ADVECTIO_TRY(files_.rename(part, redo_));
+  ADVECTIO_TRY(files_.rename(part, of_header ? header_path() : redo_));
   ADVECTIO_TRY(sync_names());
-  ADVECTIO_TRY(replace_content());
+  ADVECTIO_TRY(of_header ? replace_header() : replace_content());
   ADVECTIO_TRY(look());
   return note_commit();
 }
 
 /// Step 2, made durable: a loss of power must not leave half of what step 4 relies upon.
-Result<void> Cdf5Sink::make_changed(const Schema& schema, const std::string& part) {
-  auto made = files_.open(part, OpenMode::create, 0600);
-  if (!made) return std::move(made).error();
-  std::shared_ptr<File> to = std::move(made).value();
-  ADVECTIO_TRY(write_header(*to, schema));
-  auto layout = read_classic_layout(*to);
-  if (!layout) return std::move(layout).error().with(part);
-  const auto old = std::exchange(layout_, std::move(layout).value());
+Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& old, std::shared_ptr<File> to) {
   const auto added = is_.variables.size();
   is_ = schema;
   auto size = file_->size();
@@ -523,8 +579,8 @@ Result<void> Cdf5Sink::make_changed(const Schema& schema, const std::string& par
 
   std::swap(file_, to);
   auto filled = fill_added(added, old.records);
-  if (filled && old.records > 0) filled = count_records(old.records);
   std::swap(file_, to);
+  if (filled) filled = write_record_count(*to, old.records);
   ADVECTIO_TRY(std::move(filled));
   return to->sync();
 }
@@ -543,47 +599,73 @@ Result<void> Cdf5Sink::fill_added(std::size_t first, std::uint64_t records) {
   return flush_fill();
 }
 
+/// What of a header the two schemas agree about.
+bool has_same_header(const Schema& a, const Schema& b, bool paddings_known) {
+  if (a.dimensions != b.dimensions || a.attributes != b.attributes || a.variables.size() != b.variables.size())
+    return false;
+  const auto paddings = [](const Schema& s) {
+    return std::array{s.header_pad, s.data_align, s.data_pad, s.record_align};
+  };
+  return (!paddings_known || paddings(a) == paddings(b)) &&
+         std::equal(a.variables.begin(), a.variables.end(), b.variables.begin(),
+                    [](const Variable& x, const Variable& y) {
+                      return x.name == y.name && x.type == y.type && x.dimensions == y.dimensions &&
+                             x.attributes == y.attributes;
+                    });
+}
+
+/// The variables of the first are filled as in the second, which has them, too.
+bool is_filled_alike(const Schema& a, const Schema& b) {
+  return std::equal(a.variables.begin(), a.variables.end(), b.variables.begin(),
+                    [](const Variable& x, const Variable& y) { return x.no_fill == y.no_fill && x.fill == y.fill; });
+}
+
 Result<void> Cdf5Sink::apply(const Schema& schema) {
-  ADVECTIO_TRY(flush());
   // What the file has beyond the schema stays: an older schema may be declared while a journal is replayed.
   auto to = schema;
-  for (auto d = to.dimensions.size(); d < is_.dimensions.size(); ++d) to.dimensions.push_back(is_.dimensions[d]);
-  for (auto v = to.variables.size(); v < is_.variables.size(); ++v) to.variables.push_back(is_.variables[v]);
-  const auto same = [&] {
-    if (is_.dimensions != to.dimensions || is_.attributes != to.attributes ||
-        is_.variables.size() != to.variables.size())
-      return false;
-    const auto paddings = [](const Schema& s) {
-      return std::array{s.header_pad, s.data_align, s.data_pad, s.record_align};
-    };
-    if (paddings_known_ && paddings(is_) != paddings(to)) return false;
-    for (std::size_t v = 0; v < to.variables.size(); ++v)
-      if (is_.variables[v].name != to.variables[v].name || is_.variables[v].type != to.variables[v].type ||
-          is_.variables[v].dimensions != to.variables[v].dimensions ||
-          is_.variables[v].attributes != to.variables[v].attributes)
-        return false;
-    return true;
-  };
-  const auto filled_alike = [&] {
-    for (std::size_t v = 0; v < to.variables.size(); ++v)
-      if (is_.variables[v].no_fill != to.variables[v].no_fill || is_.variables[v].fill != to.variables[v].fill)
-        return false;
-    return true;
-  };
+  const auto& before = next_ ? *next_ : is_;
+  for (auto d = to.dimensions.size(); d < before.dimensions.size(); ++d) to.dimensions.push_back(before.dimensions[d]);
+  for (auto v = to.variables.size(); v < before.variables.size(); ++v) to.variables.push_back(before.variables[v]);
   if (!made_) {
     ADVECTIO_TRY(create(to));
-  } else if (!same()) {
-    ADVECTIO_TRY(change(to));
-  } else if (!filled_alike()) {
+  } else {
     // What was put before is filled as it was to be.
-    ADVECTIO_TRY(fill_up());
+    if (!is_filled_alike(before, to)) {
+      ADVECTIO_TRY(settle());
+      ADVECTIO_TRY(flush());
+      ADVECTIO_TRY(fill_up());
+    }
+    if (next_ || !has_same_header(is_, to, paddings_known_)) {
+      next_ = std::move(to);
+      return {};
+    }
   }
   is_ = std::move(to);
   paddings_known_ = true;
   return {};
 }
 
+/// The change that waits is made, and what came behind it is written.
+Result<void> Cdf5Sink::settle() {
+  if (!next_) return {};
+  const auto to = *std::exchange(next_, std::nullopt);
+  ADVECTIO_TRY(flush());
+  if (!has_same_header(is_, to, paddings_known_)) ADVECTIO_TRY(change(to));
+  is_ = to;
+  paddings_known_ = true;
+  waiting_bytes_ = 0;
+  for (const auto& [field, part] : std::exchange(waiting_, {})) ADVECTIO_TRY(take_now(field, part));
+  return {};
+}
+
 Result<void> Cdf5Sink::take(const std::shared_ptr<const Field>& field, const Part& part) {
+  if (!next_) return take_now(field, part);
+  waiting_bytes_ += part.box.volume() * size_of(field->type());
+  waiting_.emplace_back(field, part);
+  return waiting_bytes_ > waiting_max ? settle() : Result<void>{};
+}
+
+Result<void> Cdf5Sink::take_now(const std::shared_ptr<const Field>& field, const Part& part) {
   const auto number = field->variable();
   if (number >= is_.variables.size()) return Error{Code::invalid, "no variable " + std::to_string(number), 0};
   const auto& v = is_.variables[number];
@@ -824,15 +906,16 @@ Result<void> Cdf5Sink::note_commit() {
 
 Result<void> Cdf5Sink::commit(bool) {
   if (!made_) return Error{Code::bug, "commit before declare", 0};
+  ADVECTIO_TRY(settle());
+  ADVECTIO_TRY(flush());
   return commit_data();
 }
 
 Result<void> Cdf5Sink::commit_data() {
-  ADVECTIO_TRY(flush());
   ADVECTIO_TRY_WITH(fill_up(), "commit " + path());
   // Records count when all of them is there.
   if (records_now_ != layout_.records) {
-    ADVECTIO_TRY(count_records(records_now_));
+    ADVECTIO_TRY(write_record_count(*file_, records_now_));
     layout_.records = records_now_;
   }
   ADVECTIO_TRY(note_records(records_now_));
@@ -841,11 +924,12 @@ Result<void> Cdf5Sink::commit_data() {
 }
 
 /// In the header.
-Result<void> Cdf5Sink::count_records(std::uint64_t records) {
+Result<void> Cdf5Sink::write_record_count(File& file, std::uint64_t records) {
   std::array<std::byte, 8> count{};
   const auto n = layout_.count_bytes();
   for (std::size_t i = 0; i < n; ++i) count[i] = static_cast<std::byte>(records >> (8 * (n - 1 - i)));
-  return write_at(ClassicLayout::count_at, std::span(count).first(n));
+  counters_.bytes_out += n;
+  return file.write(ClassicLayout::count_at, std::span(count).first(n));
 }
 
 /// netCDF-C makes the file as long as it is to be, when it closes one in which not everything was put.
@@ -864,7 +948,7 @@ Result<void> Cdf5Sink::pad() {
 }
 
 void Cdf5Sink::drop() noexcept {
-  patches_.clear();
+  forget_waiting();
   if (!made_) {
     if (const auto size = file_->size(); size.ok() && *size == 0) forget_records();
     return;

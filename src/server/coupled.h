@@ -21,6 +21,8 @@ class CoupledOutputs {
   /// The name that programs have for it.
   [[nodiscard]] std::string name(const std::string& path) const;
 
+  /// Other programs get it.
+  [[nodiscard]] bool has(const Output& output) const { return version_of(output).has_value(); }
   /// A frame is in the file, and nothing is written to it at present.
   Result<void> frame(const Output& output) const;
   /// The program has closed the file, and it is complete.

@@ -36,8 +36,9 @@ Result<void> Durability::note(const DurabilityQueue::Job& job) const {
 }
 
 void Durability::push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
-                      std::uint64_t synced_ns, bool last) {
-  queue_->push({std::move(make), d, sequence, d->frames_visible, synced_ns, last, d->shared_state->journal, d->number});
+                      std::vector<std::uint64_t> synced, bool last) {
+  queue_->push(
+      {std::move(make), d, sequence, d->frames_visible, std::move(synced), last, d->shared_state->journal, d->number});
 }
 
 Result<void> Durability::keep_names(const Output& d) const {

@@ -21,7 +21,7 @@ class Durability {
   [[nodiscard]] bool is_kept(const Output& d) const;
   /// `make` syncs the file; it is called on the queue's thread.
   void push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
-            std::uint64_t synced_ns, bool last = false);
+            std::vector<std::uint64_t> synced, bool last = false);
   /// Before anything is in the file: its names and its shared state are made durable, for a later server.
   [[nodiscard]] Result<void> keep_names(const Output& d) const;
   /// The stage is about to forget the output: its file is made durable first.

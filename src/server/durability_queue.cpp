@@ -43,13 +43,13 @@ void DurabilityQueue::work() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     // Of several commits of one output the latest speaks for all.
-    std::vector<std::uint64_t> synced{job.synced_ns};
+    auto synced = std::move(job.synced);
     for (auto it = jobs_.begin(); it != jobs_.end();) {
       if (it->output != job.output) {
         ++it;
         continue;
       }
-      synced.push_back(it->synced_ns);
+      synced.insert(synced.end(), it->synced.begin(), it->synced.end());
       job = std::move(*it);
       it = jobs_.erase(it);
     }

@@ -25,9 +25,9 @@ class DurabilityQueue {
     std::shared_ptr<Output> output;
     std::uint64_t sequence = 0;
     std::uint64_t frames = 0;
-    std::uint64_t synced_ns = 0;  ///< real time of the sync record; 0: no frame ended here
-    bool last = false;            ///< the file is closed, and the output ends with this
-    std::uint64_t journal = 0;    ///< and `number`: whose shared state it is
+    std::vector<std::uint64_t> synced;  ///< real times of the sync records of the frames that ended here
+    bool last = false;                  ///< the file is closed, and the output ends with this
+    std::uint64_t journal = 0;          ///< and `number`: whose shared state it is
     std::uint32_t number = 0;
   };
   struct Done {
@@ -35,7 +35,7 @@ class DurabilityQueue {
     std::uint64_t sequence = 0;
     std::uint64_t frames = 0;
     bool last = false;
-    std::vector<std::uint64_t> synced;  ///< `synced_ns` of all jobs that this one speaks for
+    std::vector<std::uint64_t> synced;  ///< of all jobs that this one speaks for
     std::uint64_t at_ns = 0;            ///< real time
     Result<void> result;
   };

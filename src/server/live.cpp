@@ -52,7 +52,8 @@ readers::DatasetKey Live::key_of(const Output& d) {
 void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
   std::shared_ptr<LiveFrame> frame;
   const bool whole =
-      !d.frame_in_parts && d.schema && std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
+      !d.frame_in_parts && d.waiting.empty() && d.schema &&
+      std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
         // Memory that nobody holds a lease on is gone with the commit.
         const auto blocks = f.second->blocks();
         return std::all_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.lease != nullptr; });
@@ -67,20 +68,8 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
     }
     find_regions(*frame, ledger);
   }
-  readers::Records records;
-  for (const auto& [variable, field] : d.frame.fields()) {
-    const auto& dimensions = d.schema->variables[variable].dimensions;
-    const auto unlimited = std::find_if(dimensions.begin(), dimensions.end(),
-                                        [&](std::uint32_t x) { return d.schema->dimensions[x].unlimited; });
-    if (unlimited == dimensions.end()) continue;
-    const auto bounds = field->bounds();
-    const auto i = static_cast<std::size_t>(unlimited - dimensions.begin());
-    const auto first = bounds.start[i], end = first + bounds.count[i];
-    records =
-        records ? std::pair{std::min(records->first, first), std::max(records->second, end)} : std::pair{first, end};
-  }
-  if (d.frame_in_parts) records.reset();
-  store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number, records, std::move(frame));
+  store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number,
+                  d.frame_in_parts ? readers::Records() : d.records, std::move(frame));
 }
 
 void Live::note_commit(const Output& d, bool begins) {

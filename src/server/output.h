@@ -110,6 +110,8 @@ struct Output : std::enable_shared_from_this<Output> {
   std::unique_ptr<Sink> sink;
   Frame frame;         ///< under way; the sink may hold fields of it until the next commit
   bool begun = false;  ///< the sink knows of the frame
+  std::optional<std::pair<std::uint64_t, std::uint64_t>>
+      records;  ///< of the frame under way: the first one, and the end
   /// The frame has live readers: they get it first. What its sink has not been told of yet.
   bool holds_back = false;
   std::vector<std::pair<std::shared_ptr<const Field>, Part>> held_back;
@@ -130,6 +132,10 @@ struct Output : std::enable_shared_from_this<Output> {
   /// Frames that have ended before what is handled now, in the order of its records: the next block is of the frame
   /// after them. Behind a failure or a death it is `frames_visible` again.
   std::uint64_t frames_ended = 0;
+  /// Small frames that wait to be committed with the next one: when each was synced (OutputWriter::may_wait).
+  std::vector<std::uint64_t> waiting;
+  std::uint64_t waiting_bytes = 0, waiting_since_ns = 0;
+  bool commits_each = false;         ///< none waits
   std::uint64_t frames_dropped = 0;  ///< once its shared state is gone
   std::uint64_t bytes_put = 0, bytes_written = 0, encode_ns = 0;
   std::uint64_t charged = 0;  ///< of what its sink has written, so much has been counted against `server.drain_max`
@@ -149,6 +155,9 @@ struct Output : std::enable_shared_from_this<Output> {
   void clear_frame() {
     frame.clear();
     held_back.clear();
+    records.reset();
+    waiting.clear();
+    waiting_bytes = 0;
   }
   [[nodiscard]] bool promises_durable() const { return policy.promise == Promise::durable; }
 

@@ -212,8 +212,22 @@ Result<void> OutputWriter::give_block(Output& d, const Block& block) {
   if (d.frame.empty()) d.holds_back = run_.live && d.output == 0 && run_.live->is_wanted(d);
   auto field = d.frame.add(block);
   if (!field) return std::move(field).error().with(what);
-  d.held_back.emplace_back(operated(std::move(field).value(), d.operators), Part{block.box, block.stride});
+  Part part{block.box, block.stride};
+  if (d.output == 0) note_records(d, block.variable, part.bounds());
+  d.held_back.emplace_back(operated(std::move(field).value(), d.operators), std::move(part));
   return d.holds_back ? Result<void>{} : give_held_back(d);
+}
+
+/// Which records the frame has, along the unlimited dimension that comes first.
+void OutputWriter::note_records(Output& d, std::uint32_t variable, const Box& bounds) {
+  const auto& dimensions = d.schema->variables[variable].dimensions;
+  for (std::size_t i = 0; i < dimensions.size(); ++i) {
+    if (!d.schema->dimensions[dimensions[i]].unlimited) continue;
+    const auto first = bounds.start[i], end = first + bounds.count[i];
+    d.records = d.records ? std::pair{std::min(d.records->first, first), std::max(d.records->second, end)}
+                          : std::pair{first, end};
+    return;
+  }
 }
 
 Result<void> OutputWriter::give_held_back(Output& d) {
@@ -246,6 +260,7 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
   block.lease = r.lease;
   block.bytes = r.payload.size();
   d.bytes_put += block.bytes;
+  d.waiting_bytes += block.bytes;
   d.uncommitted = true;
   return give_block(d, block);
 }
@@ -257,19 +272,21 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   const bool is_read = run_.live && d->output == 0;
   if (synced_ns != 0 && is_read) run_.live->publish(*d, d->frames_ended - 1, synced_ns, ledger_);
   ADVECTIO_TRY(give_held_back(*d));
-  d->frame_in_parts = synced_ns == 0 && (d->frame_in_parts || !d->frame.empty());
+  d->frame_in_parts = synced_ns == 0 && (d->frame_in_parts || (d->begun && !d->frame.empty()));
   if (d->uncommitted) {
     if (is_read) run_.live->note_commit(*d, true);
     auto done = in_midst ? d->sink->checkpoint() : d->sink->end();
     if (is_read) run_.live->note_commit(*d, false);
     if (!done) return std::move(done).error().with("commit");
   }
+  auto synced = std::exchange(d->waiting, {});
+  if (synced_ns != 0) synced.push_back(synced_ns);
   d->clear_frame();
   d->begun = d->begun && in_midst;
   d->uncommitted = false;
   ++run_.commits;
   count_sink(*d);
-  if (synced_ns != 0) {
+  if (!synced.empty()) {
     d->frames_visible = d->frames_ended;
     count_frames(*d->shared_state, d->frames_visible, sequence);
     if (is_read) run_.live->note_visible(*d);
@@ -285,7 +302,8 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   } else {
     d->visible = sequence;
   }
-  if (synced_ns != 0) d->to_visible.add(seconds(realtime_ns() - std::min(realtime_ns(), synced_ns)));
+  const auto now = realtime_ns();
+  for (const auto at : synced) d->to_visible.add(seconds(now - std::min(now, at)));
   journal::set_visible(*d->shared_state, sequence);
   run_.forward(true);
   if (d->policy.durable || d->promises_durable()) {
@@ -296,7 +314,7 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
         ADVECTIO_TRY(make());
         return journal::make_file_names_durable(files, path, link);
       };
-    durability_.push(d, std::move(make), sequence, synced_ns);
+    durability_.push(d, std::move(make), sequence, std::move(synced));
   }
   return {};
 }
@@ -326,9 +344,31 @@ Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Recor
   } else if (d->last_stall) {
     *d->last_stall += seconds(sync->stall_ns);
   }
+  if (sync->frame > 0 && r.type == RecordType::sync && may_wait(*d, r.sequence)) {
+    if (run_.live) run_.live->publish(*d, d->frames_ended - 1, r.time_ns, ledger_);
+    if (d->waiting.empty()) d->waiting_since_ns = monotonic_ns();
+    d->waiting.push_back(r.time_ns);
+    d->records.reset();
+    d->begun = d->partial = d->frame_in_parts = false;
+    return {};
+  }
   ADVECTIO_TRY(commit(d, r.sequence, sync->frame > 0 ? r.time_ns : 0));
   d->partial = false;
   return {};
+}
+
+/// Frames so small that the commit is most of their cost are committed together, when the program is ahead of us: a
+/// later sync is in the journal already. Nobody can tell, except by when he can read them.
+bool OutputWriter::may_wait(const Output& d, std::uint64_t sequence) const {
+  constexpr std::size_t frames_max = 256;
+  constexpr std::uint64_t time_max_ns = 100'000'000;
+  const auto& control = run_.stage.control();
+  const auto bytes_max = std::min<std::uint64_t>(16U << 20U, control.segments_max * control.segment_bytes / 8);
+  return d.output == 0 && d.state == State::open && d.shared_state->synced.load(std::memory_order_acquire) > sequence &&
+         !d.commits_each && d.error.message.empty() && !d.shared() && !d.tile_sequencer && !d.partial &&
+         !d.frame_in_parts && !run_.coupled->has(d) && !(run_.live && (d.holds_back || run_.live->is_wanted(d))) &&
+         d.waiting.size() < frames_max && d.waiting_bytes < bytes_max &&
+         (d.waiting.empty() || monotonic_ns() - d.waiting_since_ns < time_max_ns);
 }
 
 Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Record& r) {
@@ -356,7 +396,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
   ADVECTIO_TRY_WITH(run_.coupled->complete(*d), "for other programs");
   if ((d->promises_durable() && !d->tile_sequencer) || durability_.is_kept(*d)) {
     d->become(State::ending);
-    durability_.push(d, std::move(make_durable), d->shared_state->visible.load(), 0, true);
+    durability_.push(d, std::move(make_durable), d->shared_state->visible.load(), {}, true);
   } else {
     end(*d, State::finished);
   }
@@ -419,16 +459,22 @@ Result<void> OutputWriter::take_back(Output& d) {
   return {};
 }
 
-/// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
-void OutputWriter::fail(Output& d, Error error) {
+void OutputWriter::begin_anew(Output& d) {
   if (d.sink) {
     count_sink(d);
     d.sink->abandon();
     d.sink.reset();
     d.clear_frame();
-  } else if (d.resume && error.code == Code::corrupt) {
-    (void)bring_to_last_commit(d);
   }
+  d.resume = d.frame_in_parts = true;
+  d.declared = false;
+  d.frames_ended = d.frames_visible;
+}
+
+/// The sink could not do it. What is staged stays staged; the program hears of it at its next sync or close.
+void OutputWriter::fail(Output& d, Error error) {
+  if (!d.sink && d.resume && error.code == Code::corrupt) (void)bring_to_last_commit(d);
+  begin_anew(d);
   if (was_removed(d)) return end(d, State::dropped);
   const bool last = d.state == State::closed && !d.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
@@ -436,9 +482,6 @@ void OutputWriter::fail(Output& d, Error error) {
   const bool again = !d.error.message.empty();
   const bool known = d.state == State::failed || d.error.message == error.message;
   d.become(State::failed);
-  d.resume = d.frame_in_parts = true;
-  d.declared = false;
-  d.frames_ended = d.frames_visible;
   d.failed_at_ns = monotonic_ns();
   auto& shared_state = *d.shared_state;
   report_error(d, error);

@@ -26,7 +26,8 @@ class OutputWriter {
   Result<void> give_block(Output& d, const Block& block);
   Result<void> on_put(Output& d, const Record& r, bool verify);
   /// All that the sink has taken is in the readable file on return, up to this record (or common sync). `synced_ns`:
-  /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on.
+  /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on. Frames that wait are
+  /// committed with it.
   Result<void> commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
                       bool in_midst = false);
   /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and
@@ -42,6 +43,8 @@ class OutputWriter {
   Result<void> bring_to_last_commit(const Output& d);
   /// Drop what is not committed, and know that it is dropped.
   Result<void> take_back(Output& d);
+  /// From its last commit on, with a new sink.
+  void begin_anew(Output& d);
   /// What is staged stays staged; the program hears of it at its next sync or close; it is tried again.
   void fail(Output& d, Error error);
   /// The file is as it will be: the stage forgets the output. `brought`: to its last commit, where that has just been
@@ -61,7 +64,9 @@ class OutputWriter {
   static void tell_watchers(const Output& d);
   [[nodiscard]] bool was_removed(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
+  [[nodiscard]] bool may_wait(const Output& d, std::uint64_t sequence) const;
   Result<void> on_close(const std::shared_ptr<Output>& d, const Record& r);
+  static void note_records(Output& d, std::uint32_t variable, const Box& bounds);
   static Result<void> give_held_back(Output& d);
   void count_sink(Output& d);
   [[nodiscard]] SinkRequest sink_request(const Output& d, bool resume) const;

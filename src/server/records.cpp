@@ -47,6 +47,7 @@ void Records::handle(Journal& j, const Record& r, bool verify) {
   for (auto it = from; it != end; ++it) {
     const auto d = it->second;
     auto done = begun ? give(j, r, d, verify) : begun;
+    if (!done && !d->waiting.empty()) done = again_one_by_one(j, r.dataset, d);
     writer_.charge(d->whole != nullptr ? *d->whole : *d);
     if (!done) writer_.fail(*d, std::move(done).error());
   }
@@ -243,6 +244,8 @@ bool Records::follow(Journal& j) {
       for (auto& [number, d] : j.datasets) {
         if (d->over() || (d->state == State::failed && d->whole == nullptr)) continue;
         if (d->whole != nullptr) tiles_.split_at(*d, text);
+        if (!d->waiting.empty()) (void)again_one_by_one(j, number, d);
+        if (d->over()) continue;
         writer_.fail(*d, Error{Code::corrupt, text, EIO});
       }
       return any;
@@ -329,6 +332,15 @@ Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t numbe
   if (!j.alive && !keeps_all(*d)) return writer_.take_back(*d);  // nobody will sync it
   ADVECTIO_TRY(writer_.commit_part(d));
   return {};
+}
+
+/// Frames waited to be committed with one that has failed, and are not to blame.
+Result<void> Records::again_one_by_one(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d) {
+  writer_.begin_anew(*d);
+  d->commits_each = true;
+  auto done = replay(j, number, d);
+  d->commits_each = false;
+  return done;
 }
 
 /// The same where there are several.

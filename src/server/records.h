@@ -40,6 +40,7 @@ class Records {
   void end_with_all(Journal& j, std::uint32_t number);
   Result<void> replay(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
   Result<void> replay_from(Reader& again, Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
+  Result<void> again_one_by_one(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
   Result<void> replay_shared(const std::shared_ptr<Output>& d);
 
   Run& run_;

@@ -1,6 +1,6 @@
 // The contract of a destination of fields. Calls into one sink are serial; parallelism is inside.
 //
-// Life:  open (each sink has its own factory) → declare → (begin → ready* → end)* → close
+// Life:  open (each sink has its own factory) → declare → ((begin → ready*)+ → end)* → close
 //
 // Every sink promises this, and the conformance suite (tests/sinks/) checks it as far as the sink's
 // abilities go:
@@ -82,8 +82,8 @@ class Sink {
   /// grow as parts ask for it.
   virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
 
-  /// The frame is complete. All of it is readable on return (the promise `visible`). Also without a
-  /// `begin`, where nothing but the schema has changed. Blocks.
+  /// The frame is complete, and so are those begun before it that have not ended. All of it is readable on return (the
+  /// promise `visible`). Also without a `begin`, where nothing but the schema has changed. Blocks.
   virtual Result<void> end() = 0;
 
   /// The same in the midst of a frame, which goes on. Only where `abilities().checkpoints`; else

@@ -25,7 +25,13 @@ class DurabilityQueueTest : public ::testing::Test {
                    if (fails_) return system_error("fdatasync", EIO);
                    return {};
                  },
-                 output, sequence, sequence, sequence, false, 7, 1});
+                 output,
+                 sequence,
+                 sequence,
+                 {sequence},
+                 false,
+                 7,
+                 1});
   }
   std::vector<DurabilityQueue::Done> collect(std::size_t count) {
     std::vector<DurabilityQueue::Done> all;
@@ -79,7 +85,13 @@ TEST_F(DurabilityQueueTest, NothingThatIsQueuedIsLeftBehindAtTheEnd) {
                     ++made;
                     return {};
                   },
-                  std::make_shared<Output>(), 1, 1, 1, false, 7, 1});
+                  std::make_shared<Output>(),
+                  1,
+                  1,
+                  {1},
+                  false,
+                  7,
+                  1});
   }
   EXPECT_EQ(made, 20);
 }

@@ -96,6 +96,47 @@ TEST_F(OutputWriterTest, TheSinkHearsTheNumberThatTheFrameHasWhereItIsGivenAgain
   EXPECT_EQ(o->frames_visible, 4U);
 }
 
+TEST_F(OutputWriterTest, SmallFramesAreCommittedTogetherWhenTheProgramIsAhead) {
+  const auto o = begun("a.nc");
+  o->shared_state->synced.store(9);
+  const auto frame = [&](std::uint64_t number) {
+    ASSERT_TRUE(writer_.act(o, put(2 * number, number - 1, 5), false).ok());
+    ASSERT_TRUE(writer_.act(o, sync(2 * number + 1, number), false).ok());
+  };
+  for (const std::uint64_t number : {1U, 2U, 3U}) frame(number);
+  EXPECT_EQ(o->waiting.size(), 3U);
+  EXPECT_EQ(o->shared_state->visible.load(), 0U);
+  EXPECT_EQ(store_.files["a.nc"].commits, 0);
+  frame(4);
+  EXPECT_TRUE(o->waiting.empty());
+  EXPECT_EQ(o->shared_state->visible.load(), 9U);
+  EXPECT_EQ(o->frames_visible, 4U);
+  EXPECT_EQ(store_.files["a.nc"].commits, 1);
+  EXPECT_EQ(store_.files["a.nc"].committed.size(), 4U);
+  EXPECT_EQ(store_.files["a.nc"].begun, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+}
+
+TEST_F(OutputWriterTest, FramesThatWaitAreCommittedByTheClose) {
+  const auto o = begun("a.nc");
+  o->shared_state->synced.store(5);
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
+  ASSERT_TRUE(writer_.act(o, put(4, 1, 5), false).ok());
+  ASSERT_TRUE(writer_.act(o, sync(5, 2, RecordType::close), false).ok());
+  EXPECT_EQ(o->state, State::finished);
+  EXPECT_EQ(o->frames_visible, 2U);
+  EXPECT_EQ(store_.files["a.nc"].committed.size(), 2U);
+}
+
+TEST_F(OutputWriterTest, AfterAFailureEachFrameIsCommittedByItself) {
+  const auto o = begun("a.nc");
+  o->shared_state->synced.store(9);
+  o->error = Error{Code::full, "the disk is full", ENOSPC};
+  ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
+  EXPECT_EQ(o->shared_state->visible.load(), 3U);
+}
+
 TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {
   const auto o = begun("a.nc");
   auto r = put(2, 0, 5);

@@ -554,7 +554,7 @@ TEST_F(ServerTest, OfAFileWhoseJournalHasGoneNothingStaysBesideIt) {
   });
   start();
   a.go();
-  ASSERT_TRUE(eventually([this] { return image("a.nc").commits == 3; }));
+  ASSERT_TRUE(eventually([this] { return image("a.nc").committed.size() == 3; }));
   stop();
   a.kill();
   std::filesystem::remove_all(run_dir() + "/journals");

@@ -62,8 +62,9 @@ void ProcessSession::keep_ahead(Writer& writer, std::uint64_t bytes) {
 }
 
 void ProcessSession::closed(JournalledDataset* dataset, bool keeps) noexcept {
+  constexpr std::uint64_t little = 256U << 10U;
   open_.erase(dataset);
-  if (!open_.empty() || !writer_ || (keeps && writer_->room_segments() == 0)) return;
+  if (!open_.empty() || !writer_ || writer_->used_bytes() < little || (keeps && writer_->room_segments() == 0)) return;
   writer_->seal();
 }
 

@@ -59,8 +59,8 @@ class ProcessSession final : public Session {
   /// Have the writer hold segments ready for so many bytes, but no more than its share of the
   /// stage.
   void keep_ahead(journal::Writer& writer, std::uint64_t bytes);
-  /// The dataset is closed. With the mutex. A process without open datasets holds no segment,
-  /// unless `keeps` is true and it would have to wait for the next one.
+  /// The dataset is closed. With the mutex. A process without open datasets holds no segment, unless little of it is
+  /// used (so that many small files share one), or `keeps` is true and it would have to wait for the next one.
   void closed(JournalledDataset* dataset, bool keeps) noexcept;
   /// Called by the dataset's destructor.
   void forget(JournalledDataset* dataset) noexcept;

@@ -72,6 +72,8 @@ class Writer {
 
   /// End the segment under way, so that the server can recycle it once it is drained; the next record begins another.
   void seal() noexcept;
+  /// What has been written to the segment under way.
+  [[nodiscard]] std::uint64_t used_bytes() const noexcept { return current_.data != nullptr ? at_ : 0; }
 
   /// How many segments to hold ready (mapped, in the page tables) beside the one under way.
   void keep_ahead(std::uint64_t segments) noexcept;

@@ -1,11 +1,16 @@
 #include "capture/netcdf/captured_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <utility>
 
 #include "capture/netcdf/open_files.h"
 #include "capture/netcdf/shadow_schema.h"
@@ -291,11 +296,14 @@ int CapturedFile::keep_filled() {
 int CapturedFile::put_fill(int variable, const Box& box) {
   const auto& v = description_.last_read().variables[static_cast<std::size_t>(variable)];
   const Bytes fill = v.fill.empty() ? default_fill(v.type) : v.fill;
-  close_reader();
+  if (!reads_copy_) close_reader();
   const auto put = stall_.timed([&] {
     return out_->put(static_cast<std::uint32_t>(variable), box, {}, Memory{fill.data(), {}}, size_of(v.type));
   });
-  if (put.ok()) put_anything_ = true;
+  if (put.ok()) {
+    put_anything_ = true;
+    put_into_copy(variable, box, {}, fill.data(), size_of(v.type));
+  }
   return code_of(put);
 }
 
@@ -311,7 +319,69 @@ bool CapturedFile::grown_length(int dimension, std::size_t& length) {
 
 // --- reading back -------------------------------------------------------------------------------
 
+namespace {
+
+/// Files that are so long, and so much put into the copy between two reads: no copy is kept.
+constexpr std::uint64_t copy_max = 16U << 20U;
+
+/// A copy of the file in the stage. Empty: it is too long, or cannot be made.
+std::string copy_in_stage(const std::string& path) {
+  auto* session = Session::current();
+  std::error_code error;
+  if (session == nullptr || std::filesystem::file_size(path, error) > copy_max || error) return {};
+  std::string name = session->directory() + "/copy-XXXXXX";
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) return {};
+  ::close(fd);
+  std::filesystem::copy_file(path, name, std::filesystem::copy_options::overwrite_existing, error);
+  if (!error) return name;
+  ::unlink(name.c_str());
+  return {};
+}
+
+}  // namespace
+
+/// A program that reads, adds and writes would wait for a commit at each read. After a few of these
+/// a copy of the file is read instead.
+int CapturedFile::open_reader() {
+  constexpr int with_a_commit = 4;
+  const auto& path = out_->file_path();
+  reads_copy_ = false;
+  const auto& variables = description_.last_read().variables;
+  // 4.9.0 swaps the bytes of big-endian variables in a file that it has not made (hand_over.cpp).
+  const bool swaps =
+      std::any_of(variables.begin(), variables.end(), [](const Variable& v) { return v.endian == Endian::big; });
+  if (together_ == nullptr && !swaps && ++reads_after_puts_ > with_a_commit) {
+    if (const auto copy = copy_in_stage(path); !copy.empty()) {
+      reads_copy_ = lib.nc_open(copy.c_str(), NC_WRITE, &reader_) == NC_NOERR;
+      ::unlink(copy.c_str());  // the library has it open
+      int old = NC_FILL;
+      if (reads_copy_) return lib.nc_set_fill(reader_, fill_mode_, &old);
+    }
+  }
+  const int code = lib.nc_open(path.c_str(), NC_NOWRITE, &reader_);
+  if (code != NC_NOERR) reader_ = -1;
+  return code;
+}
+
+void CapturedFile::put_into_copy(int variable, const Box& box, const std::vector<std::uint64_t>& stride,
+                                 const void* data, std::size_t element) {
+  constexpr std::uint64_t of_a_call = 4096;  // what a put costs beside its bytes
+  if (!reads_copy_) return;
+  unread_bytes_ += box.volume() * element + of_a_call;
+  int there = -1;
+  char name[NC_MAX_NAME + 1] = {};
+  int code = unread_bytes_ > copy_max ? NC_ENOMEM : lib.nc_inq_varname(ncid, variable, name);
+  if (code == NC_NOERR) code = lib.nc_inq_varid(reader_, name, &there);
+  const std::vector<std::ptrdiff_t> steps(stride.begin(), stride.end());
+  if (code == NC_NOERR)
+    code = lib.nc_put_vars(reader_, there, box.start.data(), box.count.data(), steps.empty() ? nullptr : steps.data(),
+                           data);
+  if (code != NC_NOERR) close_reader();  // the next read opens the file
+}
+
 void CapturedFile::close_reader() {
+  reads_copy_ = false;
   if (reader_ < 0) return;
   lib.nc_close(reader_);
   reader_ = -1;
@@ -347,12 +417,10 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
     in_call.end();  // what the others have put before this call is then of an earlier collective index
     reading.code = make_visible();
     if (reading.code != NC_NOERR) return reading;
-    reading.code = lib.nc_open(out_->file_path().c_str(), NC_NOWRITE, &reader_);
-    if (reading.code != NC_NOERR) {
-      reader_ = -1;
-      return reading;
-    }
+    reading.code = open_reader();
+    if (reading.code != NC_NOERR) return reading;
   }
+  unread_bytes_ = 0;
   reading.ncid = reader_;
   reading.variable = variable;
   if (v == nullptr) return reading;  // the file has no such variable either
@@ -379,7 +447,7 @@ int CapturedFile::sync() {
     if (all) all_written();
     ended();
   }
-  close_reader();
+  if (!reads_copy_) close_reader();
   const int flushed = flush_schema();
   const auto synced = stall_.timed([&] { return out_->sync(); });
   return flushed != NC_NOERR ? flushed : code_of(synced);

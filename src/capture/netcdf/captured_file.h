@@ -241,7 +241,12 @@ class CapturedFile {
   int send_structure();
   [[nodiscard]] bool has_filters(int variable) const;
   int put_together(int variable, const Shape& v);
+  /// Open the file to read what was put.
+  int open_reader();
   void close_reader();
+  /// Into the copy that is read, what has just been put: dense, of the variable's type.
+  void put_into_copy(int variable, const Box& box, const std::vector<std::uint64_t>& stride, const void* data,
+                     std::size_t element);
   void close_shadow();
   [[nodiscard]] bool nothing_put() const;
   bool agreed(int& code) const;
@@ -275,6 +280,10 @@ class CapturedFile {
 
   Converter converter_;
   int reader_ = -1;
+  /// `reader_` is a copy of the file in memory, into which puts go, too. Reads then wait for no commit.
+  bool reads_copy_ = false;
+  int reads_after_puts_ = 0;
+  std::uint64_t unread_bytes_ = 0;  ///< put into the copy since the last read
   bool shadow_open_ = true;
   std::atomic<Later> later_{Later::nothing};
 };

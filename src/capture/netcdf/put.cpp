@@ -108,7 +108,7 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   if (answer.code == NC_NOERR) answer.code = flush_schema();
   if (answer.code != NC_NOERR) return answer;
 
-  close_reader();
+  if (!reads_copy_) close_reader();
   PutCall inside(call);
   if (place_.clipped()) inside.map = place_.map();
   answer.code = send(inside, *v, memory);
@@ -163,7 +163,15 @@ int CapturedFile::send(const PutCall& call, const Shape& v, nc_type memory) {
   if (call.map != nullptr) from.step = steps(call.map, place_.box().rank(), v.element);
   const auto put = stall_.timed(
       [&] { return out_->put(static_cast<std::uint32_t>(call.variable), place_.box(), stride, from, v.element); });
-  return put.ok() ? NC_NOERR : code_of(put.error());
+  if (!put.ok()) return code_of(put.error());
+  if (!reads_copy_) return NC_NOERR;
+  std::vector<std::byte> dense;
+  if (call.map != nullptr && place_.box().rank() > 0) {
+    dense.resize(place_.box().volume() * v.element);
+    gather(static_cast<const std::byte*>(call.data), place_.box().count, from.step, v.element, dense.data());
+  }
+  put_into_copy(call.variable, place_.box(), stride, dense.empty() ? call.data : dense.data(), v.element);
+  return NC_NOERR;
 }
 
 int CapturedFile::send_strings(const PutCall& call, const std::vector<std::uint64_t>& stride) {
@@ -178,7 +186,9 @@ int CapturedFile::send_strings(const PutCall& call, const std::vector<std::uint6
   }
   const auto put = stall_.timed(
       [&] { return out_->put_strings(static_cast<std::uint32_t>(call.variable), place_.box(), stride, strings); });
-  return put.ok() ? NC_NOERR : code_of(put.error());
+  if (!put.ok()) return code_of(put.error());
+  put_into_copy(call.variable, place_.box(), stride, strings, sizeof(char*));
+  return NC_NOERR;
 }
 
 int CapturedFile::send_converted(const PutCall& call, const Shape& v, nc_type memory,
@@ -216,7 +226,10 @@ int CapturedFile::send_converted(const PutCall& call, const Shape& v, nc_type me
       return out_->put(static_cast<std::uint32_t>(call.variable), part, stride, Memory{converted.data(), {}},
                        v.element);
     });
-    if (put.ok()) return true;
+    if (put.ok()) {
+      put_into_copy(call.variable, part, stride, converted.data(), v.element);
+      return true;
+    }
     worst = code_of(put.error());
     return false;
   });

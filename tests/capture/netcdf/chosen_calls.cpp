@@ -273,6 +273,59 @@ void read_while_written() {
   read_back("out.nc", 12);
 }
 
+/// A sum is kept in the file: read, add, write. Beside it everything else that a program may do between two reads.
+void reads_adds_writes() {
+  const Small s = small("sum.nc");
+  DO(nc_redef(s.ncid));
+  const int field = variable(s.ncid, "field", NC_SHORT, {s.n, s.n}),
+            letters = variable(s.ncid, "letters", NC_CHAR, {s.n}), scalar = variable(s.ncid, "scalar", NC_DOUBLE, {});
+  const bool has_strings = mode == NC_NETCDF4;
+  const int words = has_strings ? variable(s.ncid, "words", NC_STRING, {s.n}) : -1;
+  DO(nc_enddef(s.ncid));
+  const std::array<std::ptrdiff_t, 2> ones{1, 1}, transposed{1, 3}, second{2, 2};
+  for (std::size_t step = 0; step < 14; ++step) {
+    values(s.ncid, s.v, 3 * (step / 3 + 1));
+    frame(s, (step + 1) / 3);
+    values(s.ncid, field, 9);
+    const auto from = static_cast<float>(step);
+    DO(nc_put_varm_float(s.ncid, field, Index{0, 0}.data(), Index{3, 3}.data(), ones.data(), transposed.data(),
+                         numbers(9, from).data()));
+    DO(nc_put_vars_float(s.ncid, field, Index{0, 0}.data(), Index{2, 2}.data(), second.data(),
+                         numbers(4, -from).data()));
+    const std::array<float, 2> far{1e9F, from};
+    DO(nc_put_vara_float(s.ncid, field, Index{1, 1}.data(), Index{1, 2}.data(), far.data()));
+    double total = 0;
+    DO(nc_get_var_double(s.ncid, scalar, &total));
+    std::printf("  %g\n", total);
+    total = total > 1e30 ? 1 : total + 1;
+    DO(nc_put_var_double(s.ncid, scalar, &total));
+    const char letter = static_cast<char>('a' + step);
+    char read[4] = {};
+    DO(nc_put_var1_text(s.ncid, letters, Index{step % 3}.data(), &letter));
+    DO(nc_get_var_text(s.ncid, letters, read));
+    std::printf("  %d %d %d\n", read[0], read[1], read[2]);
+    if (has_strings) {
+      std::array<const char*, 2> some{step % 2 == 0 ? nullptr : "odd", "sum"};
+      DO(nc_put_vara_string(s.ncid, words, Index{1}.data(), Index{2}.data(), some.data()));
+      std::array<char*, 3> there{};
+      if (DO(nc_get_var_string(s.ncid, words, there.data())) == NC_NOERR) {
+        for (const char* word : there) std::printf("  %s\n", word != nullptr ? word : "(null)");
+        DO(nc_free_string(3, there.data()));
+      }
+    }
+    if (step % 5 == 4) DO(nc_sync(s.ncid));
+    if (step == 9) {
+      DO(nc_redef(s.ncid));
+      text(s.ncid, s.v, "long_name", "a sum");
+      (void)variable(s.ncid, "late", NC_INT, {s.time});
+      DO(nc_enddef(s.ncid));
+    }
+    lengths(s.ncid);
+  }
+  DO(nc_close(s.ncid));
+  read_back("sum.nc", 15);
+}
+
 /// The name goes elsewhere while the model writes, and is used anew.
 void names_change() {
   const Small first = small("out.nc");
@@ -757,6 +810,7 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(letkf_overwrites),
                                           NAMED(fortran_shapes),
                                           NAMED(read_while_written),
+                                          NAMED(reads_adds_writes),
                                           NAMED(names_change),
                                           NAMED(created_again),
                                           NAMED(many_at_once),

@@ -313,7 +313,7 @@ class ReplayingSession final : public Session {
  private:
   std::mutex mutex_;
   std::set<std::string> said_;
-  std::string nowhere_;
+  std::string nowhere_ = std::filesystem::temp_directory_path();
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Store {
   std::map<std::string, FileImage> files;  ///< by the name in the output directory
   std::string fail_commit_of;              ///< commits of this file fail with ENOSPC
   std::string fail_close_of;               ///< and what is done at the close of this one
+  std::size_t rows_max = SIZE_MAX;         ///< and commits of more rows
   std::atomic<bool> commits_stand{false};  ///< none returns
   std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
@@ -93,7 +94,8 @@ class MemorySink final : public Sink {
   Result<void> end() override {
     while (store_.commits_stand) ::usleep(1000);
     const std::lock_guard guard(store_.mutex);
-    if (name_ == store_.fail_commit_of) return system_error("append to " + name_, ENOSPC);
+    if (name_ == store_.fail_commit_of || pending_.size() > store_.rows_max)
+      return system_error("append to " + name_, ENOSPC);
     look_at_borrowed();
     auto& f = store_.files[name_];
     for (const auto& [at, value] : pending_) f.committed[at] = value;

@@ -295,6 +295,20 @@ TEST_F(ServerTest, ASinkThatFailsTellsTheProgramKeepsTheDataAndRecoveryFinishes)
   EXPECT_FALSE(std::filesystem::exists(run_dir()));
 }
 
+TEST_F(ServerTest, SmallFramesThatCannotBeCommittedTogetherAreCommittedOneByOne) {
+  store_.rows_max = 1;
+  store_.commits_stand = true;
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 6, true, false); });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  store_.commits_stand = false;
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_TRUE(status["errors"].empty()) << status["errors"].dump(1);
+  EXPECT_EQ(image("a.nc").committed.size(), 6U);
+}
+
 TEST_F(ServerTest, AStageThatStillGrowsIsNotFullForAFileThatCannotBeWritten) {
   store_.fail_commit_of = "a.nc";
   Program a(run_dir(), [this](Session& s) {

@@ -56,6 +56,7 @@ CHOSEN = {  # and how many datasets are written
     "boxes_with_gaps": 1,
     "modes_by_rank": 1,
     "closes_with_pending_calls": 1,
+    "without_variables": 2,
 }
 
 
@@ -79,6 +80,17 @@ def test_chosen_calls_give_the_same_answers_and_the_same_file(replay: Path, pair
     for name in output_files(pair.plain):
         if is_netcdf(pair.plain / name):
             assert_same(pair.plain / name, pair.carried / name)
+
+
+def test_a_variable_of_too_many_dimensions_is_refused_where_it_is_defined(replay: Path, pair: Pair):
+    command = [*ranks_of(2), built(replay, "pnetcdf_chosen_calls"), "many_dimensions"]
+    result = pair.advectio.start(command, pair.carried).finish()
+    assert result.code == 0, result.said
+    assert "a variable of 1025 dimensions is refused" in result.said
+    for rank in range(2):
+        answers = (pair.carried / f"many_dimensions.nc.{rank}").read_text().splitlines()
+        codes = [line.split()[-1] for line in answers]
+        assert codes == ["ok", "ok", "ok", "NC_EMAXDIMS", "ok"], answers
 
 
 def conversations(answers: Path) -> dict[str, list[str]]:

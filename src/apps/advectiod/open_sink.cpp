@@ -10,6 +10,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::s
     Cdf5Options options;
     options.ordered = request.ordered;
     options.power_lost = request.power_lost;
+    options.ends_with_header = request.together;  // of these formats PnetCDF makes all such files
     return open_cdf5(system_files(), request.path, options, request.resume);
   }
   Netcdf4Options options;

@@ -17,8 +17,6 @@ namespace advectio::pnetcdf {
     return ADVECTIO_REAL(F, __VA_ARGS__);                                      \
   }
 ADVECTIO_BY_MODE(ncmpi_def_dim, (int ncid, const char* name, MPI_Offset length, int* id), ncid, name, length, id)
-ADVECTIO_BY_MODE(ncmpi_def_var, (int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id),
-                 ncid, name, type, rank, dimensions, id)
 ADVECTIO_BY_MODE(ncmpi_inq_header_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 ADVECTIO_BY_MODE(ncmpi_inq_header_extent, (int ncid, MPI_Offset* bytes), ncid, bytes)
 ADVECTIO_BY_MODE(ncmpi_inq_varoffset, (int ncid, int varid, MPI_Offset* bytes), ncid, varid, bytes)
@@ -28,6 +26,22 @@ ADVECTIO_BY_MODE(ncmpi_inq_num_fix_vars, (int ncid, int* count), ncid, count)
 ADVECTIO_BY_MODE(ncmpi_inq_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_get_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_inq_get_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
+
+ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
+  constexpr int rank_max = 1024;  // of netCDF-C, which writes the header
+  ADVECTIO_ENTER;
+  if (auto* file = entry.find(ncid); file != nullptr) {
+    if (rank > rank_max) {
+      if (auto* session = Session::current(); session != nullptr)
+        session->say_once(file->path + ": a variable of " + std::to_string(rank) +
+                          " dimensions is refused, as there may be " + std::to_string(rank_max) +
+                          "; exclude the file by a rule with capture: false");
+      return NC_EMAXDIMS;
+    }
+    if (const int code = file->end_pending(); code != NC_NOERR) return code;
+  }
+  return ADVECTIO_REAL(ncmpi_def_var, ncid, name, type, rank, dimensions, id);
+}
 
 // A change may be made in data mode too, where it counts from then on. DONE: what it may have
 // changed.

@@ -934,6 +934,7 @@ Result<void> Cdf5Sink::write_record_count(File& file, std::uint64_t records) {
 
 /// netCDF-C makes the file as long as it is to be, when it closes one in which not everything was put.
 Result<void> Cdf5Sink::pad() {
+  if (options_.ends_with_header && made_ && layout_.variables.empty()) return file_->resize(layout_.header_bytes);
   auto size = file_->size();
   if (!size) return std::move(size).error();
   std::uint64_t end = 0;

@@ -19,6 +19,8 @@ struct Cdf5Options {
   bool ordered = false;
   /// With `resume`: that has happened.
   bool power_lost = false;
+  /// Without variables the file ends with its header, as PnetCDF leaves it. netCDF-C fills 4096 bytes.
+  bool ends_with_header = false;
 };
 
 /// What the sink can do, known before there is a file.

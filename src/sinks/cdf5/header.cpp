@@ -14,6 +14,7 @@ class Reader {
  public:
   explicit Reader(std::span<const std::byte> in) : in_(in) {}
   [[nodiscard]] bool ok() const noexcept { return ok_; }
+  [[nodiscard]] std::size_t at() const noexcept { return at_; }
   void wide(bool w) noexcept { number_bytes_ = w ? 8 : 4; }
 
   std::uint64_t bytes(std::size_t n) {
@@ -99,6 +100,7 @@ bool parse(std::span<const std::byte> bytes, ClassicLayout& out) {
   }
   // One alone is not padded.
   if (out.record_variables == 1) out.record_bytes = last_bytes;
+  out.header_bytes = in.at();
   return in.ok();
 }
 

@@ -19,7 +19,8 @@ struct ClassicVariable {
 };
 
 struct ClassicLayout {
-  unsigned version = 0;            ///< 1, 2 or 5
+  unsigned version = 0;  ///< 1, 2 or 5
+  std::uint64_t header_bytes = 0;
   std::uint64_t records = 0;       ///< as the header counts them
   std::uint64_t record_bytes = 0;  ///< from one record to the next
   unsigned record_variables = 0;

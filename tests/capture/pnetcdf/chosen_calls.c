@@ -7,6 +7,7 @@
 #include <pnetcdf.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static FILE* answers;
 static int rank, ranks;
@@ -404,6 +405,39 @@ static void negative_counts(void) {
   SAY(ncmpi_close(nc));
 }
 
+/* The file ends with its header. */
+static void without_variables(void) {
+  for (int dimensions = 0; dimensions < 2; ++dimensions) {
+    struct stat file;
+    create(0);
+    if (dimensions > 0) SAY(ncmpi_def_dim(nc, "x", 4, &x));
+    SAY(ncmpi_close(nc));
+    SAY(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &nc));
+    SAY(ncmpi_close(nc));
+    MPI_Barrier(MPI_COMM_WORLD);
+    fprintf(answers, "  %ld bytes\n", stat(path, &file) == 0 ? (long)file.st_size : -1L);
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+/* netCDF-C, which writes the header, knows 1024. */
+static void many_dimensions(void) {
+  static int dimensions[1100];
+  create(0);
+  for (int i = 0; i < 1100; ++i) {
+    char name[16];
+    snprintf(name, sizeof name, "d%d", i);
+    if (ncmpi_def_dim(nc, name, 1, &dimensions[i]) != NC_NOERR) return;
+  }
+  int v;
+  for (int rank_of = 1023; rank_of < 1026; ++rank_of) {
+    char name[16];
+    snprintf(name, sizeof name, "v%d", rank_of);
+    SAY(ncmpi_def_var(nc, name, NC_INT, rank_of, dimensions, &v));
+  }
+  SAY(ncmpi_close(nc));
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -430,6 +464,8 @@ int main(int argc, char** argv) {
   ONE(modes_by_rank);
   ONE(closes_with_pending_calls);
   ONE(negative_counts);
+  ONE(without_variables);
+  ONE(many_dimensions);
   fclose(answers);
   MPI_Finalize();
   return 0;

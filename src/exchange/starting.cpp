@@ -24,6 +24,7 @@ Result<void> start_node_server(const NodeOptions& options) {
                                     "--workflow", options.directory, "--ready-fd",        std::to_string(ready_fd)};
   for (const auto& address : options.listen) words.insert(words.end(), {"--listen", address});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const auto log = options.memory + "/log";

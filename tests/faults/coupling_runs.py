@@ -126,8 +126,9 @@ class Case:
 
     def config(self) -> str:
         stage = "{bytes_max: 8MiB, segment_bytes: 1MiB, warm_bytes: 2MiB}" if self.small_stage else "{warm_bytes: 32MiB}"
-        # Who has died ends the waits; only names that nobody has need the time.
-        patience = "8s" if self.kind == "apart" else "10min"
+        # Who has died ends the waits. Time ends those for names that nobody has, and for who had died
+        # and left with all others before the one that waits came.
+        patience = "8s" if self.kind == "apart" else "2min"
         return f"stage: {stage}\nworkflow: {{wait_max: {patience}, restart_max: 500ms}}\ncouple:\n{''.join(self.rules)}"
 
     def program(self, program: Program, tag: int, over: Path) -> list[str]:
@@ -382,8 +383,10 @@ class Run:
                 raise Wrong(f"a hang: {[o.name for o in self.started if o.process and o.process.poll() is None]} still run")
             time.sleep(0.01)
         self.find_memories()
-        # Of an `advectio run` that was killed the rest goes on to its end.
-        while left := concerned_with([self.stem]):
+        # Of an `advectio run` that was killed the rest goes on to its end, its program too.
+        for one in self.started:
+            one.over.touch()
+        while left := concerned_with([self.stem, str(self.directory)]):
             must(time.monotonic() - began < ENDS_S, f"processes that do not end: {left}")
             time.sleep(0.02)
 

@@ -15,7 +15,7 @@
 #include "faults/power.h"
 #include "faults/transport.h"
 #include "server/server.h"
-#include "sinks/netcdf4/elsewhere.h"
+#include "sinks/chunks/elsewhere.h"
 
 namespace advectio::faults {
 namespace {

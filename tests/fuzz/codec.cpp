@@ -4,7 +4,7 @@
 
 #include "core/schema.h"
 #include "fuzz/fuzz.h"
-#include "sinks/netcdf4/codec.h"
+#include "sinks/chunks/codec.h"
 
 using namespace advectio;
 

@@ -36,7 +36,7 @@ SPEAKS_MPI = ("capture/pnetcdf/", "capture/shadow/mpi_library.", "apps/advectiod
 
 # What siblings share: the faces of capture, and the sinks. It uses none of them, and what stands before them does not
 # use it.
-SHARED_BY_SIBLINGS = {("capture", "shadow"), ("sinks", "transaction")}
+SHARED_BY_SIBLINGS = {("capture", "shadow"), ("sinks", "chunks"), ("sinks", "transaction")}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
@@ -136,6 +136,7 @@ def test_what_goes_down_the_stream_is_found(file, included, system):
         ("sinks/netcdf4/a.cpp", "sinks/library_lock.h", False),
         ("sinks/netcdf4/a.cpp", "sinks/netcdf4/b.h", False),
         ("sinks/netcdf4/a.cpp", "sinks/transaction/b.h", False),
+        ("sinks/netcdf4/a.cpp", "sinks/chunks/b.h", False),
         ("operators/a.cpp", "core/field.h", False),
         ("capture/netcdf/put.cpp", "capture/dataset.h", False),
         ("capture/pnetcdf/pnetcdf_api.h", "pnetcdf.h", True),

@@ -23,7 +23,7 @@
 #include "sinks/cdf5/cdf5_sink.h"
 #include "sinks/fed_sink.h"
 #include "sinks/library_lock.h"
-#include "sinks/netcdf4/elsewhere.h"
+#include "sinks/chunks/elsewhere.h"
 #include "sinks/netcdf4/hdf5.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"

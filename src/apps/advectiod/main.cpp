@@ -24,7 +24,7 @@
 #include "journal/stage.h"
 #include "platform/machine.h"
 #include "server/server.h"
-#include "sinks/netcdf4/elsewhere.h"
+#include "sinks/chunks/elsewhere.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/result.h"
-#include "sinks/netcdf4/chunks.h"
+#include "sinks/chunks/chunk_assembly.h"
 #include "sinks/netcdf4/crash_safe_file.h"
 
 namespace advectio {

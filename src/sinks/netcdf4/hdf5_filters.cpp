@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/schema.h"
-#include "sinks/netcdf4/codec.h"
+#include "sinks/chunks/codec.h"
 
 namespace advectio {
 

@@ -17,6 +17,50 @@ namespace {
 /// More chunks in one part than this means chunks so small that HDF5 itself is the better way.
 constexpr std::uint64_t part_chunks_max = 1 << 16;
 
+/// Chunks of the file's data sets, as HDF5 keeps them.
+class Hdf5Chunks final : public ChunkStore {
+ public:
+  explicit Hdf5Chunks(const Layout& layout) : layout_(layout) {}
+
+  Result<void> put(std::uint32_t variable, const ChunkedVariable& how, std::span<const std::uint64_t> start,
+                   std::uint32_t mask, std::span<const std::byte> data) override {
+    const Hdf5Lock lock;
+    ADVECTIO_HDF5(
+        H5Dwrite_chunk(layout_.variable(variable).dataset, H5P_DEFAULT, mask, offsets(start), data.size(), data.data()),
+        "write a chunk of " + how.name);
+    return {};
+  }
+
+  /// (To ask HDF5 1.10 whether it has the chunk would cost a walk over all chunks.)
+  Result<void> get(std::uint32_t variable, const ChunkedVariable& how, std::span<const std::uint64_t> start,
+                   const std::vector<std::uint64_t>& extent, std::byte* to) override {
+    const auto& dataset = layout_.variable(variable).dataset;
+    const auto rank = start.size();
+    const auto what = "read a chunk of " + how.name;
+    std::array<hsize_t, ChunkAssembly::rank_max> count{}, chunk{}, zero{};
+    for (std::size_t i = 0; i < rank; ++i) {
+      chunk[i] = how.chunk[i];
+      count[i] = std::min(how.chunk[i], extent[i] - start[i]);
+    }
+    const Hdf5Lock lock;
+    const Hdf5Id from(H5Dget_space(dataset), H5Sclose),
+        memory(H5Screate_simple(static_cast<int>(rank), chunk.data(), nullptr), H5Sclose);
+    const Hdf5Id type(H5Dget_type(dataset), H5Tclose), native(H5Tget_native_type(type, H5T_DIR_DEFAULT), H5Tclose);
+    ADVECTIO_HDF5(H5Sselect_hyperslab(from, H5S_SELECT_SET, offsets(start), nullptr, count.data(), nullptr), what);
+    ADVECTIO_HDF5(H5Sselect_hyperslab(memory, H5S_SELECT_SET, zero.data(), nullptr, count.data(), nullptr), what);
+    ADVECTIO_HDF5(H5Dread(dataset, native, memory, from, H5P_DEFAULT, to), what);
+    return {};
+  }
+
+ private:
+  static const hsize_t* offsets(std::span<const std::uint64_t> start) {
+    static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
+    return reinterpret_cast<const hsize_t*>(start.data());
+  }
+
+  const Layout& layout_;
+};
+
 class Netcdf4Sink final : public TransactionalSink {
  public:
   Netcdf4Sink(const std::string& path, std::unique_ptr<CrashSafeFile> storage, const Netcdf4Options& options,
@@ -24,7 +68,7 @@ class Netcdf4Sink final : public TransactionalSink {
       : TransactionalSink(path),
         storage_(std::move(storage)),
         options_(options),
-        chunks_(executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
+        chunks_(store_, executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
                 options.helpers) {}
 
   ~Netcdf4Sink() override { abandon(); }
@@ -100,6 +144,7 @@ class Netcdf4Sink final : public TransactionalSink {
   Netcdf4Options options_;
   Hdf5Id file_;
   Layout layout_;
+  Hdf5Chunks store_{layout_};
   ChunkAssembly chunks_;
   bool fresh_ = false;                                                          // the root group has not been set up
   std::vector<std::optional<std::shared_ptr<const ChunkedVariable>>> chunked_;  // null: goes through HDF5
@@ -170,7 +215,6 @@ Result<std::shared_ptr<const ChunkedVariable>> Netcdf4Sink::chunked(std::uint32_
                                   {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count)}});
   }
   c->name = v.is.name;
-  c->dataset = v.dataset;
   c->type = v.is.type;
   c->element = size_of(v.is.type);
   c->swap = c->element > 1 && H5Tget_order(type) == H5T_ORDER_BE;

@@ -10,8 +10,8 @@
 #include "core/executor.h"
 #include "core/result.h"
 #include "platform/files.h"
-#include "sinks/netcdf4/chunks.h"
-#include "sinks/netcdf4/codec.h"
+#include "sinks/chunks/chunk_assembly.h"
+#include "sinks/chunks/codec.h"
 #include "sinks/sink.h"
 #include "sinks/transaction/transactional_sink.h"
 

@@ -1,6 +1,5 @@
-// The HDF5 filters we can run ourselves, on any thread, without HDF5: bytes of a chunk in, bytes of the file out.
-// The formats are those of the filters registered with The HDF Group, so that every reader that has the filter can read
-// them.
+// The filters of HDF5 and the codecs of Zarr, on any thread: bytes of a chunk in, bytes of the file out.
+// HDF5's have the formats registered with The HDF Group, so that every reader that has the filter can read them.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +19,14 @@ enum class DeflateMaker : std::uint8_t {
   isal,        ///< fast: about zlib level 1 in size at seven times its speed
   libdeflate,  ///< small: levels 0 … 12
 };
+
+/// Codecs of Zarr, beyond the numbers that HDF5 gives to filters.
+namespace zarr_codec {
+inline constexpr std::uint32_t gzip = 0x10001,  ///< parameters: level, as deflate has it
+    crc32c = 0x10002,                           ///< four bytes at the end, little-endian
+    blosc =
+        0x10003;  ///< a Blosc frame of one block; parameters: compressor (4 zlib, 5 zstd, 1 lz4), level, shuffle 0 or 1
+}  // namespace zarr_codec
 
 /// One filter as a data set carries it: parameters after HDF5 has completed them (set_local).
 struct EncodeStage {
@@ -52,10 +59,16 @@ std::size_t encoded_bytes_max(const EncodePipeline& pipeline, std::size_t bytes)
 /// One stage alone. nullopt: the filter cannot do it (szip that would grow, for example).
 std::optional<std::size_t> encode_stage(const EncodeStage& stage, const EncodePipeline& pipeline,
                                         std::span<const std::byte> in, Buffer& out);
-/// The way back of blosc, lz4, bitshuffle and zstd (HDF5 has the others). Never trusts `in`.
+/// The way back of blosc, lz4, bitshuffle, zstd and Zarr's codecs (HDF5 has the others). Never trusts `in`.
 /// `bytes_hint`: what the caller expects to come out, where the format does not say.
 std::optional<std::size_t> decode_stage(const EncodeStage& stage, std::span<const std::byte> in, Buffer& out,
                                         std::size_t bytes_hint);
+
+/// The way back through all stages, to exactly `to.size()` bytes. False: `in` is not what `encode` makes of so many.
+bool decode(const EncodePipeline& pipeline, std::span<const std::byte> in, std::span<std::byte> to);
+
+/// CRC-32C as files have it (Castagnoli, inverted).
+std::uint32_t crc32c_of(std::span<const std::byte> data) noexcept;
 
 /// All first bytes of the elements, then all second ones, …
 void byte_shuffle(const std::byte* in, std::size_t elements, std::size_t element, std::byte* out) noexcept;

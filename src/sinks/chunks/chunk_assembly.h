@@ -1,9 +1,9 @@
 // Fields in, finished chunks out. A chunk is read from its field, shuffled and compressed on the
 // executor's threads, straight from the memory of the stage; the sink's own thread hands the result
-// to HDF5 as it is.
+// to the sink's ChunkStore as it is.
 //
 //  * A chunk that is covered is started at once. Any other waits for `flush`, which takes what is
-//    missing from what the file holds already, or from the fill value.
+//    missing from what the store holds already, or from the fill value.
 //  * When a part comes after its chunk was started, the chunk is made again; of two results the
 //    later started one counts.
 //  * A chunk for which no thread here is free may be compressed by another node (core/helpers.h).
@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,8 +27,7 @@
 #include "core/helpers.h"
 #include "core/result.h"
 #include "core/schema.h"
-#include "sinks/netcdf4/codec.h"
-#include "sinks/netcdf4/hdf5.h"
+#include "sinks/chunks/codec.h"
 
 namespace advectio {
 
@@ -60,7 +60,6 @@ std::uint64_t thread_cpu_ns() noexcept;
 /// What is to be known of a variable to make its chunks.
 struct ChunkedVariable {
   std::string name;
-  hid_t dataset = H5I_INVALID_HID;
   DataType type = DataType::none;
   std::size_t element = 0;
   bool swap = false;                 ///< the file's byte order is not ours
@@ -76,23 +75,42 @@ struct ChunkedVariable {
   }
 };
 
+/// Where chunks are kept: a format's side of the assembly. Called on the sink's own thread only.
+class ChunkStore {
+ public:
+  virtual ~ChunkStore() = default;
+
+  /// Keep this chunk, in place of what the store holds of it. `variable` is an index into
+  /// Schema::variables; `start` has the chunk's first element, one number per dimension. `data` is
+  /// borrowed until return. Bit i of `mask`: stage i of the pipeline was left out.
+  virtual Result<void> put(std::uint32_t variable, const ChunkedVariable& how, std::span<const std::uint64_t> start,
+                           std::uint32_t mask, std::span<const std::byte> data) = 0;
+
+  /// What the store holds of the chunk, decoded and in our byte order, to `to`, which has
+  /// `how.chunk_bytes()` bytes of fill value. What the store does not hold, and what lies beyond
+  /// `extent` (the variable's lengths), may stay as it is.
+  virtual Result<void> get(std::uint32_t variable, const ChunkedVariable& how, std::span<const std::uint64_t> start,
+                           const std::vector<std::uint64_t>& extent, std::byte* to) = 0;
+};
+
 class ChunkAssembly {
  public:
   static constexpr std::size_t rank_max = 8;
   /// Remembered between two flushes; more make one happen.
   static constexpr std::size_t chunks_max = 1 << 18;
 
-  /// `helpers`: null, or longer here than this.
-  ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers);
+  /// `store` outlives this. `helpers`: null, or longer here than this.
+  ChunkAssembly(ChunkStore& store, Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers);
   ~ChunkAssembly();
   ChunkAssembly(const ChunkAssembly&) = delete;
   ChunkAssembly& operator=(const ChunkAssembly&) = delete;
 
-  /// `box` of the field has been put. It lies within `extent`, the data set's lengths.
+  /// `box` of the field has been put; with `dense` false only some of its elements. It lies within
+  /// `extent`, the variable's lengths.
   Result<void> add(const std::shared_ptr<const Field>& field, const std::shared_ptr<const ChunkedVariable>& variable,
-                   const std::vector<std::uint64_t>& extent, const Box& box);
+                   const std::vector<std::uint64_t>& extent, const Box& box, bool dense = true);
 
-  /// Everything added is handed to HDF5, and the fields are let go.
+  /// Everything added is handed to the store, and the fields are let go.
   Result<void> flush();
 
   /// Wait for the threads that read fields, and forget everything.
@@ -138,8 +156,8 @@ class ChunkAssembly {
   Result<void> hand_over(Done done);
   Result<void> hand_over_finished(bool wait);
   Result<void> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
-  static Result<void> write_now(const Key& key, const Entry& entry, const std::byte* data);
 
+  ChunkStore& store_;
   Executor& executor_;
   Helpers* helpers_;
   std::shared_ptr<MemoryBudget> budget_;

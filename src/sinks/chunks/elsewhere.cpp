@@ -1,4 +1,4 @@
-#include "sinks/netcdf4/elsewhere.h"
+#include "sinks/chunks/elsewhere.h"
 
 #include <isa-l/crc.h>
 

@@ -1,4 +1,4 @@
-#include "sinks/netcdf4/chunks.h"
+#include "sinks/chunks/chunk_assembly.h"
 
 #include <ctime>
 
@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "sinks/netcdf4/elsewhere.h"
+#include "sinks/chunks/elsewhere.h"
 #include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
@@ -23,6 +23,11 @@ namespace {
 
 Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssembly::rank_max>& start) {
   return {{start.begin(), start.begin() + static_cast<std::ptrdiff_t>(v.chunk.size())}, v.chunk};
+}
+
+std::span<const std::uint64_t> start_of(const std::array<std::uint64_t, ChunkAssembly::rank_max>& start,
+                                        const ChunkedVariable& v) {
+  return std::span(start).first(v.chunk.size());
 }
 
 Box clip(Box box, const std::vector<std::uint64_t>& limit) {
@@ -124,8 +129,13 @@ std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
   return h;
 }
 
-ChunkAssembly::ChunkAssembly(Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers)
-    : executor_(executor), helpers_(helpers), budget_(std::move(budget)), shared_(std::make_shared<Shared>()) {
+ChunkAssembly::ChunkAssembly(ChunkStore& store, Executor& executor, std::shared_ptr<MemoryBudget> budget,
+                             Helpers* helpers)
+    : store_(store),
+      executor_(executor),
+      helpers_(helpers),
+      budget_(std::move(budget)),
+      shared_(std::make_shared<Shared>()) {
   shared_->budget = budget_;
 }
 
@@ -139,7 +149,7 @@ std::uint64_t ChunkAssembly::encode_ns() const noexcept {
 
 Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
                                 const std::shared_ptr<const ChunkedVariable>& variable,
-                                const std::vector<std::uint64_t>& extent, const Box& box) {
+                                const std::vector<std::uint64_t>& extent, const Box& box, bool dense) {
   const auto& v = *variable;
   const auto rank = v.chunk.size();
   extents_[field->variable()] = extent;
@@ -154,7 +164,10 @@ Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
     entry.variable = variable;
     entry.field = field;
     entry.dirty = true;
-    if (part == needed) {
+    if (!dense) {
+      // What it covers is not known by counting: it waits for `flush`.
+      entry.started = true;
+    } else if (part == needed) {
       entry.touched = part.volume();
       ADVECTIO_TRY(start(key, entry, needed == chunk));
     } else {
@@ -199,7 +212,7 @@ Result<void> ChunkAssembly::start(const Key& key, Entry& entry, bool whole, std:
   entry.dirty = false;
   ++entry.version;
   const auto view = whole && !v.swap ? entry.field->view(box_at(v, key.start)) : std::span<const std::byte>();
-  if (v.pipeline.stages.empty() && !view.empty()) return write_now(key, entry, view.data());
+  if (v.pipeline.stages.empty() && !view.empty()) return store_.put(key.variable, v, start_of(key.start, v), 0, view);
 
   const auto reserved = (view.empty() ? bytes : 0) +
                         std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
@@ -312,27 +325,14 @@ void ChunkAssembly::make_elsewhere(const std::shared_ptr<Job>& job, unsigned pla
   job->helpers->ask(place, std::move(request), std::move(answered));
 }
 
-Result<void> ChunkAssembly::write_now(const Key& key, const Entry& entry, const std::byte* data) {
-  const auto& v = *entry.variable;
-  const Hdf5Lock lock;
-  ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, 0, reinterpret_cast<const hsize_t*>(key.start.data()),
-                               v.chunk_bytes(), data),
-                "write a chunk of " + v.name);
-  return {};
-}
-
 Result<void> ChunkAssembly::hand_over(Done done) {
   budget_->release(done.reserved);
   if (done.error) return std::move(*done.error).with("chunk of " + done.variable->name);
   const auto it = entries_.find(done.key);
   // A job started later for the same chunk makes this one's result history.
   if (it != entries_.end() && it->second.version == done.version) {
-    static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
-    const Hdf5Lock lock;
-    ADVECTIO_HDF5(
-        H5Dwrite_chunk(done.variable->dataset, H5P_DEFAULT, done.encoded.mask,
-                       reinterpret_cast<const hsize_t*>(done.key.start.data()), done.encoded.bytes, done.data.data()),
-        "write a chunk of " + done.variable->name);
+    ADVECTIO_TRY(store_.put(done.key.variable, *done.variable, start_of(done.key.start, *done.variable),
+                            done.encoded.mask, {done.data.data(), done.encoded.bytes}));
   }
   budget_->give(std::move(done.data));
   return {};
@@ -353,28 +353,12 @@ Result<void> ChunkAssembly::hand_over_finished(bool wait) {
   }
 }
 
-/// What the file holds of the chunk, in our byte order; the fill value where it holds nothing. (To ask HDF5 1.10
-/// whether it has the chunk would cost a walk over all chunks.)
 Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent,
                                       Buffer& base) {
   const auto& v = *entry.variable;
-  const Hdf5Lock lock;
-  const auto* start = reinterpret_cast<const hsize_t*>(key.start.data());
   base.reserve(v.chunk_bytes());
   fill_with(base.data(), v.chunk_bytes(), v.fill);
-  const auto there = clip(box_at(v, key.start), extent);
-  const auto rank = static_cast<int>(v.chunk.size());
-  std::array<hsize_t, rank_max> count{}, chunk{}, zero{};
-  std::copy(there.count.begin(), there.count.end(), count.begin());
-  std::copy(v.chunk.begin(), v.chunk.end(), chunk.begin());
-  const Hdf5Id from(H5Dget_space(v.dataset), H5Sclose), to(H5Screate_simple(rank, chunk.data(), nullptr), H5Sclose);
-  const Hdf5Id type(H5Dget_type(v.dataset), H5Tclose), native(H5Tget_native_type(type, H5T_DIR_DEFAULT), H5Tclose);
-  ADVECTIO_HDF5(H5Sselect_hyperslab(from, H5S_SELECT_SET, start, nullptr, count.data(), nullptr),
-                "read a chunk of " + v.name);
-  ADVECTIO_HDF5(H5Sselect_hyperslab(to, H5S_SELECT_SET, zero.data(), nullptr, count.data(), nullptr),
-                "read a chunk of " + v.name);
-  ADVECTIO_HDF5(H5Dread(v.dataset, native, to, from, H5P_DEFAULT, base.data()), "read a chunk of " + v.name);
-  return {};
+  return store_.get(key.variable, v, start_of(key.start, v), extent, base.data());
 }
 
 Result<void> ChunkAssembly::flush() {

@@ -1,6 +1,7 @@
-#include "sinks/netcdf4/codec.h"
+#include "sinks/chunks/codec.h"
 
 #include <blosc.h>
+#include <isa-l/crc.h>
 #include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
 #include <lz4.h>
@@ -149,7 +150,10 @@ int isal_level(unsigned asked, const std::optional<int>& own) {
   return asked <= 5 ? 1 : asked <= 7 ? 2 : 3;
 }
 
-std::optional<std::size_t> deflate_libdeflate(int level, std::span<const std::byte> in, Buffer& out) {
+/// What a deflate stream has around it.
+enum class Wrapper : std::uint8_t { zlib, gzip };
+
+std::optional<std::size_t> deflate_libdeflate(int level, std::span<const std::byte> in, Buffer& out, Wrapper wrapper) {
   struct Free {
     void operator()(libdeflate_compressor* c) const noexcept { libdeflate_free_compressor(c); }
   };
@@ -157,13 +161,15 @@ std::optional<std::size_t> deflate_libdeflate(int level, std::span<const std::by
   auto& c = compressors[static_cast<std::size_t>(level)];
   if (!c) c.reset(libdeflate_alloc_compressor(level));
   if (!c) throw std::bad_alloc();
-  out.reserve(libdeflate_zlib_compress_bound(c.get(), in.size()));
-  const auto n = libdeflate_zlib_compress(c.get(), in.data(), in.size(), out.data(), out.capacity());
+  const bool zlib = wrapper == Wrapper::zlib;
+  out.reserve((zlib ? libdeflate_zlib_compress_bound : libdeflate_gzip_compress_bound)(c.get(), in.size()));
+  const auto n = (zlib ? libdeflate_zlib_compress : libdeflate_gzip_compress)(c.get(), in.data(), in.size(), out.data(),
+                                                                              out.capacity());
   if (n == 0) return std::nullopt;
   return n;
 }
 
-std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in, Buffer& out) {
+std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in, Buffer& out, Wrapper wrapper) {
   static constexpr std::array<std::uint32_t, 4> work = {0, ISAL_DEF_LVL1_LARGE, ISAL_DEF_LVL2_LARGE,
                                                         ISAL_DEF_LVL3_LARGE};
   thread_local Buffer level_buffer;
@@ -175,7 +181,7 @@ std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in
   s.level = static_cast<std::uint32_t>(level);
   s.level_buf = level > 0 ? reinterpret_cast<std::uint8_t*>(level_buffer.data()) : nullptr;
   s.level_buf_size = work[static_cast<std::size_t>(level)];
-  s.gzip_flag = IGZIP_ZLIB;
+  s.gzip_flag = wrapper == Wrapper::zlib ? IGZIP_ZLIB : IGZIP_GZIP;
   s.flush = NO_FLUSH;
   s.end_of_stream = 1;
   s.next_in = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(in.data()));
@@ -189,12 +195,13 @@ std::optional<std::size_t> deflate_isal(int level, std::span<const std::byte> in
 }
 
 std::optional<std::size_t> encode_deflate(const EncodeStage& stage, const EncodePipeline& p,
-                                          std::span<const std::byte> in, Buffer& out) {
+                                          std::span<const std::byte> in, Buffer& out, Wrapper wrapper = Wrapper::zlib) {
   const auto asked = parameter(stage, 0, 6);
   if (p.deflate == DeflateMaker::libdeflate)
-    return deflate_libdeflate(std::clamp(p.level.value_or(static_cast<int>(asked)), 0, 12), in, out);
-  if (asked == 0 && !p.level) return deflate_libdeflate(0, in, out);  // asked to be stored, not to be compressed
-  return deflate_isal(isal_level(asked, p.level), in, out);
+    return deflate_libdeflate(std::clamp(p.level.value_or(static_cast<int>(asked)), 0, 12), in, out, wrapper);
+  // Asked to be stored, not to be compressed.
+  if (asked == 0 && !p.level) return deflate_libdeflate(0, in, out, wrapper);
+  return deflate_isal(isal_level(asked, p.level), in, out, wrapper);
 }
 
 // ---- zstd ----
@@ -433,10 +440,141 @@ std::optional<std::size_t> encode_szip(const EncodeStage& stage, std::span<const
   return n + 4;
 }
 
+// ---- Zarr's codecs ----
+
+std::optional<std::size_t> encode_crc32c(std::span<const std::byte> in, Buffer& out) {
+  const auto sum = crc32c_of(in);
+  out.reserve(in.size() + sizeof sum);
+  std::memcpy(out.data(), in.data(), in.size());
+  std::memcpy(out.data() + in.size(), &sum, sizeof sum);
+  return in.size() + sizeof sum;
+}
+
+std::optional<std::size_t> decode_crc32c(std::span<const std::byte> in, Buffer& out) {
+  std::uint32_t sum = 0;
+  if (in.size() < sizeof sum) return std::nullopt;
+  const auto data = in.first(in.size() - sizeof sum);
+  std::memcpy(&sum, in.data() + data.size(), sizeof sum);
+  if (sum != crc32c_of(data)) return std::nullopt;
+  out.reserve(in.size());
+  std::memcpy(out.data(), data.data(), data.size());
+  return data.size();
+}
+
+std::optional<std::size_t> decode_gzip(std::span<const std::byte> in, Buffer& out, std::size_t bytes) {
+  struct Free {
+    void operator()(libdeflate_decompressor* d) const noexcept { libdeflate_free_decompressor(d); }
+  };
+  thread_local std::unique_ptr<libdeflate_decompressor, Free> decompressor(libdeflate_alloc_decompressor());
+  if (!decompressor) throw std::bad_alloc();
+  out.reserve(std::max<std::size_t>(bytes, 1));
+  std::size_t n = 0;
+  if (libdeflate_gzip_decompress(decompressor.get(), in.data(), in.size(), out.data(), bytes, &n) != LIBDEFLATE_SUCCESS)
+    return std::nullopt;
+  return n;
+}
+
+/// Blosc's own frame around one block that our faster compressors make. Its first bytes: version of the format, of the
+/// compressor's format, flags, size of an element; then the bytes of the data, of a block and of the frame; then where
+/// each block begins. A block is its length and what the compressor made of its shuffled bytes.
+std::optional<std::size_t> encode_blosc_frame(const EncodeStage& stage, const EncodePipeline& p,
+                                              std::span<const std::byte> in, Buffer& out) {
+  constexpr std::size_t header = 16, before = header + 8;
+  constexpr std::uint32_t one_block = 0x10, as_it_is = 0x02, shuffled = 0x01;
+  thread_local Buffer shuffle, packed;
+  if (in.size() > BLOSC_MAX_BUFFERSIZE) return std::nullopt;
+  const auto compressor = parameter(stage, 0, BLOSC_ZLIB), asked = parameter(stage, 1, 1);
+  const bool shuffles = parameter(stage, 2, 1) != 0 && p.element > 1 && in.size() >= p.element;
+  auto from = in;
+  if (shuffles) {
+    shuffle.reserve(in.size());
+    const auto elements = in.size() / p.element;
+    byte_shuffle(in.data(), elements, p.element, shuffle.data());
+    const auto tail = elements * p.element;
+    std::memcpy(shuffle.data() + tail, in.data() + tail, in.size() - tail);
+    from = shuffle.first(in.size());
+  }
+  std::optional<std::size_t> n;
+  std::uint32_t format = 0;
+  switch (compressor) {
+    case BLOSC_ZLIB:
+      format = 3;
+      if (asked > 0 || p.level) n = encode_deflate({filter_id::deflate, false, {asked}}, p, from, packed);
+      break;
+    case BLOSC_ZSTD:
+      format = 4;
+      n = encode_zstd(std::clamp(p.level.value_or(static_cast<int>(asked)), ZSTD_minCLevel(), ZSTD_maxCLevel()), from,
+                      packed);
+      break;
+    case BLOSC_LZ4: {
+      format = 1;
+      packed.reserve(static_cast<std::size_t>(LZ4_compressBound(static_cast<int>(from.size()))));
+      const auto made = LZ4_compress_default(reinterpret_cast<const char*>(from.data()),
+                                             reinterpret_cast<char*>(packed.data()), static_cast<int>(from.size()),
+                                             static_cast<int>(std::min<std::size_t>(packed.capacity(), INT32_MAX)));
+      if (made > 0) n = static_cast<std::size_t>(made);
+      break;
+    }
+    default: return std::nullopt;
+  }
+  const bool shorter = n && *n + 8 < in.size();
+  const auto bytes = static_cast<std::uint32_t>(in.size());
+  const auto whole = static_cast<std::uint32_t>(shorter ? before + *n : header + in.size());
+  out.reserve(whole);
+  auto* to = out.data();
+  to[0] = std::byte{2};
+  to[1] = std::byte{1};
+  to[2] = static_cast<std::byte>(format << 5 | one_block | (shorter ? 0 : as_it_is) | (shuffles ? shuffled : 0));
+  to[3] = static_cast<std::byte>(p.element);
+  std::memcpy(to + 4, &bytes, 4);
+  std::memcpy(to + 8, &bytes, 4);
+  std::memcpy(to + 12, &whole, 4);
+  if (!shorter) {
+    std::memcpy(to + header, in.data(), in.size());
+    return whole;
+  }
+  const auto begins = static_cast<std::uint32_t>(header + 4), length = static_cast<std::uint32_t>(*n);
+  std::memcpy(to + header, &begins, 4);
+  std::memcpy(to + header + 4, &length, 4);
+  std::memcpy(to + before, packed.data(), *n);
+  return whole;
+}
+
 }  // namespace
+
+std::uint32_t crc32c_of(std::span<const std::byte> data) noexcept {
+  std::uint32_t sum = ~0U;
+  while (!data.empty()) {
+    const auto n = std::min<std::size_t>(data.size(), 1U << 30);
+    // Never changed, whatever its declaration says.
+    sum =
+        ::crc32_iscsi(reinterpret_cast<unsigned char*>(const_cast<std::byte*>(data.data())), static_cast<int>(n), sum);
+    data = data.subspan(n);
+  }
+  clean_vector_registers();
+  return ~sum;
+}
+
+bool decode(const EncodePipeline& pipeline, std::span<const std::byte> in, std::span<std::byte> to) {
+  thread_local Buffer a, b;
+  auto current = in;
+  auto* next = &a;
+  for (auto stage = pipeline.stages.rbegin(); stage != pipeline.stages.rend(); ++stage) {
+    const auto n = decode_stage(*stage, current, *next, to.size());
+    if (!n) return false;
+    current = next->first(*n);
+    next = next == &a ? &b : &a;
+  }
+  if (current.size() != to.size()) return false;
+  std::memcpy(to.data(), current.data(), to.size());
+  return true;
+}
 
 bool can_encode(std::uint32_t filter) noexcept {
   switch (filter) {
+    case zarr_codec::gzip:
+    case zarr_codec::crc32c:
+    case zarr_codec::blosc:
     case filter_id::deflate:
     case filter_id::shuffle:
     case filter_id::szip:
@@ -513,6 +651,9 @@ std::optional<std::size_t> encode_stage(const EncodeStage& stage, const EncodePi
     case filter_id::blosc: return encode_blosc(stage, pipeline, in, out);
     case filter_id::bitshuffle: return encode_bitshuffle(stage, pipeline, in, out);
     case filter_id::szip: return encode_szip(stage, in, out);
+    case zarr_codec::gzip: return encode_deflate(stage, pipeline, in, out, Wrapper::gzip);
+    case zarr_codec::crc32c: return encode_crc32c(in, out);
+    case zarr_codec::blosc: return encode_blosc_frame(stage, pipeline, in, out);
     default: return std::nullopt;
   }
 }
@@ -535,6 +676,9 @@ std::optional<std::size_t> decode_stage(const EncodeStage& stage, std::span<cons
     case filter_id::lz4: return decode_lz4(in, out);
     case filter_id::blosc: return decode_blosc(in, out);
     case filter_id::bitshuffle: return decode_bitshuffle(stage, in, out);
+    case zarr_codec::gzip: return decode_gzip(in, out, bytes_hint);
+    case zarr_codec::crc32c: return decode_crc32c(in, out);
+    case zarr_codec::blosc: return decode_blosc(in, out);
     default: return std::nullopt;
   }
 }

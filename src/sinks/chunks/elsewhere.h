@@ -7,8 +7,8 @@
 #include <span>
 
 #include "core/helpers.h"
-#include "sinks/netcdf4/chunks.h"
-#include "sinks/netcdf4/codec.h"
+#include "sinks/chunks/chunk_assembly.h"
+#include "sinks/chunks/codec.h"
 
 namespace advectio {
 

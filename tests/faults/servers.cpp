@@ -63,15 +63,15 @@ int serve(const Case& c, const std::string& run_dir, const std::string& log_file
   options.transport = transport;
   options.boot = "boot " + std::to_string(boot);
   options.survives_power = c.has(Kind::power_lost);
-  const auto memory = std::make_shared<MemoryBudget>(config->server.memory_max);
+  const SharedBySinks shared{std::make_shared<MemoryBudget>(config->server.memory_max)};
   std::optional<RemoteEncoder> remote_encoder;
   if (transport != nullptr)
     options.remote_encoder = &remote_encoder.emplace(
         *transport, executor,
-        [memory](std::span<const std::byte> request) { return encode_for_another(request, memory); }, 1);
+        [&shared](std::span<const std::byte> request) { return encode_for_another(request, shared.memory); }, 1);
   auto server = Server::open(
       system_files(), options, *config,
-      [&](const SinkRequest& r) { return open_sink(r, memory, executor, options.remote_encoder); }, log);
+      [&](const SinkRequest& r) { return open_sink(r, shared, executor, options.remote_encoder); }, log);
   if (!server) {
     std::fprintf(stderr, "advectiod: error: %s\n", server.error().message.c_str());
     return 2;

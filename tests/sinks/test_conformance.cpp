@@ -20,10 +20,11 @@
 #include <thread>
 
 #include "platform/faulty_files.h"
+#include "sinks/after_others.h"
 #include "sinks/cdf5/cdf5_sink.h"
+#include "sinks/chunks/elsewhere.h"
 #include "sinks/fed_sink.h"
 #include "sinks/library_lock.h"
-#include "sinks/chunks/elsewhere.h"
 #include "sinks/netcdf4/hdf5.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
@@ -145,6 +146,15 @@ Kind netcdf4_for_parallel_hdf5() {
     Netcdf4Options options;
     options.for_parallel_hdf5 = true;
     return open_netcdf4(files, path, options, executor, resume);
+  };
+  return k;
+}
+
+Kind netcdf4_after_others() {
+  auto k = netcdf4();
+  k.name = "netcdf4_after_others";
+  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
+    return testing::open_after_others(files, path, {}, executor, resume);
   };
   return k;
 }
@@ -1311,8 +1321,8 @@ TEST(ClassicHeader, ChangesWhereTheAlignmentOfRecordsBecomesSmaller) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sinks, EverySink,
-                         ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_for_parallel_hdf5(), cdf5(),
-                                           raw_directory()),
+                         ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_for_parallel_hdf5(),
+                                           netcdf4_after_others(), cdf5(), raw_directory()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "core/schema.h"
-#include "sinks/fed_sink.h"
-#include "sinks/library_lock.h"
 #include "sinks/chunks/codec.h"
 #include "sinks/chunks/elsewhere.h"
+#include "sinks/fed_sink.h"
+#include "sinks/library_lock.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
 #include "sinks/random_dataset.h"

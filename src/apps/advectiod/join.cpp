@@ -136,7 +136,7 @@ Result<void> Join::open_output() {
   output_ = std::move(output).value();
   executor_ = std::make_unique<Executor>(request_.threads);
   auto sink = open_sink({output_->path(), schema_.format, request_.policy, false},
-                        std::make_shared<MemoryBudget>(request_.memory_max), *executor_, nullptr);
+                        {std::make_shared<MemoryBudget>(request_.memory_max)}, *executor_, nullptr);
   if (!sink) return std::move(sink).error().with(request_.output);
   sink_ = std::move(sink).value();
   ADVECTIO_TRY_WITH(sink_->declare(schema_), request_.output);

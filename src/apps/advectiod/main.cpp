@@ -226,15 +226,15 @@ int serve(Arguments a, const Config& config, bool recover) {
   }
   // What spills goes to another disk, and the stages of several nodes to disks of their own.
   options.survives_power = !recover && transport == nullptr && stage_keeps_promises(config) && is_on_disk(a.run_dir);
-  const auto memory = std::make_shared<MemoryBudget>(config.server.memory_max);
+  const SharedBySinks shared{std::make_shared<MemoryBudget>(config.server.memory_max)};
   std::optional<RemoteEncoder> remote_encoder;
   if (transport != nullptr)
     options.remote_encoder = &remote_encoder.emplace(
         *transport, executor,
-        [memory](std::span<const std::byte> request) { return encode_for_another(request, memory); });
+        [&shared](std::span<const std::byte> request) { return encode_for_another(request, shared.memory); });
   auto server = Server::open(
       system_files(), options, config,
-      [&](const SinkRequest& request) { return open_sink(request, memory, executor, options.remote_encoder); }, log);
+      [&](const SinkRequest& request) { return open_sink(request, shared, executor, options.remote_encoder); }, log);
   if (!server) return complain(server.error().message);
   log.also_to(a.run_dir + "/advectiod.log", 0600);
   if (!config.log.file.empty()) log.also_to(config.log.file);

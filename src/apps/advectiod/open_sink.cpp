@@ -4,8 +4,8 @@
 
 namespace advectio {
 
-Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
-                                        Executor& executor, Helpers* helpers) {
+Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
+                                        Helpers* helpers) {
   if (!is_hdf5(request.format)) {
     Cdf5Options options;
     options.ordered = request.ordered;
@@ -14,7 +14,8 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::s
     return open_cdf5(system_files(), request.path, options, request.resume);
   }
   Netcdf4Options options;
-  options.memory = memory;
+  options.memory = shared.memory;
+  options.skeletons = shared.skeletons;
   options.helpers = helpers;
   options.ordered = request.ordered;
   options.for_parallel_hdf5 = request.together;

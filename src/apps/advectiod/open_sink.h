@@ -11,7 +11,13 @@
 
 namespace advectio {
 
-Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const std::shared_ptr<MemoryBudget>& memory,
-                                        Executor& executor, Helpers* helpers);
+/// What all sinks of a process share.
+struct SharedBySinks {
+  std::shared_ptr<MemoryBudget> memory;
+  std::shared_ptr<Skeletons> skeletons = std::make_shared<Skeletons>();
+};
+
+Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
+                                        Helpers* helpers);
 
 }  // namespace advectio

@@ -62,7 +62,7 @@ H5FD_t* driver_open(const char*, unsigned flags, hid_t access, haddr_t) {
   if (info == nullptr) return nullptr;
   auto* file = *static_cast<CrashSafeFile* const*>(info);
   // Without a superblock there is nothing to open, only to create.
-  if ((flags & (H5F_ACC_TRUNC | H5F_ACC_CREAT)) == 0 && !file->has_commit()) return nullptr;
+  if ((flags & (H5F_ACC_TRUNC | H5F_ACC_CREAT)) == 0 && file->size() == 0) return nullptr;
   auto* out = new (std::nothrow) DriverFile{};
   if (out == nullptr) return nullptr;
   out->file = file;

@@ -47,6 +47,13 @@ Result<void> ordered_attributes(hid_t creation) {
   return {};
 }
 
+/// Direct chunk writes and HDF5's own must see the same bytes, so nothing is cached.
+Hdf5Id access_without_cache() {
+  Hdf5Id access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  if (H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT) < 0) access.reset();
+  return access;
+}
+
 Result<void> delete_attribute(hid_t object, const char* name) {
   const htri_t there = H5Aexists(object, name);
   ADVECTIO_HDF5(there, "look for attribute " + std::string(name));
@@ -295,6 +302,32 @@ Result<void> Layout::load(hid_t file) {
   return {};
 }
 
+KnownLayout Layout::known() const {
+  return {{dimensions_.begin(), dimensions_.end()}, {variables_.begin(), variables_.end()}, attributes_, declared_};
+}
+
+Result<void> Layout::take_up(hid_t file, const KnownLayout& known) {
+  file_ = file;
+  root_ = Hdf5Id(H5Gopen2(file, "/", H5P_DEFAULT), H5Gclose);
+  ADVECTIO_HDF5(root_.get(), "open the root group");
+  for (const auto& d : known.dimensions) {
+    auto& to = dimensions_.emplace_back(FileDimension{d, {}});
+    if (d.coordinate >= 0) continue;
+    to.scale = Hdf5Id(H5Dopen2(root_, d.is.name.c_str(), H5P_DEFAULT), H5Dclose);
+    ADVECTIO_HDF5(to.scale.get(), "open dimension " + d.is.name);
+  }
+  const auto access = access_without_cache();
+  for (const auto& v : known.variables) {
+    auto& to = variables_.emplace_back(FileVariable{v, {}});
+    to.dataset = Hdf5Id(H5Dopen2(root_, v.link.c_str(), access), H5Dclose);
+    ADVECTIO_HDF5(to.dataset.get(), "open " + v.is.name);
+  }
+  attributes_ = known.attributes;
+  declared_ = known.declared;
+  any_declared_ = true;
+  return {};
+}
+
 Result<void> Layout::load_dataset(const std::string& link) {
   Hdf5Id dataset(H5Dopen2(root_, link.c_str(), H5P_DEFAULT), H5Dclose);
   ADVECTIO_HDF5(dataset.get(), "open");
@@ -352,11 +385,8 @@ Result<void> Layout::load_dataset(const std::string& link) {
   auto attributes = read_attributes(dataset);
   if (!attributes) return std::move(attributes).error();
   v.is.attributes = std::move(attributes).value();
-  // Direct chunk writes and HDF5's own must see the same bytes, so nothing is cached.
   dataset.reset();
-  const Hdf5Id access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
-  ADVECTIO_HDF5(H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT), "set up");
-  v.dataset = Hdf5Id(H5Dopen2(root_, link.c_str(), access), H5Dclose);
+  v.dataset = Hdf5Id(H5Dopen2(root_, link.c_str(), access_without_cache()), H5Dclose);
   ADVECTIO_HDF5(v.dataset.get(), "open");
   variables_.push_back(std::move(v));
   return {};
@@ -456,10 +486,8 @@ Result<void> Layout::mark_scale(std::size_t i) {
 }
 
 Result<void> Layout::create_variable(std::size_t i, const Variable& variable, const std::string& link, bool scale) {
-  const Hdf5Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), access(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);
+  const Hdf5Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose), access = access_without_cache();
   ADVECTIO_TRY(ordered_attributes(creation));
-  // Direct chunk writes and HDF5's own must see the same bytes, so nothing is cached.
-  ADVECTIO_HDF5(H5Pset_chunk_cache(access, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT), "set up");
   const auto type = hdf5_type(variable.type, variable.endian);
   if (!type) return Error{Code::unsupported, "its type is none of netCDF's", 0};
 

@@ -13,20 +13,32 @@
 namespace advectio {
 
 /// A variable as it is in the file.
-struct FileVariable {
-  Variable is;                   ///< attributes, name and dimensions as in the file; the rest as declared
-  bool structure_known = false;  ///< false after `load`, until a schema says how it was meant
-  std::string link;              ///< name of the HDF5 data set
-  Hdf5Id dataset;
+struct KnownVariable {
+  Variable is;                        ///< attributes, name and dimensions as in the file; the rest as declared
+  bool structure_known = false;       ///< false after `load`, until a schema says how it was meant
+  std::string link;                   ///< name of the HDF5 data set
   bool scale = false;                 ///< it is the coordinate variable of its first dimension
   std::vector<bool> attached;         ///< per dimension: the scale is attached
   std::vector<std::uint64_t> extent;  ///< lengths of the data set now
 };
+struct FileVariable : KnownVariable {
+  Hdf5Id dataset;
+};
 
-struct FileDimension {
+struct KnownDimension {
   Dimension is;
-  std::int64_t coordinate = -1;  ///< the variable that is its scale, or -1:
-  Hdf5Id scale;                  ///< a data set that stands for the dimension alone
+  std::int64_t coordinate = -1;  ///< the variable that is its scale, or -1: FileDimension::scale
+};
+struct FileDimension : KnownDimension {
+  Hdf5Id scale;  ///< a data set that stands for the dimension alone
+};
+
+/// What is known of a file beside its open objects: as much as is needed to go on in a copy of it.
+struct KnownLayout {
+  std::vector<KnownDimension> dimensions;
+  std::vector<KnownVariable> variables;
+  std::vector<Attribute> attributes;
+  Schema declared;
 };
 
 /// All methods are called under Hdf5Lock. After an error the file is in no state to go on with.
@@ -36,6 +48,9 @@ class Layout {
   Result<void> create(hid_t file, FileFormat format);
   /// An existing file that this class has made.
   Result<void> load(hid_t file);
+  /// A copy of a file of which `known` was known.
+  Result<void> take_up(hid_t file, const KnownLayout& known);
+  [[nodiscard]] KnownLayout known() const;
 
   /// Make the file hold `schema`. Dimensions and variables are known by their numbers. What the file has beyond the
   /// schema stays.

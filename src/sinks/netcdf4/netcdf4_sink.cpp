@@ -124,6 +124,8 @@ class Netcdf4Sink final : public TransactionalSink {
     storage_->discard();
   }
 
+  Result<void> create(const Schema& schema);
+  Result<void> keep_skeleton(const Schema& schema);
   Result<void> allocate();
   Result<void> note_allocation();
   Result<void> write_through_library(const Field& field, const Part& part);
@@ -146,7 +148,7 @@ class Netcdf4Sink final : public TransactionalSink {
   Layout layout_;
   Hdf5Chunks store_{layout_};
   ChunkAssembly chunks_;
-  bool fresh_ = false;                                                          // the root group has not been set up
+  bool fresh_ = false;                                                          // there is nothing in the file
   std::vector<std::optional<std::shared_ptr<const ChunkedVariable>>> chunked_;  // null: goes through HDF5
   SinkCounters counters_;
 };
@@ -162,16 +164,42 @@ Result<void> Netcdf4Sink::open() {
     ADVECTIO_TRY(storage_->settle(storage_->allocated()));
     ADVECTIO_TRY_WITH(layout_.load(file_), path());
   } else {
-    const Hdf5Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-    constexpr unsigned tracked = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
-    ADVECTIO_HDF5(H5Pset_obj_track_times(creation, false), "set up");
-    ADVECTIO_HDF5(H5Pset_link_creation_order(creation, tracked), "set up");
-    ADVECTIO_HDF5(H5Pset_attr_creation_order(creation, tracked), "set up");
-    file_ = Hdf5Id(H5Fcreate(path().c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
-    ADVECTIO_HDF5(file_.get(), "create " + path());
     fresh_ = true;
   }
   if (storage_->error()) return *storage_->error();
+  return {};
+}
+
+/// There is nothing in the file.
+Result<void> Netcdf4Sink::create(const Schema& schema) {
+  const auto skeleton = options_.skeletons ? options_.skeletons->find(schema) : nullptr;
+  if (skeleton) {
+    storage_->write(0, skeleton->bytes, CrashSafeFile::Kind::metadata);
+    storage_->set_allocated(skeleton->bytes.size());
+    const auto access = crash_safe_access(*storage_);
+    file_ = Hdf5Id(H5Fopen(path().c_str(), H5F_ACC_RDWR, access), H5Fclose);
+    ADVECTIO_HDF5(file_.get(), "open " + path());
+    return layout_.take_up(file_, skeleton->layout);
+  }
+  const Hdf5Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  constexpr unsigned tracked = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+  ADVECTIO_HDF5(H5Pset_obj_track_times(creation, false), "set up");
+  ADVECTIO_HDF5(H5Pset_link_creation_order(creation, tracked), "set up");
+  ADVECTIO_HDF5(H5Pset_attr_creation_order(creation, tracked), "set up");
+  const auto access = crash_safe_access(*storage_);
+  file_ = Hdf5Id(H5Fcreate(path().c_str(), H5F_ACC_TRUNC, creation, access), H5Fclose);
+  ADVECTIO_HDF5(file_.get(), "create " + path());
+  ADVECTIO_TRY(layout_.create(file_, schema.format));
+  ADVECTIO_TRY(layout_.apply(schema));
+  return options_.skeletons && options_.skeletons->is_wanted(schema) ? keep_skeleton(schema) : Result<void>{};
+}
+
+/// Nothing has been put yet.
+Result<void> Netcdf4Sink::keep_skeleton(const Schema& schema) {
+  ADVECTIO_HDF5(H5Fflush(file_, H5F_SCOPE_GLOBAL), "flush " + path());
+  Skeleton skeleton{layout_.known(), std::vector<std::byte>(storage_->allocated())};
+  ADVECTIO_TRY(storage_->read(0, skeleton.bytes));
+  options_.skeletons->keep(schema, std::move(skeleton));
   return {};
 }
 
@@ -179,10 +207,8 @@ Result<void> Netcdf4Sink::apply(const Schema& schema) {
   // Chunks under way belong to data sets as they are now.
   ADVECTIO_TRY(chunks_.flush());
   const Hdf5Lock lock;
-  if (fresh_) {
-    ADVECTIO_TRY(layout_.create(file_, schema.format));
-    fresh_ = false;
-  }
+  if (fresh_) ADVECTIO_TRY(create(schema));
+  fresh_ = false;
   ADVECTIO_TRY(layout_.apply(schema));
   chunked_.clear();
   return {};

@@ -12,6 +12,7 @@
 #include "platform/files.h"
 #include "sinks/chunks/chunk_assembly.h"
 #include "sinks/chunks/codec.h"
+#include "sinks/netcdf4/skeletons.h"
 #include "sinks/sink.h"
 #include "sinks/transaction/transactional_sink.h"
 
@@ -33,6 +34,8 @@ struct Netcdf4Options {
   /// From its first commit on the file can be brought to a commit after a loss of power, too, whatever part of it has
   /// reached the disk. Else that holds once somebody has made it durable.
   bool ordered = false;
+  /// Where the begin of files comes from that are like earlier ones; null: each is made anew.
+  std::shared_ptr<Skeletons> skeletons;
   /// When it is closed, the file is one that parallel HDF5 can make longer (early_allocation.h).
   bool for_parallel_hdf5 = false;
 };

@@ -463,6 +463,10 @@ def test_without_listen_a_program_of_another_node_is_refused(nodes: Nodes):
 
 
 def test_an_address_that_is_not_there_is_refused_before_the_program_starts(nodes: Nodes):
+    def logs() -> set[Path]:  # in the memory of workflows
+        return set(Path(f"/dev/shm/advectio-{os.getuid()}").glob(".workflow-*/log"))
+
+    before = logs()
     config = nodes.config().replace(nodes.network, "203.0.113.0/24")
     running = nodes.here.advectio.start(
         ["touch", "started"], nodes.work, config, options=["--workflow", nodes.directory, "--as", "a"]
@@ -470,6 +474,8 @@ def test_an_address_that_is_not_there_is_refused_before_the_program_starts(nodes
     result = running.finish()
     assert result.code == 2 and "workflow.listen" in result.stderr and "203.0.113.0/24" in result.stderr, result.said
     assert not (nodes.work / "started").exists()
+    assert not list(nodes.directory.rglob("*")), "a workflow to which nobody has come"
+    assert not any("203.0.113.0/24" in log.read_text() for log in logs() - before), "its memory"
 
 
 def test_who_does_not_know_the_secret_gets_nothing(nodes: Nodes):

@@ -187,10 +187,15 @@ class Member:
         )
 
     def forget(self) -> None:
-        """The run has not begun."""
+        """The run has not begun. Where nobody else has come to the workflow, it has not either."""
         with contextlib.suppress(OSError):
             os.unlink(self._path)
         os.close(self.lock)
+        with _turn(self.directory) as place:
+            if place is None or not os.path.isdir(self.memory):
+                return
+            if not members(self.memory) and not files(self.memory) and not is_served(self.memory):
+                end(place)
 
 
 def end(place: Place) -> None:

@@ -3,7 +3,6 @@
 // All other names, and lookups outside a run, pass through.
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -20,9 +19,13 @@ namespace {
 
 using LookUp = void*(void*, const char*) noexcept;
 
+/// The address sanitizer looks up names before it can stand any code of its own.
+#define ADVECTIO_BEFORE_SANITIZERS __attribute__((no_sanitize("address")))
+
 /// The C library's, under the versions that it has had. dlsym cannot be asked for itself.
-LookUp* find_real() noexcept {
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
+ADVECTIO_BEFORE_SANITIZERS LookUp* find_real() noexcept {
+  static const char* const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+  for (const char* version : versions)
     if (void* found = ::dlvsym(RTLD_NEXT, "dlsym", version); found != nullptr) return reinterpret_cast<LookUp*>(found);
   return nullptr;
 }
@@ -92,14 +95,15 @@ bool was_looked_up(const char* function) {
 #define ADVECTIO_JUMP
 #endif
 
-extern "C" __attribute__((visibility("default"))) ADVECTIO_JUMPS void* dlsym(void* handle, const char* name) noexcept {
+extern "C" __attribute__((visibility("default"))) ADVECTIO_JUMPS ADVECTIO_BEFORE_SANITIZERS void* dlsym(
+    void* handle, const char* name) noexcept {
   using namespace advectio::netcdf;
-  static std::atomic<LookUp*> known{nullptr};
-  auto* real = known.load(std::memory_order_relaxed);
+  static LookUp* known = nullptr;
+  auto* real = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (real == nullptr) {
     real = find_real();
     if (real == nullptr) return nullptr;
-    known.store(real, std::memory_order_relaxed);
+    __atomic_store_n(&known, real, __ATOMIC_RELAXED);
   }
   if (name != nullptr && name[0] == 'n' && name[1] == 'c')
     if (void* found = ours_in_place_of(*real, handle, name, __builtin_return_address(0)); found != nullptr)

@@ -58,8 +58,9 @@ asan_shows() {
     -k "every_family or fortran or made or kill" --junitxml "$reports/asan-shows.xml"
 }
 
+# Programs of tests fork, and their children begin threads.
 tsan() {
-  sanitized tsan '^(core|platform|workflow|journal|readers|assembly|cluster|server)' \
+  TSAN_OPTIONS=die_after_fork=0 sanitized tsan '^(core|platform|workflow|journal|readers|assembly|cluster|server)' \
     test_{core,platform,workflow,journal,readers,assembly,cluster,server}
 }
 

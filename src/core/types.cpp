@@ -28,6 +28,7 @@ std::string_view name_of(FileFormat format) noexcept {
     case FileFormat::netcdf4: return "netCDF-4";
     case FileFormat::netcdf4_classic: return "netCDF-4 classic model";
     case FileFormat::cdf5: return "cdf5";
+    case FileFormat::zarr: return "Zarr";
   }
   return "unknown";
 }

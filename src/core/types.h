@@ -50,11 +50,24 @@ constexpr bool is_known(DataType type) noexcept {
 /// The CDL name: "float", "int", …
 std::string_view name_of(DataType type) noexcept;
 
-/// What the program asked the file to be. `netcdf4_classic` is NC_NETCDF4|NC_CLASSIC_MODEL.
-enum class FileFormat : std::int32_t { classic = 1, offset64 = 2, netcdf4 = 3, netcdf4_classic = 4, cdf5 = 5 };
+/// What a file is. A program asks for one of netCDF's, whose numbers these are; `netcdf4_classic` is
+/// NC_NETCDF4|NC_CLASSIC_MODEL. Zarr, of which a file is a directory, only the config can ask for.
+enum class FileFormat : std::int32_t {
+  classic = 1,
+  offset64 = 2,
+  netcdf4 = 3,
+  netcdf4_classic = 4,
+  cdf5 = 5,
+  zarr = 6
+};
 
 constexpr bool is_hdf5(FileFormat f) noexcept {
   return f == FileFormat::netcdf4 || f == FileFormat::netcdf4_classic;
+}
+
+/// CDF-1, -2 and -5.
+constexpr bool is_classic(FileFormat f) noexcept {
+  return f == FileFormat::classic || f == FileFormat::offset64 || f == FileFormat::cdf5;
 }
 
 std::string_view name_of(FileFormat format) noexcept;

@@ -170,12 +170,13 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
     case FileFormat::cdf5: mode |= NC_64BIT_DATA; break;
     case FileFormat::netcdf4: mode |= NC_NETCDF4; break;
     case FileFormat::netcdf4_classic: mode |= NC_NETCDF4 | NC_CLASSIC_MODEL; break;
+    case FileFormat::zarr: mode |= NC_NETCDF4; break;
   }
   int nc = -1;
   check(nc_create(path.c_str(), mode, &nc), path);
   // As a program does that wants nothing to be filled. Of each variable alone it would say nothing of records.
   int before = 0;
-  if (!is_hdf5(s.format) &&
+  if (is_classic(s.format) &&
       std::all_of(s.variables.begin(), s.variables.end(), [](const Variable& v) { return v.no_fill; }))
     check(nc_set_fill(nc, NC_NOFILL, &before), path);
   for (const auto& d : s.dimensions) {
@@ -187,7 +188,7 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
     const std::vector<int> dims(v.dimensions.begin(), v.dimensions.end());
     check(nc_def_var(nc, v.name.c_str(), static_cast<nc_type>(v.type), static_cast<int>(dims.size()), dims.data(), &id),
           v.name);
-    if (is_hdf5(s.format)) {
+    if (!is_classic(s.format)) {
       const std::vector<std::size_t> chunks(v.chunks.begin(), v.chunks.end());
       if (v.compact)
         check(nc_def_var_chunking(nc, id, NC_COMPACT, nullptr), v.name);
@@ -195,7 +196,8 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
         check(nc_def_var_chunking(nc, id, NC_CHUNKED, chunks.data()), v.name);
       if (v.endian != Endian::native)
         check(nc_def_var_endian(nc, id, v.endian == Endian::big ? NC_ENDIAN_BIG : NC_ENDIAN_LITTLE), v.name);
-      for (const auto& f : v.filters) {
+      // Not every netCDF library has the codecs of Zarr, and values are the same without.
+      for (const auto& f : s.format == FileFormat::zarr ? std::vector<Filter>() : v.filters) {
         if (f.id == filter_id::shuffle)
           check(nc_def_var_deflate(nc, id, 1, 0, 0), v.name);
         else if (f.id == filter_id::fletcher32)

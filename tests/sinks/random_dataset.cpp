@@ -110,7 +110,7 @@ Bytes random_values(Random& r, DataType type, std::uint64_t count) {
 Schema random_schema(Random& r, const Ability& can) {
   Schema s;
   s.format = can.formats[below(r, can.formats.size())];
-  const bool classic_model = s.format != FileFormat::netcdf4;
+  const bool classic_model = s.format != FileFormat::netcdf4 && s.format != FileFormat::zarr;
   const auto dims = 1 + below(r, 5);
   for (std::uint64_t d = 0; d < dims; ++d) {
     const bool unlimited = d == 0 ? chance(r, 70) : can.many_unlimited && !classic_model && chance(r, 25);
@@ -121,7 +121,7 @@ Schema random_schema(Random& r, const Ability& can) {
     types = {DataType::int8, DataType::text, DataType::int16, DataType::int32, DataType::float32, DataType::float64};
   Ability attributes = can;
   attributes.types = types;
-  attributes.strings = can.strings && s.format == FileFormat::netcdf4;
+  attributes.strings = can.strings && !classic_model;
   const auto vars = 1 + below(r, 6);
   std::vector<std::string> names;
   for (std::uint64_t i = 0; i < vars; ++i) {

@@ -30,6 +30,8 @@
 #include "sinks/netcdf_reference.h"
 #include "sinks/random_dataset.h"
 #include "sinks/raw_directory.h"
+#include "sinks/zarr/zarr_sink.h"
+#include "sinks/zarr_reader.h"
 
 namespace advectio {
 namespace {
@@ -52,6 +54,8 @@ struct Kind {
   bool exact_after_crash = true;    ///< false: blocks written after the last commit may already be seen
   std::function<Result<std::unique_ptr<Sink>>(Files&, const std::string&, Executor&, bool)> open;
   std::function<Contents(const std::string&)> read = read_by_netcdf;  ///< what an ordinary reader finds
+  /// What the format keeps of what netCDF would.
+  std::function<Contents(const Contents&)> keeps = nullptr;
 };
 
 void PrintTo(const Kind& kind, std::ostream* to) {
@@ -226,6 +230,30 @@ Kind raw_directory() {
   return k;
 }
 
+Kind zarr() {
+  Kind k;
+  k.name = "zarr";
+  k.abilities = zarr_abilities();
+  k.ability = ability_of(k.abilities);
+  k.ability.pipelines = {{},
+                         {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}},
+                         {{filter_id::deflate, {9}}},
+                         {{filter_id::shuffle, {}}},
+                         {{filter_id::fletcher32, {}}, {filter_id::shuffle, {}}, {filter_id::deflate, {1}}},
+                         {{filter_id::shuffle, {}}, {filter_id::zstd, {3}}},
+                         {{filter_id::zstd, {1}}, {filter_id::fletcher32, {}}},
+                         {{filter_id::lz4, {0}}},
+                         {{filter_id::bitshuffle, {}}, {filter_id::zstd, {1}}},
+                         {{filter_id::blosc, {2, 2, 4, 0, 5, 1, 0}}}};
+  k.redo_in_each_commit = false;
+  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
+    return open_zarr(files, path, {}, executor, resume);
+  };
+  k.read = testing::read_zarr;
+  k.keeps = testing::as_zarr_keeps;
+  return k;
+}
+
 /// `allocation`: with the times at which HDF5 allocates.
 std::string dump(const std::string& path, bool allocation) {
   std::string out;
@@ -265,7 +293,8 @@ class EverySink : public ::testing::TestWithParam<Kind> {
   std::uintmax_t bytes_there() const {
     if (!GetParam().abilities.directory) return std::filesystem::file_size(path_);
     std::uintmax_t sum = 0;
-    for (const auto& e : std::filesystem::directory_iterator(path_)) sum += e.file_size();
+    for (const auto& e : std::filesystem::recursive_directory_iterator(path_))
+      if (e.is_regular_file()) sum += e.file_size();
     return sum;
   }
 
@@ -327,13 +356,23 @@ class EverySink : public ::testing::TestWithParam<Kind> {
     const auto model = model_of(schema, blocks);
     const auto reference = directory_ + "/reference.nc";
     write_by_netcdf(reference, schema, blocks);
-    const auto ours = contents(), theirs = read_by_netcdf(reference);
+    const auto& keeps = GetParam().keeps;
+    const auto kept = [&](Contents c) { return keeps ? keeps(c) : std::move(c); };
+    auto theirs = read_by_netcdf(reference);
+    for (std::size_t i = 0; keeps && i < schema.variables.size(); ++i) {
+      // What netCDF-C 4.9 itself reads wrong (see `difference`).
+      const auto& d = schema.variables[i].dimensions;
+      if (std::any_of(d.begin() + (d.empty() ? 0 : 1), d.end(), [&](auto k) { return schema.dimensions[k].unlimited; }))
+        theirs.values[i] = model.contents.values[i];
+    }
+    theirs = kept(std::move(theirs));
+    const auto ours = contents();
     ASSERT_EQ(difference(theirs, ours, model.written), "");
-    auto plain = model.contents;
+    auto plain = kept(model.contents);
     for (std::size_t d = 0; d < plain.schema.dimensions.size(); ++d)
       ASSERT_EQ(plain.schema.dimensions[d], ours.schema.dimensions[d]);
     plain.schema = ours.schema;
-    ASSERT_EQ(difference(plain, ours, model.written, true), "");
+    ASSERT_EQ(difference(plain, ours, model.written, keeps == nullptr), "");
   }
 
   /// A process that is forked while another thread has the sanitizer's lock stands still.
@@ -364,7 +403,7 @@ TEST_P(EverySink, MakesOfAnyDecompositionWhatNetcdfMakesOfTheSame) {
     ASSERT_OK(sink->close());
     ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
     ASSERT_THAT(litter(), ::testing::IsEmpty());
-    if (!is_hdf5(s.schema.format)) {
+    if (is_classic(s.schema.format)) {
       ASSERT_EQ(first_difference(path_, directory_ + "/reference.nc"), "");
     }
     // HDF5's own tool sees the same too: every property of every data set, and the hidden attributes. (Positions
@@ -722,7 +761,8 @@ TEST_P(EverySink, FillsWhatWasPutBeforeFillingWasTurnedOff) {
 // An earlier server let netCDF-C count a record in the classic header before all of it was written.
 TEST_P(EverySink, RecordsThatAreCountedAndNotCommittedAreFilledAgain) {
   no_threads();
-  if (is_hdf5(GetParam().ability.formats[0])) GTEST_SKIP() << GetParam().name << ": counts nothing before its commit";
+  if (!is_classic(GetParam().ability.formats[0]))
+    GTEST_SKIP() << GetParam().name << ": counts nothing before its commit";
   for (const auto format : GetParam().ability.formats) {
     Schema s;
     s.format = format;
@@ -814,7 +854,7 @@ TEST_P(EverySink, OfLargeBlocksAndLargeGapsMakesWhatNetcdfMakes) {
     ASSERT_OK(put(*sink, blocks));
     ASSERT_OK(sink->close());
     ASSERT_NO_FATAL_FAILURE(expect_file(s, blocks));
-    if (!is_hdf5(s.format)) {
+    if (is_classic(s.format)) {
       ASSERT_EQ(first_difference(path_, directory_ + "/reference.nc"), "");
     }
   }
@@ -1103,8 +1143,8 @@ TEST_P(EverySink, SaysWhenOpenWhatItSaidBefore) {
 }
 
 TEST_P(EverySink, RefusesASchemaBeyondItsAbilitiesAndTakesTheNext) {
-  const std::vector<FileFormat> formats = {FileFormat::classic, FileFormat::offset64, FileFormat::cdf5,
-                                           FileFormat::netcdf4, FileFormat::netcdf4_classic};
+  const std::vector<FileFormat> formats = {FileFormat::classic, FileFormat::offset64,        FileFormat::cdf5,
+                                           FileFormat::netcdf4, FileFormat::netcdf4_classic, FileFormat::zarr};
   const auto& forms = GetParam().abilities.forms;
   auto sink = open();
   const auto code = [&](const Schema& s) {
@@ -1322,7 +1362,7 @@ TEST(ClassicHeader, ChangesWhereTheAlignmentOfRecordsBecomesSmaller) {
 
 INSTANTIATE_TEST_SUITE_P(Sinks, EverySink,
                          ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_for_parallel_hdf5(),
-                                           netcdf4_after_others(), cdf5(), raw_directory()),
+                                           netcdf4_after_others(), cdf5(), zarr(), raw_directory()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/netcdf_reference.h"
 #include "sinks/random_dataset.h"
+#include "sinks/zarr/zarr_sink.h"
+#include "sinks/zarr_reader.h"
 
 namespace advectio {
 namespace {
@@ -249,6 +251,117 @@ Bytes random_bytes(Random& random, std::size_t n) {
 }
 
 // Against a plain array of bytes, with more pages changed than are kept in memory.
+// The names of variables are exchanged before the last frame, which moves the arrays' directories.
+TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
+  testing::Ability can;
+  can.formats = {FileFormat::zarr};
+  can.types = {DataType::int16, DataType::float32, DataType::float64, DataType::text};
+  can.pipelines = {{}, {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}}, {{filter_id::zstd, {1}}}};
+  const auto store = directory_ + "/out.zarr";
+  const auto redo_there = [&] { return std::filesystem::exists(store + "/.advectio-redo"); };
+  const auto leftovers = [&] {
+    std::string found;
+    for (const auto& e : std::filesystem::recursive_directory_iterator(store)) {
+      const auto name = e.path().filename().string();
+      if (name.ends_with(".part") || name.starts_with(".advectio")) found += e.path().string() + "\n";
+    }
+    return found;
+  };
+  std::size_t applied = 0, with_redo = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Random random(seed);
+    std::vector<Schema> schemas(2, testing::random_schema(random, can));
+    while (schemas[0].variables.size() < 2) schemas[0] = schemas[1] = testing::random_schema(random, can);
+    schemas.push_back(schemas[0]);
+    std::swap(schemas[2].variables[0].name, schemas[2].variables[1].name);
+    std::vector<std::vector<OwnedBlock>> frames;
+    std::vector<OwnedBlock> all;
+    std::vector<std::vector<std::vector<bool>>> written;
+    for (std::uint64_t f = 0; f < 3; ++f) {
+      frames.push_back(testing::random_frame(random, schemas[0], f));
+      all.insert(all.end(), frames[f].begin(), frames[f].end());
+      written.push_back(model_of(schemas[0], all).written);
+    }
+    const auto run = [&](Files& files, std::vector<Contents>* seen) {
+      std::size_t done = 0;
+      auto sink = testing::fed(open_zarr(files, store, {}, executor_, false));
+      if (!sink) return done;
+      for (std::size_t f = 0; f < frames.size(); ++f) {
+        if (!(*sink)->declare(schemas[f])) return done;
+        for (const auto& b : frames[f])
+          if (!(*sink)->write(b.block)) return done;
+        if (!(*sink)->commit()) return done;
+        if (seen != nullptr) seen->push_back(testing::read_zarr(store));
+        // Its later commits have to be careful of this one.
+        if (seed % 2 == 0 && !(*sink)->make_durable()()) return done;
+        ++done;
+      }
+      (void)(*sink)->close();
+      return done;
+    };
+    auto life = std::make_shared<Life>();
+    MortalFiles counted(life);
+    std::vector<Contents> seen;
+    std::filesystem::remove_all(store);
+    ASSERT_EQ(run(counted, &seen), 3U);
+    ASSERT_EQ(leftovers(), "");
+    const auto changes = life->changes;
+
+    for (std::uint64_t cut = 0; cut < changes; cut += 1 + changes / 80) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", cut at change " + std::to_string(cut) + " of " +
+                   std::to_string(changes));
+      std::filesystem::remove_all(store);
+      auto mortal = std::make_shared<Life>();
+      mortal->left = cut;
+      MortalFiles files(mortal);
+      const auto done = run(files, nullptr);
+      const auto is_commit = [&](std::size_t n) {
+        return n > 0 && n <= 3 && difference(seen[n - 1], testing::read_zarr(store), written[n - 1]).empty();
+      };
+      if (redo_there()) ++with_redo;
+      if (!redo_there() && done > 0) {
+        ASSERT_TRUE(is_commit(done) || is_commit(done + 1));
+      }
+      {
+        auto sink = testing::fed(open_zarr(system_files(), store, {}, executor_, true));
+        ASSERT_OK(sink);
+        (*sink)->abandon();
+      }
+      if (std::filesystem::exists(store + "/zarr.json")) {
+        ASSERT_EQ(leftovers(), "");
+        ASSERT_TRUE(is_commit(done) || is_commit(done + 1));
+        if (!is_commit(done)) ++applied;
+      } else {
+        ASSERT_EQ(done, 0U);
+      }
+      auto sink = testing::fed(open_zarr(system_files(), store, {}, executor_, true));
+      ASSERT_OK(sink);
+      for (auto f = done; f < frames.size(); ++f) {
+        ASSERT_OK((*sink)->declare(schemas[f]));
+        for (const auto& b : frames[f]) ASSERT_OK((*sink)->write(b.block));
+        ASSERT_OK((*sink)->commit());
+      }
+      ASSERT_OK((*sink)->close());
+      ASSERT_EQ(difference(seen[2], testing::read_zarr(store), written[2]), "");
+      ASSERT_EQ(leftovers(), "");
+    }
+  }
+  // The cuts have also met commits that were decided and not done.
+  EXPECT_GT(with_redo, 0U);
+  EXPECT_GT(applied, 0U);
+}
+
+TEST_F(Crash, ADirectoryThatIsNoZarrStoreIsNotEmptied) {
+  const auto store = directory_ + "/mine.zarr";
+  std::filesystem::create_directories(store);
+  std::ofstream(store + "/notes.txt") << "mine";
+  const auto sink = open_zarr(system_files(), store, {}, executor_, false);
+  ASSERT_FALSE(sink.ok());
+  EXPECT_EQ(sink.error().code, Code::exists);
+  EXPECT_THAT(sink.error().message, ::testing::HasSubstr(store));
+  EXPECT_TRUE(std::filesystem::exists(store + "/notes.txt"));
+}
+
 TEST_F(Crash, FileReadsBackWhatWasWrittenAndCommitsIt) {
   Random random(11);
   auto opened = CrashSafeFile::open(system_files(), path_, redo_, false);

@@ -45,7 +45,8 @@ int creation_mode(FileFormat format) {
     case FileFormat::offset64: return NC_64BIT_OFFSET;
     case FileFormat::cdf5: return NC_64BIT_DATA;
     case FileFormat::netcdf4_classic: return NC_NETCDF4 | NC_CLASSIC_MODEL;
-    case FileFormat::netcdf4: break;
+    case FileFormat::netcdf4:
+    case FileFormat::zarr: break;
   }
   return NC_NETCDF4;
 }

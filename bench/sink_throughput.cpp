@@ -1,10 +1,10 @@
 // How fast a sink takes real model output from memory to a file.
 //
-//   sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--codec NAME]...
+//   sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--zarr] [--codec NAME]...
 //
 // The first record of every variable of FILE (a netCDF file) is put as one block per variable and frame. --levels:
-// chunks of one horizontal level, whatever FILE has. Prints one line per codec: raw MB/s, ratio, and CPU seconds of
-// gather and compression.
+// chunks of one horizontal level, whatever FILE has. --zarr: a Zarr store in place of a netCDF-4 file. Prints one line
+// per codec: raw MB/s, ratio, and CPU seconds of gather and compression.
 #include <netcdf.h>
 
 #include <algorithm>
@@ -13,12 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
 #include <vector>
 
 #include "sinks/netcdf4/netcdf4_sink.h"
+#include "sinks/zarr/zarr_sink.h"
 
 using namespace advectio;
 
@@ -88,7 +90,7 @@ int main(int argc, char** argv) {
   std::string input, out = "/dev/shm/sink_throughput.nc";
   unsigned threads = std::thread::hardware_concurrency();
   int frames = 4;
-  bool levels = false, durable = false;
+  bool levels = false, durable = false, zarr = false;
   std::vector<std::string> chosen;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
@@ -103,6 +105,8 @@ int main(int argc, char** argv) {
       levels = true;
     else if (a == "--durable")
       durable = true;
+    else if (a == "--zarr")
+      zarr = true;
     else if (a == "--codec")
       chosen.emplace_back(next());
     else
@@ -110,8 +114,8 @@ int main(int argc, char** argv) {
   }
   if (input.empty()) {
     std::fprintf(stderr,
-                 "usage: sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--codec "
-                 "NAME]...\n");
+                 "usage: sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--zarr] "
+                 "[--codec NAME]...\n");
     return 2;
   }
   using namespace filter_id;
@@ -142,11 +146,22 @@ int main(int argc, char** argv) {
     if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), name) == chosen.end()) continue;
     auto schema = in.schema;
     for (auto& v : schema.variables) v.filters = codec.filters;
-    std::ofstream(out).flush();
-    Netcdf4Options options;
-    options.deflate = codec.deflate;
-    options.level = codec.level;
-    auto sink = open_netcdf4(system_files(), out, options, executor, false);
+    std::filesystem::remove_all(out);
+    const auto open = [&]() -> Result<std::unique_ptr<Sink>> {
+      if (zarr) {
+        schema.format = FileFormat::zarr;
+        ZarrOptions options;
+        options.deflate = codec.deflate;
+        options.level = codec.level;
+        return open_zarr(system_files(), out, options, executor, false);
+      }
+      std::ofstream(out).flush();
+      Netcdf4Options options;
+      options.deflate = codec.deflate;
+      options.level = codec.level;
+      return open_netcdf4(system_files(), out, options, executor, false);
+    };
+    auto sink = open();
     if (!sink) {
       std::fprintf(stderr, "%s\n", sink.error().message.c_str());
       return 1;
@@ -185,13 +200,16 @@ int main(int argc, char** argv) {
     fail((*sink)->close());
     const auto seconds = now() - begin;
     const auto c = (*sink)->counters();
-    std::ifstream file(out, std::ios::ate | std::ios::binary);
+    std::uintmax_t bytes = zarr ? 0 : std::filesystem::file_size(out);
+    if (zarr)
+      for (const auto& e : std::filesystem::recursive_directory_iterator(out))
+        if (e.is_regular_file()) bytes += e.file_size();
     const auto raw = static_cast<double>(in.bytes) * frames;
     std::printf("%-16s %10.0f %8.2f %10.3f %12.0f\n", name.c_str(), raw / seconds / 1e6,
-                raw / static_cast<double>(file.tellg()), static_cast<double>(c.encode_ns) / 1e9,
+                raw / static_cast<double>(bytes), static_cast<double>(c.encode_ns) / 1e9,
                 raw / (static_cast<double>(c.encode_ns) / 1e9) / 1e6);
     std::fflush(stdout);
   }
-  std::remove(out.c_str());
+  std::filesystem::remove_all(out);
   return 0;
 }

@@ -403,6 +403,13 @@ TEST_P(EverySink, MakesOfAnyDecompositionWhatNetcdfMakesOfTheSame) {
     ASSERT_OK(sink->close());
     ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
     ASSERT_THAT(litter(), ::testing::IsEmpty());
+    // For check_zarr.py.
+    if (const char* keep = std::getenv("ADVECTIO_ZARR_FILES");
+        keep != nullptr && s.schema.format == FileFormat::zarr && seed <= 30) {
+      const auto name = std::string(keep) + '/' + std::to_string(seed);
+      std::filesystem::copy(path_, name + ".zarr", std::filesystem::copy_options::recursive);
+      std::filesystem::copy(directory_ + "/reference.nc", name + ".nc");
+    }
     if (is_classic(s.schema.format)) {
       ASSERT_EQ(first_difference(path_, directory_ + "/reference.nc"), "");
     }

@@ -404,6 +404,9 @@ Contents read_zarr(const std::string& path) {
     own["shape"] = array.at("shape");
     if (own != array) fail(name + "/zarr.json says something else than the root");
   }
+  const auto& unlimited = consolidated.at("unlimited_dimensions");
+  for (auto& d : out.schema.dimensions)
+    d.unlimited = std::find(unlimited.begin(), unlimited.end(), d.name) != unlimited.end();
   return out;
 }
 
@@ -414,11 +417,12 @@ Contents as_zarr_keeps(const Contents& netcdf) {
   for (auto& a : out.schema.attributes) a = as_json_keeps(a, DataType::none);
   std::vector<std::uint32_t> numbers(netcdf.schema.dimensions.size(), UINT32_MAX);
   for (auto& v : out.schema.variables) {
+    if (v.type == DataType::string) std::erase_if(v.attributes, [](const auto& a) { return a.name == "_FillValue"; });
     for (auto& a : v.attributes) a = as_json_keeps(a, v.type);
     for (auto& d : v.dimensions) {
       if (numbers[d] == UINT32_MAX) {
         numbers[d] = static_cast<std::uint32_t>(out.schema.dimensions.size());
-        out.schema.dimensions.push_back({netcdf.schema.dimensions[d].name, netcdf.schema.dimensions[d].length, false});
+        out.schema.dimensions.push_back(netcdf.schema.dimensions[d]);
       }
       d = numbers[d];
     }

@@ -13,8 +13,8 @@ namespace advectio::zarr {
 
 namespace {
 
-/// Bytes of a shard before compression, and chunks in it. An index of 255 chunks fits into one page, which changes in
-/// one piece. More are taken only where one record has more.
+/// Bytes of a shard before compression, and chunks in it. An index of 255 chunks fits into one
+/// page, which changes in one piece. More are taken only where one record has more.
 constexpr std::uint64_t shard_bytes_max = std::uint64_t{1} << 30, chunks_max = 255, chunks_of_record_max = 4096;
 /// Bytes of a chunk, where the program names none. As default_chunks (server/storage.h) has it.
 constexpr std::uint64_t chunk_bytes_max = std::uint64_t{4} << 20;
@@ -63,7 +63,8 @@ std::string base64(std::span<const std::byte> bytes) {
   return out;
 }
 
-/// JSON has no such numbers; Zarr has names for them, and hexadecimal digits for a NaN that is not the usual one.
+/// JSON has no such numbers; Zarr has names for them, and hexadecimal digits for a NaN that is not
+/// the usual one.
 Json not_finite(double value, std::uint64_t bits, std::uint64_t usual, int digits) {
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   if (bits == usual) return "NaN";
@@ -107,9 +108,9 @@ Json fill_of(const Variable& v) {
   return fill[0] == std::byte{0} ? "" : base64(fill);
 }
 
-/// `_FillValue` as xarray writes and reads it in Zarr: floating-point numbers and characters in base64.
+/// `_FillValue` as xarray writes and reads it in Zarr: floating-point numbers and characters in
+/// base64.
 Json fill_attribute(const Attribute& a) {
-  if (a.type == DataType::string) return a.strings[0].value_or("");
   if (a.type == DataType::text) return base64(a.values);
   if (a.type != DataType::float32 && a.type != DataType::float64) return number_at(a.type, a.values, 0);
   const double x =
@@ -307,6 +308,8 @@ bool stage_of(const Json& codec, std::size_t element, EncodePipeline& pipeline) 
 Json attributes_of(const std::vector<Attribute>& attributes, DataType type) {
   Json out = Json::object();
   for (const auto& a : attributes) {
+    // xarray cannot read such an attribute of strings. The array's own fill value says the same.
+    if (type == DataType::string && a.name == "_FillValue") continue;
     const bool fill = type != DataType::none && a.name == "_FillValue" && a.type == type && a.count == 1;
     out[a.name] = fill ? fill_attribute(a) : attribute_of(a);
   }
@@ -398,11 +401,18 @@ Result<Form> form_of(const Json& array, DataType type) {
   }
 }
 
-Json root_of(const Json& attributes, Json arrays) {
+Json root_of(const Schema& schema, Json arrays) {
+  auto unlimited = Json::array();
+  for (const auto& d : schema.dimensions)
+    if (d.unlimited) unlimited.push_back(d.name);
   return {{"zarr_format", 3},
           {"node_type", "group"},
-          {"attributes", attributes},
-          {"consolidated_metadata", {{"kind", "inline"}, {"must_understand", false}, {"metadata", std::move(arrays)}}}};
+          {"attributes", attributes_of(schema.attributes, DataType::none)},
+          {"consolidated_metadata",
+           {{"kind", "inline"},
+            {"must_understand", false},
+            {"unlimited_dimensions", std::move(unlimited)},
+            {"metadata", std::move(arrays)}}}};
 }
 
 std::string text_of(const Json& json) {

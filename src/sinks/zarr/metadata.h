@@ -1,7 +1,7 @@
 // What a Zarr store says of itself, in JSON: variables as arrays, attributes, codecs.
 //
-// All that says how an array's bytes lie (`data_type`, `chunk_grid`, `chunk_key_encoding`, `codecs`, `fill_value`) is
-// chosen when the array is created and never changes.
+// All that says how an array's bytes lie (`data_type`, `chunk_grid`, `chunk_key_encoding`,
+// `codecs`, `fill_value`) is chosen when the array is created and never changes.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 /// How the bytes of one array lie.
 struct Form {
   std::vector<std::uint64_t> chunk;  ///< lengths of an inner chunk, in elements
-  std::vector<std::uint64_t>
-      shard;          ///< lengths of a shard, in chunks; empty: the array has no dimensions and no shards
+  /// Lengths of a shard, in chunks. Empty: the array has no dimensions and no shards.
+  std::vector<std::uint64_t> shard;
   bool text = false;  ///< strings (vlen-utf8)
   bool swap = false;  ///< the file's byte order is not ours
   EncodePipeline pipeline;
@@ -36,8 +36,9 @@ struct Form {
   }
 };
 
-/// An array's metadata for a variable that is new. Errors: Code::unsupported where the variable has more dimensions
-/// than a chunk assembly takes, a name that the store needs itself, or a filter that Zarr has no codec for.
+/// An array's metadata for a variable that is new. Errors: Code::unsupported where the variable has
+/// more dimensions than a chunk assembly takes, a name that the store needs itself, or a filter
+/// that Zarr has no codec for.
 Result<Json> new_array(const Schema& schema, const Variable& variable);
 
 /// `array` with the names and attributes that the schema has now, and this shape.
@@ -46,11 +47,13 @@ void describe(Json& array, const Schema& schema, const Variable& variable, const
 /// What `new_array` has made of a variable, read back. Errors: Code::corrupt where it is not that.
 Result<Form> form_of(const Json& array, DataType type);
 
-/// Attributes as readers of Zarr and xarray expect them. `type`: of the variable; none: global ones.
+/// Attributes as readers of Zarr and xarray expect them. `type`: of the variable; none: global
+/// ones.
 Json attributes_of(const std::vector<Attribute>& attributes, DataType type);
 
-/// The store's root: a group with the metadata of all its arrays.
-Json root_of(const Json& attributes, Json arrays);
+/// The store's root: a group with the metadata of all its arrays. Zarr has no word for dimensions
+/// that may grow; our own readers find them beside the arrays (`unlimited_dimensions`).
+Json root_of(const Schema& schema, Json arrays);
 
 /// As it goes into a file. Bytes of texts that are not UTF-8 are replaced (U+FFFD).
 std::string text_of(const Json& json);

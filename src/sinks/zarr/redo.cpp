@@ -79,7 +79,8 @@ Result<void> decide(Files& files, const std::string& store, const Redo& redo, bo
 Result<void> carry_out(Files& files, const std::string& store, const Redo& redo, bool durable) {
   std::set<std::string> changed, directories = {store};
   if (!redo.aside.empty()) {
-    // As long as this file is not there, what has an old name is an array that has not gone aside yet.
+    // As long as this file is not there, what has an old name is an array that has not gone aside
+    // yet.
     const auto done = store + '/' + aside_name;
     if (!files.exists(done)) {
       for (const auto& r : redo.aside) ADVECTIO_TRY(rename_if_there(files, store, r));
@@ -117,7 +118,8 @@ Result<void> take_up(Files& files, const std::string& store, bool durable) {
   auto bytes = read_file(files, path);
   if (!bytes) return std::move(bytes).error();
   const auto redo = decode(*bytes);
-  // A rename puts it there whole, unless the power is lost: then nothing of it was done before it was on the disk.
+  // A rename puts it there whole, unless the power is lost: then nothing of it was done before it
+  // was on the disk.
   if (!redo) return Error{Code::corrupt, path + ": what a commit has to do was not whole on the disk", 0};
   return carry_out(files, store, *redo, durable);
 }

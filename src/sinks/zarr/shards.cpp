@@ -49,7 +49,7 @@ Result<void> Shards::open(const Key& key, Shard& shard, OpenMode mode) {
     for (auto& other : touched_) other.second.file.reset();
     open_files_ = 0;
   }
-  auto file = files_.open(path_of(key, shard), mode);
+  auto file = files_.open(path_of(key, shard), mode, 0666);
   if (!file) return std::move(file).error();
   shard.file = std::move(file).value();
   ++open_files_;
@@ -157,10 +157,11 @@ Result<void> Shards::get(std::uint32_t variable, const ChunkedVariable& how, std
   return {};
 }
 
-Result<void> Shards::prepare(const std::vector<std::string>& directories, Redo& redo, std::vector<std::string>& files) {
+Result<void> Shards::prepare(const std::vector<std::string>& directories, Redo& redo, std::vector<std::string>& files,
+                             std::vector<std::string>& replacing) {
   for (auto& [key, shard] : touched_) {
     const auto now = path_of(key, shard), then = directories[key.first] + '/' + shard.name;
-    files.push_back(now);
+    (key.second.empty() ? replacing : files).push_back(now);
     Bytes index(index_bytes(shard.index.size()));
     const auto content = index.size() - 4;
     std::memcpy(index.data(), shard.index.data(), content);

@@ -1,11 +1,13 @@
 // The shards of a store: files that hold the chunks of some records of one array.
 //
 //   SHARD = index, then chunks in any order, with gaps
-//   index = offset and length of each chunk (two u64; 2^64 - 1 twice: it is not there), then their CRC-32C
+//   index = offset and length of each chunk (two u64; 2^64 - 1 twice: it is not there), then their
+//         CRC-32C
 //
-//  * A chunk is appended; nothing that a committed index names is ever written again. So whoever reads the committed
-//    state reads on while the next one is written.
-//  * A shard that is new, and what an array without dimensions holds, is written under another name (`.part`).
+//  * A chunk is appended; nothing that a committed index names is ever written again. So whoever
+//    reads the committed state reads on while the next one is written.
+//  * A shard that is new, and what an array without dimensions holds, is written under another name
+//    (`.part`).
 //  * `prepare` says what makes all of it visible. Nothing is visible before that is done.
 #pragma once
 
@@ -42,9 +44,11 @@ class Shards final : public ChunkStore {
 
   /// Something was put since the last commit.
   [[nodiscard]] bool changed() const noexcept { return !touched_.empty(); }
-  /// Finishes the files, and adds to `redo` what makes them visible. `directories`: of the arrays, by variable, as they
-  /// are when that is done. Paths of files that have changed, as they are now, go to `files`.
-  Result<void> prepare(const std::vector<std::string>& directories, Redo& redo, std::vector<std::string>& files);
+  /// Finishes the files, and adds to `redo` what makes them visible. `directories`: of the arrays,
+  /// by variable, as they are when that is done. Paths of files that have changed, as they are now,
+  /// go to `files`; of those that take the place of another file, to `replacing`.
+  Result<void> prepare(const std::vector<std::string>& directories, Redo& redo, std::vector<std::string>& files,
+                       std::vector<std::string>& replacing);
   /// It has been done.
   void committed() noexcept { touched_.clear(); }
   /// Drop what was put since the last commit.

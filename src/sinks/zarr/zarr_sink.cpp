@@ -1,5 +1,7 @@
 #include "sinks/zarr/zarr_sink.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -129,6 +131,11 @@ class ZarrSink final : public TransactionalSink {
     std::shared_ptr<const ChunkedVariable> how;
   };
 
+  /// Files of the commit under way, as they are called before it.
+  struct Written {
+    std::vector<std::string> files, replacing;  ///< the latter take the place of others
+  };
+
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
   Result<void> commit(bool last) override;
@@ -145,7 +152,9 @@ class ZarrSink final : public TransactionalSink {
     if (decided_) return;
     shards_.abandon();
     remove_what_is_new();
-    if (committed_) (void)files_.remove(path() + '/' + mark_name);
+    (void)files_.remove(path() + '/' + mark_name);
+    // Nothing was ever in it.
+    if (!committed_ && made_here_) (void)::rmdir(path().c_str());
   }
 
   void failed() noexcept override { chunks_.abandon(); }
@@ -156,10 +165,10 @@ class ZarrSink final : public TransactionalSink {
   Result<void> take_texts(const Field& field, const Part& part);
   Result<void> put_texts();
   Result<void> write_part(const std::string& name, const std::string& text);
-  Result<void> redo_of(bool last, Redo& redo, std::vector<std::string>& written);
+  Result<void> redo_of(bool last, Redo& redo, Written& written);
+  Result<void> force(const Written& written);
   void note_changed(const Redo& redo);
   void remove_what_is_new() noexcept;
-  [[nodiscard]] bool ordered() const noexcept { return options_.ordered || unforced_->asked; }
   [[nodiscard]] std::vector<std::uint64_t> shape_of(const Variable& v) const {
     std::vector<std::uint64_t> shape;
     for (const auto d : v.dimensions) shape.push_back(lengths_[d]);
@@ -176,6 +185,7 @@ class ZarrSink final : public TransactionalSink {
   TextChunks texts_;
   std::shared_ptr<Unforced> unforced_ = std::make_shared<Unforced>();
   std::uint64_t taken_frame_ = 0;
+  bool made_here_ = false;      ///< the directory is this sink's, or that of one who died over it
   bool committed_ = false;      ///< there is a root
   bool decided_ = false;        ///< a commit failed after it was decided: what it has made stays for `resume`
   bool root_changed_ = false;   ///< the schema or a length is not what the root says
@@ -205,6 +215,7 @@ Result<void> ZarrSink::clear() {
   return {};
 }
 
+/// Makes the mark.
 Result<void> ZarrSink::begin_store() {
   auto mark = files_.open(path() + '/' + mark_name, OpenMode::create);
   if (!mark) return std::move(mark).error();
@@ -212,6 +223,7 @@ Result<void> ZarrSink::begin_store() {
 }
 
 Result<void> ZarrSink::open(bool resume) {
+  made_here_ = !files_.exists(path()) || files_.exists(path() + '/' + mark_name);
   ADVECTIO_TRY(files_.make_directory(path(), 0777));
   if (!resume) {
     ADVECTIO_TRY(clear());
@@ -394,14 +406,14 @@ Result<void> ZarrSink::put_texts() {
 
 /// Under another name: a rename puts it in place.
 Result<void> ZarrSink::write_part(const std::string& name, const std::string& text) {
-  auto file = files_.open(path() + '/' + part_of(name), OpenMode::create);
+  auto file = files_.open(path() + '/' + part_of(name), OpenMode::create, 0666);
   if (!file) return std::move(file).error();
   counters_.bytes_out += text.size();
   return (*file)->write(0, std::as_bytes(std::span(text)));
 }
 
 /// Writes all that readers do not see yet, and lists what will show it to them.
-Result<void> ZarrSink::redo_of(bool last, Redo& redo, std::vector<std::string>& written) {
+Result<void> ZarrSink::redo_of(bool last, Redo& redo, Written& written) {
   std::vector<std::string> directories;
   for (std::uint32_t i = 0; i < arrays_.size(); ++i) {
     const auto& a = arrays_[i];
@@ -422,13 +434,12 @@ Result<void> ZarrSink::redo_of(bool last, Redo& redo, std::vector<std::string>& 
     arrays[v.name] = a.metadata;
     if (!a.changed && !(last && shapes_behind_)) continue;
     ADVECTIO_TRY(write_part(a.directory + '/' + root_name, zarr::text_of(a.metadata)));
-    written.push_back(path() + '/' + part_of(a.directory + '/' + root_name));
+    written.replacing.push_back(path() + '/' + part_of(a.directory + '/' + root_name));
     redo.names.push_back({part_of(directories[i] + '/' + root_name), directories[i] + '/' + root_name});
   }
-  ADVECTIO_TRY(shards_.prepare(directories, redo, written));
-  const auto attributes = zarr::attributes_of(schema_.attributes, DataType::none);
-  ADVECTIO_TRY(write_part(root_name, zarr::text_of(zarr::root_of(attributes, std::move(arrays)))));
-  written.push_back(path() + '/' + part_of(root_name));
+  ADVECTIO_TRY(shards_.prepare(directories, redo, written.files, written.replacing));
+  ADVECTIO_TRY(write_part(root_name, zarr::text_of(zarr::root_of(schema_, std::move(arrays)))));
+  written.replacing.push_back(path() + '/' + part_of(root_name));
   redo.root = {part_of(root_name), root_name};
   return {};
 }
@@ -442,6 +453,22 @@ void ZarrSink::note_changed(const Redo& redo) {
   unforced_->files.insert(prefix + root_name);
 }
 
+/// Before the commit is decided. What takes the place of a file that is durable is durable before.
+/// Other files only grow, and where they were durable they stay right up to there.
+Result<void> ZarrSink::force(const Written& written) {
+  if (!options_.ordered && !unforced_->asked) return {};
+  for (const auto& file : written.replacing) ADVECTIO_TRY(advectio::make_durable(files_, file));
+  if (!options_.ordered) return {};
+  std::set<std::string> directories;
+  for (const auto& file : written.files) {
+    ADVECTIO_TRY(advectio::make_durable(files_, file));
+    directories.insert(directory_of(file));
+  }
+  for (const auto& file : written.replacing) directories.insert(directory_of(file));
+  for (const auto& directory : directories) ADVECTIO_TRY(make_names_durable(files_, directory));
+  return {};
+}
+
 Result<void> ZarrSink::commit(bool last) {
   ADVECTIO_TRY(chunks_.flush());
   ADVECTIO_TRY(put_texts());
@@ -450,9 +477,8 @@ Result<void> ZarrSink::commit(bool last) {
   const bool known = arrays_.size() == schema_.variables.size();
   if (!anything || !known) return {};
   Redo redo;
-  std::vector<std::string> written;
+  Written written;
   ADVECTIO_TRY(redo_of(last, redo, written));
-  const bool careful = ordered();
   // What was to be made durable has other names from here on.
   std::unique_lock lock(unforced_->mutex);
   if (!redo.aside.empty()) {
@@ -460,17 +486,10 @@ Result<void> ZarrSink::commit(bool last) {
     ADVECTIO_TRY(unforced_->force(files_, path()));
     lock.lock();
   }
-  if (careful) {
-    std::set<std::string> directories;
-    for (const auto& file : written) {
-      ADVECTIO_TRY(advectio::make_durable(files_, file));
-      directories.insert(directory_of(file));
-    }
-    for (const auto& directory : directories) ADVECTIO_TRY(make_names_durable(files_, directory));
-  }
-  ADVECTIO_TRY_WITH(zarr::decide(files_, path(), redo, careful), "commit");
+  ADVECTIO_TRY(force(written));
+  ADVECTIO_TRY_WITH(zarr::decide(files_, path(), redo, options_.ordered), "commit");
   decided_ = true;
-  ADVECTIO_TRY_WITH(zarr::carry_out(files_, path(), redo, careful), "commit");
+  ADVECTIO_TRY_WITH(zarr::carry_out(files_, path(), redo, options_.ordered), "commit");
   decided_ = false;
   note_changed(redo);
   lock.unlock();

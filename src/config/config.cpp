@@ -359,7 +359,11 @@ class Parser {
       for (const auto& entry : of) output.origins[entry.first.Scalar()] = origin(entry.first);
       if (!check_rule(where + ".outputs[" + std::to_string(i) + "]", of, output)) return false;
     }
-    if (v.format && !is_hdf5(*v.format)) {
+    if (v.format == FileFormat::zarr && names_codec && v.codec == Codec::szip)
+      return refuse(line("codec"), where +
+                                       ".codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
+                                       "blosc-lz4 or blosc-zstd");
+    if (v.format && is_classic(*v.format)) {
       if (names_codec && v.codec != Codec::none)
         return refuse(line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
                                          " cannot be: the classic formats have no compression");

@@ -644,14 +644,16 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
                                                "Chunk length per dimension name; dimensions not named stay as asked."),
                    "{bottom_top: 1}"),
       choice_field<P, std::optional<FileFormat>>("format", &P::format,
-                                                 "asked, netcdf4, netcdf4-classic, classic, 64bit-offset, cdf5",
+                                                 "asked, netcdf4, netcdf4-classic, classic, 64bit-offset, cdf5, zarr",
                                                  {{"asked", std::nullopt},
                                                   {"netcdf4", FileFormat::netcdf4},
                                                   {"netcdf4-classic", FileFormat::netcdf4_classic},
                                                   {"classic", FileFormat::classic},
                                                   {"64bit-offset", FileFormat::offset64},
-                                                  {"cdf5", FileFormat::cdf5}},
-                                                 "File format; asked: what the program asked for."),
+                                                  {"cdf5", FileFormat::cdf5},
+                                                  {"zarr", FileFormat::zarr}},
+                                                 "File format; asked: what the program asked for; zarr: a directory "
+                                                 "NAME.zarr in place of the file, see sinks/zarr.md."),
       with_example(
           map_field<P, unsigned>("round", &P::round, "none", "{T: 10, \"*\": 12} or none", 1, 52, true,
                                  "Significant bits to keep per floating-point variable (name or pattern): lossy, "

@@ -23,7 +23,8 @@ DatasetPolicy in_memory(const DatasetPolicy& asked) {
   policy.shuffle = Shuffle::none;
   policy.durable = false;
   policy.chunks = asked.chunks;
-  policy.format = asked.format;
+  // A file in memory is read by the netCDF library.
+  if (asked.format != FileFormat::zarr) policy.format = asked.format;
   return policy;
 }
 
@@ -44,8 +45,13 @@ DatasetPolicy CoupledOutputs::policy(const std::string& path) const {
   if (!workflow_) return resolve(config_, path);
   if (workflow_->holds(path)) return in_memory(resolve(config_, workflow_->name_for_programs(path)));
   auto policy = resolve(config_, path);
-  if (const auto file = workflow_->of(path); file && file->writes && file->rule->mode == Mode::memory_and_file)
-    add_part(policy, *file);
+  const auto file = workflow_->of(path);
+  if (!file || !file->writes) return policy;
+  if (file->rule->mode == Mode::memory_and_file) add_part(policy, *file);
+  if (file->rule->mode == Mode::file && policy.format == FileFormat::zarr) {
+    log_.warning(path + ": another program reads it with netCDF (couple, mode: file), so format: zarr does not hold");
+    policy.format.reset();
+  }
   return policy;
 }
 

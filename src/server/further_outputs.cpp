@@ -19,7 +19,7 @@ void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
     auto o = std::make_shared<Output>();
     o->output = static_cast<std::uint32_t>(k) + 1;
     o->source = d->path;
-    o->path = output_path(rules[k], d->path);
+    o->path = file_of_output(rules[k], d->path);
     o->number = d->number;
     o->writer = d->writer;
     o->format = d->format;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/coupled.h"
+#include "server/output_file.h"
 
 namespace advectio {
 
@@ -19,7 +20,7 @@ std::shared_ptr<Output> Ledger::entry_of(const std::string& name, MappedState<Sh
   if (d->output > 0) {
     d->source = d->shared_state->source;
     const auto of = run_.coupled->policy(d->source).outputs;
-    const bool known = d->output <= of.size() && output_path(of[d->output - 1], d->source) == d->path;
+    const bool known = d->output <= of.size() && file_of_output(of[d->output - 1], d->source) == d->path;
     d->policy = known ? of[d->output - 1].policy : DatasetPolicy{};
   }
   place(*d);

@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "journal/hard_link.h"
 
 namespace advectio {
 namespace {
+
+constexpr std::string_view store_suffix = ".zarr", placeholder_suffix = ".zarr.output";
 
 /// Under no other name first: a directory that begins to refuse changes would keep that. Returns the state's name.
 Result<std::string> make_empty(const std::string& path) {
@@ -35,6 +38,31 @@ bool program_writes(const Run& run, const std::string& path) {
 }
 
 }  // namespace
+
+std::string store_path(const std::string& file) {
+  const auto directory = directory_of(file);
+  auto name = file.substr(directory.size());
+  if (name.starts_with('.') && name.ends_with(placeholder_suffix))
+    return directory + name.substr(1, name.size() - 1 - placeholder_suffix.size()).append(store_suffix);
+  for (const std::string_view suffix : {std::string_view(".nc"), store_suffix})
+    if (name.size() > suffix.size() && name.ends_with(suffix)) {
+      name.resize(name.size() - suffix.size());
+      break;
+    }
+  return directory + name.append(store_suffix);
+}
+
+std::string file_of_output(const OutputRule& rule, const std::string& dataset) {
+  auto path = output_path(rule, dataset);
+  if (rule.policy.format != FileFormat::zarr) return path;
+  const auto store = store_path(path), directory = directory_of(store);
+  const auto name = store.substr(directory.size(), store.size() - directory.size() - store_suffix.size());
+  return directory + "." + name + std::string(placeholder_suffix);
+}
+
+std::string Output::destination() const {
+  return is_store() ? store_path(path) : path;
+}
 
 Result<void> make_output_file(Run& run, Output& output, const std::string& link_name,
                               const std::function<void(SharedState&)>& describe) {

@@ -9,6 +9,14 @@
 
 namespace advectio {
 
+/// The directory that takes the place of a file in a format of directories: `.zarr` is added to the
+/// name, in place of `.nc`. Of a further output's placeholder: what that stands for.
+std::string store_path(const std::string& file);
+
+/// Where the file of a further output lies. In a format of directories: an empty hidden file, the
+/// placeholder, which stands for it while it is written.
+std::string file_of_output(const OutputRule& rule, const std::string& dataset);
+
 /// Makes the empty file at `output.path`, its shared state and its hard link. The file takes the place of what has that
 /// name; whoever has that open keeps it. `describe` sets what the shared state says beside format, path and link.
 /// Errors: Code::exists where a program of this run writes that file. The system's where the directory refuses: nothing

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "journal/hard_link.h"
@@ -22,6 +23,15 @@ namespace {
 void count_frames(SharedState& shared_state, std::uint64_t frames, std::uint64_t sequence) {
   shared_state.frames_counted.store(frames << 32U | (sequence & UINT32_MAX), std::memory_order_release);
   shared_state.frames_visible.store(frames, std::memory_order_relaxed);
+}
+
+std::uint64_t bytes_below(const std::string& directory) {
+  std::uint64_t bytes = 0;
+  std::error_code failed;
+  for (std::filesystem::recursive_directory_iterator it(directory, failed), end; !failed && it != end;
+       it.increment(failed))
+    if (const auto size = it->is_regular_file(failed) ? it->file_size(failed) : 0; !failed) bytes += size;
+  return bytes;
 }
 
 }  // namespace
@@ -151,6 +161,17 @@ Result<void> OutputWriter::is_its_file(const Output& d) const {
   return Error{Code::permission, d.link + " is no longer the file that the program has made", EACCES};
 }
 
+/// NAME and NAME.nc, and a further output of either, have the same name where they become directories.
+Result<void> OutputWriter::has_its_store_alone(const Output& d) const {
+  if (!d.is_store()) return {};
+  const auto store = d.destination();
+  for (const auto& o : ledger_.outputs)
+    if (o.get() != &d && o->is_store() && !o->over() && o->sink && o->destination() == store)
+      return Error{Code::exists, store + " is written for " + (o->output > 0 ? o->source : o->path) + " already",
+                   EEXIST};
+  return {};
+}
+
 /// True when the program has removed the file: no name of it is left but our link, or not even that. Its inode may by
 /// now be another file's, with a dataset and a shared state of its own.
 bool OutputWriter::was_removed(const Output& d) const {
@@ -186,6 +207,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
   }
   if (!d.sink) {
     ADVECTIO_TRY(is_its_file(d));
+    ADVECTIO_TRY(has_its_store_alone(d));
     if (run_.survives_power) ADVECTIO_TRY_WITH(durability_.keep_names(d), "make its names durable");
     lend_permission(d);
     auto sink = run_.sinks(sink_request(d, d.resume));
@@ -425,7 +447,8 @@ void OutputWriter::charge(Output& d) {
 
 /// `resume`: what the file holds is taken up, as far as it may be.
 SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
-  SinkRequest request{d.link, d.schema ? d.schema->format : d.policy.format.value_or(d.format), d.policy, resume};
+  SinkRequest request{d.is_store() ? d.destination() : d.link,
+                      d.schema ? d.schema->format : d.policy.format.value_or(d.format), d.policy, resume};
   request.ordered = run_.survives_power && (d.policy.durable || d.promises_durable());
   request.power_lost = d.power_lost;
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
@@ -438,6 +461,7 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
 Result<void> OutputWriter::bring_to_last_commit(const Output& d) {
   if (was_removed(d)) return {};
   ADVECTIO_TRY(is_its_file(d));
+  if (d.is_store() && !run_.files.exists(d.destination())) return {};
   auto sink = run_.sinks(sink_request(d, true));
   if (!sink) return std::move(sink).error();
   (*sink)->abandon();
@@ -534,12 +558,16 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     d.become(state);
     d.error = Error{};
   }
+  const bool committed = d.shared_state->visible.load() > 0;
+  if (d.is_store() && state == State::dropped && committed) remove_store(d);
   struct stat file {};
-  if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
+  if (state == State::finished && d.is_store())
+    d.bytes_written = bytes_below(d.destination());
+  else if (state == State::finished && ::stat(d.link.c_str(), &file) == 0)
     d.bytes_written = static_cast<std::uint64_t>(file.st_size);
   if (run_.live && d.output == 0) run_.live->note_over(d);
   run_.coupled->over(d);
-  if (state == State::finished && journal::is_hard_link(d.link)) tell_watchers(d);
+  if (state == State::finished && journal::is_hard_link(d.link) && !d.is_store()) tell_watchers(d);
   give_permission_back(d);
   const bool shared = d.shared_state->writers > 0;
   d.frames_dropped = d.shared_state->frames_dropped.load();
@@ -555,7 +583,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   // On the disk, too, before its hard link goes.
   if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
   // The hard link last: as long as that is there the next server knows that there is something to remove.
-  auto removed = d.joined || state == State::dropped ? remove_placeholder(d) : Result<void>{};
+  auto removed = d.joined || d.is_store() || state == State::dropped ? remove_placeholder(d) : Result<void>{};
   if (!brought && brought.error().sys != 0) removed = std::move(brought);
   if (journal::is_hard_link(d.link)) {
     if (removed) removed = journal::remove_hard_link(run_.files, d.link);
@@ -594,6 +622,13 @@ Result<void> OutputWriter::remove_placeholder(const Output& d) {
   const bool there = ::stat(d.path.c_str(), &file) == 0 && file.st_size == 0 &&
                      Stage::state_name(file.st_dev, file.st_ino) == d.state_name;
   return there ? run_.files.remove(d.path) : Result<void>{};
+}
+
+/// What was committed of a dataset that the program has removed.
+void OutputWriter::remove_store(const Output& d) const {
+  std::error_code failed;
+  std::filesystem::remove_all(d.destination(), failed);
+  if (failed) run_.log.warning(d.destination() + " stays as it is: " + failed.message());
 }
 
 void OutputWriter::drop_rest(Output& d, const std::string& writer) {

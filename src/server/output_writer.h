@@ -59,6 +59,8 @@ class OutputWriter {
 
  private:
   [[nodiscard]] Result<void> is_its_file(const Output& d) const;
+  [[nodiscard]] Result<void> has_its_store_alone(const Output& d) const;
+  void remove_store(const Output& d) const;
   static void lend_permission(Output& d);
   static void give_permission_back(Output& d);
   static void tell_watchers(const Output& d);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "server/output_file.h"
 
 namespace advectio {
 
@@ -53,7 +54,10 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
       if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + state_name + ".schema"))
         if (auto schema = decode_schema(*bytes)) request.format = request.policy.format.value_or(schema->format);
-      if (auto sink = run_.sinks(request)) (*sink)->abandon();
+      const bool is_store = request.policy.format == FileFormat::zarr;
+      if (is_store) request.path = store_path(path);
+      if (!is_store || run_.files.exists(request.path))
+        if (auto sink = run_.sinks(request)) (*sink)->abandon();
     }
   }
   const std::string text =

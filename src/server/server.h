@@ -25,7 +25,7 @@ namespace advectio {
 
 /// What a sink is opened for.
 struct SinkRequest {
-  std::string path;  ///< an existing file, whose inode stays
+  std::string path;  ///< an existing file, whose inode stays; of Zarr a directory, which may be missing
   FileFormat format = FileFormat::netcdf4;
   DatasetPolicy policy;
   bool resume = false;

@@ -85,6 +85,12 @@ json Status::to_json(bool final) {
     writers.push_back(
         {{"rank", w.rank}, {"pid", w.pid}, {"host", w.host}, {"alive", j->alive}, {"command", w.command}});
   }
+  // What readers open of the dataset that the program calls so.
+  const auto shown = [this](const std::string& source) {
+    for (const auto& d : ledger_.outputs)
+      if (d->output == 0 && d->path == source) return d->destination();
+    return source;
+  };
   std::uint64_t encode_ns = 0;
   json datasets = json::array();
   for (const auto& d : ledger_.outputs) {
@@ -92,12 +98,13 @@ json Status::to_json(bool final) {
     encode_ns += d->encode_ns;
     if (d->joined) continue;
     datasets.push_back(
-        {{"path", run_.coupled->name(d->path)},
+        {{"path", run_.coupled->name(d->destination())},
          {"format", std::string(name_of(d->policy.format.value_or(d->format)))},
          {"state", name_of(d->state)},
          {"writer", d->writer},
          {"tiles", d->tiles_count > 0 ? json(d->tiles_count) : json()},
-         {"output_of", d->output > 0 ? json(d->source) : json()},
+         {"output_of", d->output > 0 ? json(shown(d->source)) : json()},
+         {"in_place_of", d->is_store() && d->output == 0 ? json(d->path) : json()},
          {"frames_synced",
           d->shared_state ? std::max(d->frames_synced, d->shared_state->frames_synced.load()) : d->frames_synced},
          {"frames_visible", d->frames_visible},

@@ -278,6 +278,9 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:4: datasets[0].level: 10 is outside 1 to 9 of blosc-zstd"},
         Wrong{"datasets:\n  - match: a\n    format: cdf5\n    codec: zstd\n",
               "advectio.yaml:4: datasets[0].codec: zstd cannot be: the classic formats have no compression"},
+        Wrong{"datasets:\n  - match: a\n    format: zarr\n    codec: szip\n",
+              "advectio.yaml:4: datasets[0].codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
+              "blosc-lz4 or blosc-zstd"},
         Wrong{"datasets:\n  - match: a\n    format: classic\n    chunks: {lev: 1}\n",
               "advectio.yaml:4: datasets[0].chunks cannot be: the classic formats have no chunks"}));
 
@@ -402,6 +405,14 @@ TEST(Config, AnOutputIsAFileOfItsOwn) {
   EXPECT_EQ(policy.outputs[0].policy.codec, Codec::asked) << "not that of the rule";
   EXPECT_EQ(output_path(policy.outputs[0], "/run/a.nc"), "/run/small/a.nc");
   EXPECT_EQ(output_path({"/arch/{name}/{name}.x", {}}, "/run/a.nc"), "/arch/a.nc/a.nc.x");
+}
+
+TEST(Config, ZarrHasChunksAndCodecs) {
+  const Config config = parsed("datasets: [{match: a*, format: zarr, codec: zstd, level: 3, chunks: {lev: 1}}]");
+  const auto policy = resolve(config, "/run/a.nc");
+  EXPECT_EQ(policy.format, FileFormat::zarr);
+  EXPECT_EQ(policy.codec, Codec::zstd);
+  EXPECT_EQ(policy.chunks.size(), 1U);
 }
 
 TEST(Config, ExampleIsTheDefaultsAndNamesEveryKey) {

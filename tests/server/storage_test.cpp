@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/output_file.h"
+
 namespace advectio {
 namespace {
 
@@ -25,6 +27,37 @@ Schema asked() {
 
 TEST(Storage, WithoutRulesEverythingStaysAsAsked) {
   EXPECT_EQ(*as_stored(asked(), {}), asked());
+}
+
+TEST(Storage, ZarrKeepsChunksFiltersAndTypes) {
+  auto of_strings = asked();
+  of_strings.variables[1].type = DataType::string;
+  DatasetPolicy p;
+  p.format = FileFormat::zarr;
+  const auto s = as_stored(of_strings, p);
+  ASSERT_TRUE(s.ok());
+  EXPECT_EQ(s->format, FileFormat::zarr);
+  EXPECT_EQ(s->variables[0], of_strings.variables[0]);
+  EXPECT_EQ(s->variables[1].type, DataType::string);
+}
+
+TEST(Storage, AStoreHasTheNameOfItsFile) {
+  EXPECT_EQ(store_path("/run/wrfout_d01_2026-11-26_00:00:00"), "/run/wrfout_d01_2026-11-26_00:00:00.zarr");
+  EXPECT_EQ(store_path("/run/history.nc"), "/run/history.zarr");
+  EXPECT_EQ(store_path("/run/history.zarr"), "/run/history.zarr");
+  EXPECT_EQ(store_path("/run/.nc"), "/run/.nc.zarr");
+  EXPECT_EQ(store_path("/run.nc/a"), "/run.nc/a.zarr");
+}
+
+TEST(Storage, AFurtherStoreHasAPlaceholderBesideIt) {
+  OutputRule rule{"small/{name}", {}};
+  EXPECT_EQ(file_of_output(rule, "/run/a.nc"), "/run/small/a.nc");
+  rule.policy.format = FileFormat::zarr;
+  const auto placeholder = file_of_output(rule, "/run/a.nc");
+  EXPECT_EQ(placeholder, "/run/small/.a.zarr.output");
+  EXPECT_EQ(store_path(placeholder), "/run/small/a.zarr");
+  rule.path = "{name}.zarr";
+  EXPECT_EQ(store_path(file_of_output(rule, "/run/a")), "/run/a.zarr");
 }
 
 TEST(Storage, NamesTheFiltersThatReadersNeed) {

@@ -139,8 +139,9 @@ def test_a_slow_reader_gets_what_its_policy_says(start: Any, pair: Pair, policy:
     assert (len(seen) == 20) == (policy == "wait")
 
 
-def test_who_joins_late_gets_what_it_asks_of_the_past(start: Any, pair: Pair):
-    running, run = start("out.nc", 12, 0.1)
+@pytest.mark.parametrize("config", ["", "datasets: [{match: '*', format: zarr}]\n"], ids=["file", "Zarr store"])
+def test_who_joins_late_gets_what_it_asks_of_the_past(start: Any, pair: Pair, config: str):
+    running, run = start("out.nc", 12, 0.1, config=config)
     go(pair)
     running.wait_for(lambda: sum("synced" in line for line in running.lines) >= 6, "six frames were synced")
     reader = Collected(run, numbered, history=4)

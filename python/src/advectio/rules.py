@@ -5,7 +5,7 @@ import ctypes
 import os
 from typing import Any
 
-from advectio.protocol import ConfigName, NotReadable, Status, UnmatchedRule
+from advectio.protocol import ConfigName, DatasetStatus, NotReadable, Status, UnmatchedRule
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -19,10 +19,15 @@ def _says(rule: dict[str, Any], key: str, value: str) -> bool:
     return any(entry["key"] == key and entry["value"] == value for entry in rule["values"])
 
 
+def _name(dataset: DatasetStatus) -> str:
+    """As the program calls it."""
+    return dataset.get("in_place_of") or dataset["path"]
+
+
 def unmatched(config: dict[str, Any], final: Status) -> list[UnmatchedRule]:
     """Rules that no dataset of the run fits. Not among them: what is left to the netCDF library (capture: false), of whose
     files nothing is known, and what was joined (join: true), which fits the tiles, not their one file."""
-    paths = [dataset["path"] for dataset in final["datasets"] if not dataset.get("output_of")]
+    paths = [_name(dataset) for dataset in final["datasets"] if not dataset.get("output_of")]
     joined = any(dataset.get("tiles") for dataset in final["datasets"])
     found: list[UnmatchedRule] = []
     for rule in config.get("datasets", []):
@@ -61,7 +66,7 @@ def not_readable(config: dict[str, Any], final: Status) -> list[NotReadable]:
             continue
         last: dict[str, tuple[str, str]] = {}
         for rule in config["datasets"]:
-            if matches(rule["match"], dataset["path"]) or (joined and _says(rule, "join", "true")):
+            if matches(rule["match"], _name(dataset)) or (joined and _says(rule, "join", "true")):
                 last |= {entry["key"]: (rule["match"], entry["origin"]) for entry in rule["values"]}
         own = ("codec", "shuffle") if dataset["format"].startswith("netCDF-4") else ()
         followed |= {last[key] for key in (*own, "outputs") if key in last}

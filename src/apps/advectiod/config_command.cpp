@@ -51,6 +51,7 @@ nlohmann::ordered_json on_this_machine(const Config& config) {
 nlohmann::ordered_json not_readable(const Config& config) {
   auto all = nlohmann::ordered_json::array();
   const auto look = [&](const DatasetRule& rule, const DatasetPolicy& policy, const std::string& origin) {
+    if (policy.format == FileFormat::zarr) return;  // no netCDF program reads it, and Zarr's readers have all codecs
     const auto filters = filters_named(policy);
     auto programs = nlohmann::ordered_json::array();
     for (const auto& program : config.readers.programs)

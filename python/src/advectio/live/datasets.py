@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import threading
 import time
@@ -138,12 +139,15 @@ class _OpenFiles:
 
     def look(self, path: str, commit: int | None, look: Callable[[xr.Dataset], Any]) -> Any:
         with self._lock:
-            about = os.stat(path)
+            path = on_disk(path)
+            about = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path)
             state = (commit, about.st_ino, about.st_mtime_ns, about.st_size)
             if path in self._files and self._files[path][1] != state:
                 self._close(path)
             if path not in self._files:
                 ds = xr.open_dataset(path, decode_cf=False, cache=False, engine=_engine(path))
+                if os.path.isdir(path):
+                    ds.encoding["unlimited_dims"] = _unlimited_in_store(path)
             else:
                 ds = self._files[path][0]
             self._files[path] = (ds, state, time.monotonic())
@@ -201,10 +205,28 @@ class InFile:
             time.sleep(0.01)
 
 
+def on_disk(path: str) -> str:
+    """Where the file is that a program wrote as `path`: there, or the Zarr store in its place (format: zarr)."""
+    store = path.removesuffix(".nc").removesuffix(".zarr") + ".zarr"
+    written = os.path.isfile(path) and os.path.getsize(path) > 0
+    return store if not written and os.path.exists(os.path.join(store, "zarr.json")) else path
+
+
+def _unlimited_in_store(store: str) -> set[str]:
+    """Zarr itself knows nothing of them. Of a store that somebody else has written: none."""
+    with open(os.path.join(store, "zarr.json"), "rb") as file:
+        root = json.load(file)
+    return set(root.get("consolidated_metadata", {}).get("unlimited_dimensions", []))
+
+
 def _engine(path: str) -> str:
     """An engine that reads the file as it is, whatever is installed."""
     import importlib.util
 
+    if os.path.isdir(path):
+        if importlib.util.find_spec("zarr"):
+            return "zarr"
+        raise UserError("to read Zarr stores: pip install zarr")
     with open(path, "rb") as file:
         classic = file.read(4) in (b"CDF\1", b"CDF\2")
     if importlib.util.find_spec("netCDF4"):

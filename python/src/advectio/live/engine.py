@@ -169,6 +169,7 @@ class AdvectioBackend(BackendEntrypoint):
         path = os.path.realpath(os.fspath(filename_or_obj))
         ds = snapshot(path)
         if ds is None:
+            path = datasets.on_disk(path)
             ds = xr.open_dataset(path, engine=datasets._engine(path), decode_cf=False)
         close = ds._close
         ds = xr.decode_cf(

@@ -451,6 +451,11 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
                       d.schema ? d.schema->format : d.policy.format.value_or(d.format), d.policy, resume};
   request.ordered = run_.survives_power && (d.policy.durable || d.promises_durable());
   request.power_lost = d.power_lost;
+  if (d.is_store() && d.shared_state) {
+    const auto& s = *d.shared_state;
+    request.owner = d.state_name + '-' + std::to_string(s.journal) + '-' + std::to_string(s.number) + '-' +
+                    std::to_string(s.output) + '-' + std::to_string(s.created_ns);
+  }
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
   if (d.power_lost && d.durable == 0 && !is_hdf5(request.format)) request.resume = false;

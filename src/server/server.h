@@ -31,6 +31,7 @@ struct SinkRequest {
   bool resume = false;
   bool ordered = false;     ///< what is durable stays so, whatever part of what comes after it reaches the disk
   bool together = false;    ///< several ranks write it together, and may open it together later
+  std::string owner;        ///< of a directory: which dataset it is of; empty: of any
   bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
 };
 using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;

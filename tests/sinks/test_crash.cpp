@@ -257,7 +257,9 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
   can.formats = {FileFormat::zarr};
   can.types = {DataType::int16, DataType::float32, DataType::float64, DataType::text};
   can.pipelines = {{}, {{filter_id::shuffle, {}}, {filter_id::deflate, {2}}}, {{filter_id::zstd, {1}}}};
-  const auto store = directory_ + "/out.zarr";
+  // A commit is many small files: in memory, where there is such a directory.
+  std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/advectio-crash-XXXXXX" : directory_ + "/XXXXXX";
+  const std::string place = ::mkdtemp(pattern.data()), store = place + "/out.zarr";
   const auto redo_there = [&] { return std::filesystem::exists(store + "/.advectio-redo"); };
   const auto leftovers = [&] {
     std::string found;
@@ -270,6 +272,9 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
   std::size_t applied = 0, with_redo = 0;
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     Random random(seed);
+    ZarrOptions options, resumed;
+    options.owner = resumed.owner = "this dataset";
+    options.ordered = seed > 2;
     std::vector<Schema> schemas(2, testing::random_schema(random, can));
     while (schemas[0].variables.size() < 2) schemas[0] = schemas[1] = testing::random_schema(random, can);
     schemas.push_back(schemas[0]);
@@ -284,7 +289,7 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
     }
     const auto run = [&](Files& files, std::vector<Contents>* seen) {
       std::size_t done = 0;
-      auto sink = testing::fed(open_zarr(files, store, {}, executor_, false));
+      auto sink = testing::fed(open_zarr(files, store, options, executor_, false));
       if (!sink) return done;
       for (std::size_t f = 0; f < frames.size(); ++f) {
         if (!(*sink)->declare(schemas[f])) return done;
@@ -323,7 +328,7 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
         ASSERT_TRUE(is_commit(done) || is_commit(done + 1));
       }
       {
-        auto sink = testing::fed(open_zarr(system_files(), store, {}, executor_, true));
+        auto sink = testing::fed(open_zarr(system_files(), store, resumed, executor_, true));
         ASSERT_OK(sink);
         (*sink)->abandon();
       }
@@ -334,7 +339,7 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
       } else {
         ASSERT_EQ(done, 0U);
       }
-      auto sink = testing::fed(open_zarr(system_files(), store, {}, executor_, true));
+      auto sink = testing::fed(open_zarr(system_files(), store, resumed, executor_, true));
       ASSERT_OK(sink);
       for (auto f = done; f < frames.size(); ++f) {
         ASSERT_OK((*sink)->declare(schemas[f]));
@@ -349,6 +354,48 @@ TEST_F(Crash, LeavesACommitOfAZarrStoreWhereverItCuts) {
   // The cuts have also met commits that were decided and not done.
   EXPECT_GT(with_redo, 0U);
   EXPECT_GT(applied, 0U);
+  std::filesystem::remove_all(place);
+}
+
+// A directory keeps its name from run to run, and a server may die before it has opened the sink.
+TEST_F(Crash, AZarrStoreOfAnotherDatasetIsBegunAnew) {
+  const auto store = directory_ + "/out.zarr";
+  Schema schema;
+  schema.format = FileFormat::zarr;
+  schema.dimensions = {{"t", 0, true}};
+  Variable v;
+  v.name = "a";
+  v.type = DataType::int32;
+  v.dimensions = {0};
+  schema.variables = {v};
+  const auto put = [&](const std::string& owner, std::uint64_t record, std::int32_t value, bool closes) {
+    ZarrOptions options;
+    options.owner = owner;
+    auto sink = testing::fed(open_zarr(system_files(), store, options, executor_, true));
+    ASSERT_OK(sink);
+    ASSERT_OK((*sink)->declare(schema));
+    Bytes bytes(sizeof value);
+    std::memcpy(bytes.data(), &value, sizeof value);
+    const OwnedBlock block(0, Box{{record}, {1}}, bytes);
+    ASSERT_OK((*sink)->write(block.block));
+    ASSERT_OK((*sink)->commit());
+    if (closes) ASSERT_OK((*sink)->close());
+  };
+  const auto values = [&] {
+    const auto found = testing::read_zarr(store);
+    std::vector<std::int32_t> out(found.values[0].size() / sizeof(std::int32_t));
+    std::memcpy(out.data(), found.values[0].data(), found.values[0].size());
+    return out;
+  };
+  for (const bool closes : {false, true}) {
+    SCOPED_TRACE(closes ? "closed" : "left open");
+    std::filesystem::remove_all(store);
+    ASSERT_NO_FATAL_FAILURE(put("first", 0, 1, closes));
+    ASSERT_NO_FATAL_FAILURE(put("first", 1, 2, closes));
+    EXPECT_THAT(values(), ::testing::ElementsAre(1, 2));
+    ASSERT_NO_FATAL_FAILURE(put("second", 0, 3, closes));
+    EXPECT_THAT(values(), ::testing::ElementsAre(3));
+  }
 }
 
 TEST_F(Crash, ADirectoryThatIsNoZarrStoreIsNotEmptied) {

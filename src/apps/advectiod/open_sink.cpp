@@ -13,6 +13,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
     options.memory = shared.memory;
     options.helpers = helpers;
     options.ordered = request.ordered;
+    options.owner = request.owner;
     options.level = request.policy.level;
     options.deflate = deflate;
     return open_zarr(system_files(), request.path, options, executor, request.resume);

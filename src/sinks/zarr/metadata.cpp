@@ -401,7 +401,7 @@ Result<Form> form_of(const Json& array, DataType type) {
   }
 }
 
-Json root_of(const Schema& schema, Json arrays) {
+Json root_of(const Schema& schema, Json arrays, const std::string& owner) {
   auto unlimited = Json::array();
   for (const auto& d : schema.dimensions)
     if (d.unlimited) unlimited.push_back(d.name);
@@ -412,6 +412,7 @@ Json root_of(const Schema& schema, Json arrays) {
            {{"kind", "inline"},
             {"must_understand", false},
             {"unlimited_dimensions", std::move(unlimited)},
+            {"dataset", owner},
             {"metadata", std::move(arrays)}}}};
 }
 

@@ -51,9 +51,10 @@ Result<Form> form_of(const Json& array, DataType type);
 /// ones.
 Json attributes_of(const std::vector<Attribute>& attributes, DataType type);
 
-/// The store's root: a group with the metadata of all its arrays. Zarr has no word for dimensions
-/// that may grow; our own readers find them beside the arrays (`unlimited_dimensions`).
-Json root_of(const Schema& schema, Json arrays);
+/// The store's root: a group with the metadata of all its arrays. Beside the arrays it has two words
+/// that only we know: dimensions that may grow (`unlimited_dimensions`), and which dataset it is of
+/// (`dataset`).
+Json root_of(const Schema& schema, Json arrays, const std::string& owner);
 
 /// As it goes into a file. Bytes of texts that are not UTF-8 are replaced (U+FFFD).
 std::string text_of(const Json& json);

@@ -160,8 +160,9 @@ class ZarrSink final : public TransactionalSink {
   void failed() noexcept override { chunks_.abandon(); }
 
   Result<void> load();
-  Result<void> clear();
   Result<void> begin_store();
+  Result<void> mark();
+  Result<bool> is_ours();
   Result<void> take_texts(const Field& field, const Part& part);
   Result<void> put_texts();
   Result<void> write_part(const std::string& name, const std::string& text);
@@ -193,49 +194,62 @@ class ZarrSink final : public TransactionalSink {
   SinkCounters counters_;
 };
 
-/// What of a dead writer's is not committed goes.
-Result<void> ZarrSink::clear() {
+/// Empties the directory, and marks it. Marked first: should this process die meanwhile, the next one
+/// may empty it too.
+Result<void> ZarrSink::begin_store() {
   auto names = files_.list(path());
   if (!names) return std::move(names).error();
-  const bool ours = names->empty() || std::any_of(names->begin(), names->end(), [](const std::string& n) {
-                      return n == root_name || n == mark_name;
-                    });
-  if (!ours)
+  const auto has = [&](const char* name) { return std::find(names->begin(), names->end(), name) != names->end(); };
+  if (!names->empty() && !has(root_name) && !has(mark_name))
     return Error{Code::exists,
                  path() +
                      " is a directory that holds no Zarr store, and it is not emptied; move it away, or give "
                      "the dataset another name",
                  EEXIST};
+  made_here_ = made_here_ || has(root_name) || has(mark_name);
+  ADVECTIO_TRY(mark());
   for (const auto& name : *names) {
     std::error_code failed;
-    // The mark goes last: it says that the rest may go.
     if (name != mark_name) std::filesystem::remove_all(path() + '/' + name, failed);
     if (failed) return system_error("remove " + path() + '/' + name, failed.value());
   }
   return {};
 }
 
-/// Makes the mark.
-Result<void> ZarrSink::begin_store() {
-  auto mark = files_.open(path() + '/' + mark_name, OpenMode::create);
-  if (!mark) return std::move(mark).error();
-  return {};
+Result<void> ZarrSink::mark() {
+  auto file = files_.open(path() + '/' + mark_name, OpenMode::create);
+  if (!file) return std::move(file).error();
+  return options_.owner.empty() ? Result<void>{} : (*file)->write(0, std::as_bytes(std::span(options_.owner)));
+}
+
+/// Whether what is there is this dataset's. The root says it where there is one: a process may have
+/// died before its mark was whole.
+Result<bool> ZarrSink::is_ours() {
+  const auto marked = path() + '/' + mark_name, root = path() + '/' + root_name;
+  const bool has_root = files_.exists(root);
+  if (!has_root && !files_.exists(marked)) return false;
+  if (options_.owner.empty()) return true;
+  auto bytes = read_file(files_, has_root ? root : marked);
+  if (!bytes) return std::move(bytes).error();
+  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  if (!has_root) return text == options_.owner;
+  const auto json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("consolidated_metadata")) return false;
+  const auto& beside = json["consolidated_metadata"];
+  return beside.is_object() && beside.contains("dataset") && beside["dataset"] == options_.owner;
 }
 
 Result<void> ZarrSink::open(bool resume) {
-  made_here_ = !files_.exists(path()) || files_.exists(path() + '/' + mark_name);
+  made_here_ = !files_.exists(path());
   ADVECTIO_TRY(files_.make_directory(path(), 0777));
-  if (!resume) {
-    ADVECTIO_TRY(clear());
-    return begin_store();
-  }
+  if (!resume) return begin_store();
+  auto ours = is_ours();
+  if (!ours) return std::move(ours).error();
+  if (!*ours) return begin_store();
   ADVECTIO_TRY(zarr::take_up(files_, path(), options_.ordered));
-  if (!files_.exists(path() + '/' + root_name)) {
-    ADVECTIO_TRY(clear());
-    return begin_store();
-  }
+  if (!files_.exists(path() + '/' + root_name)) return begin_store();
   ADVECTIO_TRY(load());
-  return begin_store();
+  return mark();
 }
 
 Result<void> ZarrSink::load() {
@@ -438,7 +452,7 @@ Result<void> ZarrSink::redo_of(bool last, Redo& redo, Written& written) {
     redo.names.push_back({part_of(directories[i] + '/' + root_name), directories[i] + '/' + root_name});
   }
   ADVECTIO_TRY(shards_.prepare(directories, redo, written.files, written.replacing));
-  ADVECTIO_TRY(write_part(root_name, zarr::text_of(zarr::root_of(schema_, std::move(arrays)))));
+  ADVECTIO_TRY(write_part(root_name, zarr::text_of(zarr::root_of(schema_, std::move(arrays), options_.owner))));
   written.replacing.push_back(path() + '/' + part_of(root_name));
   redo.root = {part_of(root_name), root_name};
   return {};

@@ -5,7 +5,7 @@
 //   STORE/VARIABLE/zarr.json the array's own metadata, for readers that do not look at the root. Its
 //                            shape is brought up to date at the end, and where the schema changes
 //   STORE/VARIABLE/c.0.0     a shard (shards.h)
-//   STORE/.advectio          somebody writes the store, or has died over it
+//   STORE/.advectio          somebody writes the store, or has died over it: the dataset that it is of
 //   STORE/.advectio-redo     what a commit has decided to do and has not done yet (redo.h)
 //
 // A commit:
@@ -49,6 +49,9 @@ struct ZarrOptions {
   /// power leaves what was made durable; of frames committed after that, readers may find damaged
   /// chunks.
   bool ordered = false;
+  /// Which dataset the store is of. With `resume`, the store of another one is begun anew: a
+  /// directory keeps its name from run to run. Empty: whatever is there is taken up.
+  std::string owner;
 };
 
 /// What the sink can do, known before there is a store.

@@ -162,13 +162,18 @@ Result<void> OutputWriter::is_its_file(const Output& d) const {
 }
 
 /// NAME and NAME.nc, and a further output of either, have the same name where they become directories.
+/// A file that is written again takes the place of what it was.
 Result<void> OutputWriter::has_its_store_alone(const Output& d) const {
   if (!d.is_store()) return {};
   const auto store = d.destination();
-  for (const auto& o : ledger_.outputs)
-    if (o.get() != &d && o->is_store() && !o->over() && o->sink && o->destination() == store)
-      return Error{Code::exists, store + " is written for " + (o->output > 0 ? o->source : o->path) + " already",
-                   EEXIST};
+  for (const auto& o : ledger_.outputs) {
+    const bool holds_it = o->over() ? o->state == State::finished && o->path != d.path : o->sink != nullptr;
+    if (o.get() == &d || !o->is_store() || !holds_it || o->destination() != store) continue;
+    return Error{Code::exists,
+                 store + " is the store of " + (o->output > 0 ? o->source : o->path) +
+                     " already; give one of them another rule, or another name",
+                 EEXIST};
+  }
   return {};
 }
 
@@ -453,8 +458,10 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
   request.power_lost = d.power_lost;
   if (d.is_store() && d.shared_state) {
     const auto& s = *d.shared_state;
-    request.owner = d.state_name + '-' + std::to_string(s.journal) + '-' + std::to_string(s.number) + '-' +
-                    std::to_string(s.output) + '-' + std::to_string(s.created_ns);
+    const auto& file = d.output > 0 ? d.source : d.path;
+    request.owner = file.substr(file.find_last_of('/') + 1) + '/' + d.state_name + '-' + std::to_string(s.journal) +
+                    '-' + std::to_string(s.number) + '-' + std::to_string(s.output) + '-' +
+                    std::to_string(s.created_ns);
   }
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,6 +198,32 @@ def test_a_full_disk_is_said_and_the_store_goes_on_when_there_is_room(
     (file,) = pair.plain.iterdir()
     assert_store_as_file(store, file)
     assert not re.search("advectio", " ".join(str(p) for p in disk.rglob("*")))
+
+
+TWO_FILES = """
+import netCDF4
+files = [netCDF4.Dataset(name, "w") for name in ("a", "a.nc")]
+for value, file in enumerate(files):
+    file.createDimension("t", None)
+    file.createVariable("v", "f4", ("t",))[0] = value
+    file.sync()
+for file in files:
+    try:
+        file.close()
+    except (OSError, RuntimeError) as error:
+        print(error)
+"""
+
+
+def test_of_two_files_with_one_name_for_their_stores_the_second_is_refused(pair: Pair):
+    running = pair.advectio.start([sys.executable, "-c", TWO_FILES], pair.carried, ZARR)
+    result = running.finish()
+    assert result.code == 3, result.said
+    assert "a.zarr is the store of" in result.stderr, result.said
+    recovered = pair.advectio.call("recover", pair.advectio.run_dirs[-1], directory=pair.carried)
+    assert recovered.code == 1 and "a.zarr is the store of" in recovered.stderr, recovered.said
+    assert [p.name for p in pair.carried.iterdir() if p.suffix == ".zarr"] == ["a.zarr"]
+    assert float(zarr.open_group(pair.carried / "a.zarr", mode="r")["v"][0]) == 0.0
 
 
 def test_a_directory_that_is_no_store_stays(made: Path, replay: Path, pair: Pair):

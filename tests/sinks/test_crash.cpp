@@ -390,10 +390,18 @@ TEST_F(Crash, AZarrStoreOfAnotherDatasetIsBegunAnew) {
   for (const bool closes : {false, true}) {
     SCOPED_TRACE(closes ? "closed" : "left open");
     std::filesystem::remove_all(store);
-    ASSERT_NO_FATAL_FAILURE(put("first", 0, 1, closes));
-    ASSERT_NO_FATAL_FAILURE(put("first", 1, 2, closes));
+    ASSERT_NO_FATAL_FAILURE(put("f/first", 0, 1, closes));
+    ASSERT_NO_FATAL_FAILURE(put("f/first", 1, 2, closes));
     EXPECT_THAT(values(), ::testing::ElementsAre(1, 2));
-    ASSERT_NO_FATAL_FAILURE(put("second", 0, 3, closes));
+    ASSERT_NO_FATAL_FAILURE(put("f/second", 0, 3, closes));
+    EXPECT_THAT(values(), ::testing::ElementsAre(3));
+    ZarrOptions of_another_file;
+    of_another_file.owner = "g/first";
+    for (const bool resume : {false, true}) {
+      const auto refused = open_zarr(system_files(), store, of_another_file, executor_, resume);
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.error().code, Code::exists);
+    }
     EXPECT_THAT(values(), ::testing::ElementsAre(3));
   }
 }

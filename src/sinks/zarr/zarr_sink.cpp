@@ -162,7 +162,7 @@ class ZarrSink final : public TransactionalSink {
   Result<void> load();
   Result<void> begin_store();
   Result<void> mark();
-  Result<bool> is_ours();
+  Result<std::optional<std::string>> owner_there();
   Result<void> take_texts(const Field& field, const Part& part);
   Result<void> put_texts();
   Result<void> write_part(const std::string& name, const std::string& text);
@@ -222,30 +222,37 @@ Result<void> ZarrSink::mark() {
   return options_.owner.empty() ? Result<void>{} : (*file)->write(0, std::as_bytes(std::span(options_.owner)));
 }
 
-/// Whether what is there is this dataset's. The root says it where there is one: a process may have
-/// died before its mark was whole.
-Result<bool> ZarrSink::is_ours() {
+/// Which dataset the store is of, as it says itself; none: there is no store. The root says it where
+/// there is one: a process may have died before its mark was whole.
+Result<std::optional<std::string>> ZarrSink::owner_there() {
   const auto marked = path() + '/' + mark_name, root = path() + '/' + root_name;
   const bool has_root = files_.exists(root);
-  if (!has_root && !files_.exists(marked)) return false;
-  if (options_.owner.empty()) return true;
+  if (!has_root && !files_.exists(marked)) return std::optional<std::string>();
   auto bytes = read_file(files_, has_root ? root : marked);
   if (!bytes) return std::move(bytes).error();
-  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-  if (!has_root) return text == options_.owner;
+  std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  if (!has_root) return std::optional(std::move(text));
   const auto json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("consolidated_metadata")) return false;
+  if (!json.is_object() || !json.contains("consolidated_metadata")) return std::optional(std::string());
   const auto& beside = json["consolidated_metadata"];
-  return beside.is_object() && beside.contains("dataset") && beside["dataset"] == options_.owner;
+  const bool says = beside.is_object() && beside.contains("dataset") && beside["dataset"].is_string();
+  return std::optional(says ? beside["dataset"].get<std::string>() : std::string());
 }
 
 Result<void> ZarrSink::open(bool resume) {
   made_here_ = !files_.exists(path());
   ADVECTIO_TRY(files_.make_directory(path(), 0777));
-  if (!resume) return begin_store();
-  auto ours = is_ours();
-  if (!ours) return std::move(ours).error();
-  if (!*ours) return begin_store();
+  auto there = owner_there();
+  if (!there) return std::move(there).error();
+  const auto& owner = options_.owner;
+  const auto file_of = [](const std::string& o) { return o.substr(0, o.find('/')); };
+  if (*there && !(*there)->empty() && !owner.empty() && file_of(**there) != file_of(owner))
+    return Error{Code::exists,
+                 path() + " is the store of the file " + file_of(**there) + ", not of " + file_of(owner) +
+                     "; move it away, or give the dataset another name",
+                 EEXIST};
+  const bool ours = *there && (owner.empty() || **there == owner);
+  if (!resume || !ours) return begin_store();
   ADVECTIO_TRY(zarr::take_up(files_, path(), options_.ordered));
   if (!files_.exists(path() + '/' + root_name)) return begin_store();
   ADVECTIO_TRY(load());

@@ -49,8 +49,10 @@ struct ZarrOptions {
   /// power leaves what was made durable; of frames committed after that, readers may find damaged
   /// chunks.
   bool ordered = false;
-  /// Which dataset the store is of. With `resume`, the store of another one is begun anew: a
-  /// directory keeps its name from run to run. Empty: whatever is there is taken up.
+  /// Which dataset the store is of: the name of its file, a slash, and what tells it from others of
+  /// that name. With `resume`, the store of another dataset is begun anew: a directory keeps its name
+  /// from run to run. The store of a file with another name is refused. Empty: whatever is there is
+  /// taken up.
   std::string owner;
 };
 
@@ -59,7 +61,8 @@ Abilities zarr_abilities();
 
 /// The directory at `path` is made where it is missing. With `resume` it is taken up where its last
 /// commit left it (where there was none: from the beginning); without, it is emptied. Errors:
-/// Code::exists where the directory is to be emptied and holds other things than a Zarr store.
+/// Code::exists where the directory is to be emptied and holds other things than a Zarr store, or
+/// the store of a file with another name.
 Result<std::unique_ptr<Sink>> open_zarr(Files& files, const std::string& path, const ZarrOptions& options,
                                         Executor& executor, bool resume);
 

@@ -1,19 +1,15 @@
 #include "config/config.h"
 
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/parser.h>
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <memory>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "config/fields.h"
 #include "config/glob.h"
+#include "config/nearest.h"
+#include "config/yaml_text.h"
 
 namespace advectio {
 namespace {
@@ -21,58 +17,7 @@ namespace {
 using config::Fault;
 using config::Field;
 using config::line_of;
-
-/// Edit distance, for "did you mean".
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-constexpr std::size_t config_bytes_max = 1 << 20;
-
-/// Where the documents of a text begin.
-class Beginnings final : public YAML::EventHandler {
- public:
-  /// Of the first two; more are of no interest. YAML::LoadAll would look for all, and at some texts stays for ever
-  /// where it is, taking memory for each empty document that it finds there.
-  static std::vector<YAML::Mark> of(const std::string& text) {
-    std::istringstream in(text);
-    YAML::Parser parser(in);
-    Beginnings found;
-    while (found.marks_.size() < 2 && parser.HandleNextDocument(found)) found.within_ = false;
-    return found.marks_;
-  }
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { note(mark); }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { note(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override { note(mark); }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    note(mark);
-  }
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    note(mark);
-  }
-  void OnMapEnd() override {}
-
- private:
-  void note(const YAML::Mark& mark) {
-    if (!std::exchange(within_, true)) marks_.push_back(mark);
-  }
-  std::vector<YAML::Mark> marks_;
-  bool within_ = false;
-};
+using config::line_of_key;
 
 /// A key as it is known: the section it belongs to ("" for a section itself) and its name.
 struct Known {
@@ -112,7 +57,7 @@ std::string advice(const std::string& section, const std::string& key) {
   std::string here;
   for (const Known& k : all) {
     if (k.section == section) here += (here.empty() ? "" : ", ") + k.key;
-    const std::size_t d = 2 * distance(meant, k.key) + (k.section == section ? 0 : 1);
+    const std::size_t d = 2 * edit_distance(meant, k.key) + (k.section == section ? 0 : 1);
     if (d >= least) continue;
     least = d;
     best = &k;
@@ -121,30 +66,6 @@ std::string advice(const std::string& section, const std::string& key) {
   if (best == nullptr || least / 2 > meant.size() / 2) return "; known here: " + here;
   const bool of_a_rule = best->section == "datasets" && section != "datasets";
   return "; did you mean " + best->full() + "?" + (of_a_rule ? " (a key of a rule, beside match)" : "");
-}
-
-/// Why text may not be YAML, where the parser speaks of what it expected.
-std::string hint(const std::string& complaint) {
-  if (complaint.find("alias") != std::string::npos || complaint.find("anchor") != std::string::npos)
-    return "; a pattern that begins with * or & stands in quotes";
-  if (complaint == YAML::ErrorMsg::END_OF_MAP_FLOW || complaint == YAML::ErrorMsg::END_OF_SEQ_FLOW)
-    return "; is a } or ] missing? A name with {…} in it stands in quotes";
-  for (const std::string_view of_indentation :
-       {YAML::ErrorMsg::END_OF_MAP, YAML::ErrorMsg::END_OF_SEQ, YAML::ErrorMsg::BLOCK_ENTRY, YAML::ErrorMsg::MAP_KEY,
-        YAML::ErrorMsg::MAP_VALUE})
-    if (complaint == of_indentation) return "; is this line, or one above it, indented otherwise than its neighbours?";
-  return {};
-}
-
-/// The first of so many lines that is indented with a tab, counted from 1; 0: none is.
-int line_with_tab(std::string_view text, int lines) {
-  for (int line = 1; line <= lines && !text.empty(); ++line) {
-    const auto first = text.find_first_not_of(' ');
-    if (first != std::string_view::npos && text[first] == '\t') return line;
-    const auto end = text.find('\n');
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return 0;
 }
 
 /// Reads one text. Every member returns false after `refuse`, so that the first fault ends it.
@@ -175,22 +96,7 @@ class Parser {
 
   bool read(std::string_view text, Config& config) {
     YAML::Node root;
-    std::vector<YAML::Mark> beginnings;
-    try {
-      const std::string whole(text);
-      beginnings = Beginnings::of(whole);
-      root = YAML::Load(whole);
-    } catch (const YAML::Exception& e) {
-      const int line = std::max(e.mark.line + 1, 1);
-      if (const int tab = line_with_tab(text, line); tab > 0)
-        return refuse(tab, "not YAML: the line is indented with a tab; YAML takes blanks only");
-      return refuse(line, "not YAML: " + e.msg + hint(e.msg));
-    }
-    if (beginnings.size() > 1) {
-      const bool stuck = beginnings[1].pos <= beginnings[0].pos;
-      return refuse(beginnings[1].line + 1,
-                    stuck ? "not YAML: what stands here belongs nowhere" : "a second YAML document; only one is read");
-    }
+    if (auto fault = config::load_yaml(text, root)) return refuse(fault->line, fault->text);
     if (root.IsNull()) return true;
     if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets, couple");
 
@@ -325,24 +231,6 @@ class Parser {
   bool check_rule(const std::string& where, const YAML::Node& item, const DatasetRule& rule) {
     const auto line = [&](const char* key) { return line_of_key(item, key); };
     const DatasetPolicy& v = rule.values;
-    const bool names_codec = rule.sets("codec") && v.codec != Codec::asked;
-    if (v.level) {
-      if (!names_codec)
-        return refuse(line("level"), where + ".level: the scale belongs to a codec; name the codec in the same rule");
-      const auto range = config::level_range(v.codec, v.deflate);
-      const std::string codec(name_of(v.codec));
-      if (!range) return refuse(line("level"), where + ".level: codec " + codec + " has no levels; leave it out");
-      if (*v.level < range->least || *v.level > range->most) {
-        std::string text = where + ".level: " + std::to_string(*v.level) + " is outside " +
-                           std::to_string(range->least) + " to " + std::to_string(range->most) + " of " + codec;
-        if (v.codec == Codec::deflate) {
-          text += " by " + std::string(name_of(v.deflate));
-          if (v.deflate == DeflateBy::isal && *v.level <= 12)
-            text += "; for higher levels say deflate: libdeflate in the same rule";
-        }
-        return refuse(line("level"), text);
-      }
-    }
     if (v.promise == Promise::durable && rule.sets("durable") && !v.durable)
       return refuse(line("promise"), where + ".promise: durable cannot be kept with durable: false in the same rule");
     if (v.full == WhenFull::drop_frame && v.promise == Promise::durable)
@@ -359,24 +247,8 @@ class Parser {
       for (const auto& entry : of) output.origins[entry.first.Scalar()] = origin(entry.first);
       if (!check_rule(where + ".outputs[" + std::to_string(i) + "]", of, output)) return false;
     }
-    if (v.format == FileFormat::zarr && names_codec && v.codec == Codec::szip)
-      return refuse(line("codec"), where +
-                                       ".codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
-                                       "blosc-lz4 or blosc-zstd");
-    if (v.format && is_classic(*v.format)) {
-      if (names_codec && v.codec != Codec::none)
-        return refuse(line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
-                                         " cannot be: the classic formats have no compression");
-      if (!v.chunks.empty())
-        return refuse(line("chunks"), where + ".chunks cannot be: the classic formats have no chunks");
-    }
+    if (auto fault = config::check_storage(where, item, rule)) return refuse(fault->line, fault->text);
     return true;
-  }
-
-  static int line_of_key(const YAML::Node& map, std::string_view key) {
-    for (const auto& entry : map)
-      if (entry.first.IsScalar() && entry.first.Scalar() == key) return line_of(entry.first);
-    return line_of(map);
   }
 
   bool check_stage(Config& config) {
@@ -436,17 +308,9 @@ Result<Config> parse_config(std::string_view text, const std::string& name) {
 }
 
 Result<Config> load_config(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), &std::fclose);
-  if (!file) return system_error("config " + path, errno);
-  std::string text;
-  char buffer[4096];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, file.get())) {
-    text.append(buffer, n);
-    if (text.size() > config_bytes_max)
-      return Error{Code::config, "config " + path + ": it is larger than 1 MiB, which no config is", 0};
-  }
-  if (std::ferror(file.get()) != 0) return system_error("config " + path, errno);
-  return parse_config(text, path);
+  auto text = config::read_text(path);
+  if (!text) return std::move(text).error();
+  return parse_config(*text, path);
 }
 
 bool stage_keeps_promises(const Config& config) noexcept {

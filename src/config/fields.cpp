@@ -6,6 +6,7 @@
 #include <set>
 
 #include "config/glob.h"
+#include "config/yaml_text.h"
 
 namespace advectio::config {
 namespace {
@@ -370,14 +371,13 @@ const std::vector<Field<StageConfig>>& stage_fields() {
   return fields;
 }
 
-namespace {
-
-/// Keys of a rule that say how a file is stored: an output has them, too.
 bool is_of_storage(std::string_view key) {
   static const std::set<std::string_view> keys = {"codec",  "level",  "deflate", "shuffle",
                                                   "chunks", "format", "round",   "durable"};
   return keys.contains(key);
 }
+
+namespace {
 
 std::optional<Fault> read_output(const YAML::Node& node, OutputRule& output) {
   const std::string wanted = "an output is wanted, like {path: \"small/{name}\", codec: zstd}";
@@ -722,6 +722,41 @@ std::optional<LevelRange> level_range(Codec codec, DeflateBy by) {
     case Codec::none:
     case Codec::lz4:
     case Codec::szip: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> check_storage(const std::string& where, const YAML::Node& item, const DatasetRule& rule) {
+  const auto line = [&](const char* key) { return line_of_key(item, key); };
+  const DatasetPolicy& v = rule.values;
+  const bool names_codec = rule.sets("codec") && v.codec != Codec::asked;
+  if (v.level) {
+    if (!names_codec)
+      return Fault{line("level"), where + ".level: the scale belongs to a codec; name the codec in the same rule"};
+    const auto range = config::level_range(v.codec, v.deflate);
+    const std::string codec(name_of(v.codec));
+    if (!range) return Fault{line("level"), where + ".level: codec " + codec + " has no levels; leave it out"};
+    if (*v.level < range->least || *v.level > range->most) {
+      std::string text = where + ".level: " + std::to_string(*v.level) + " is outside " + std::to_string(range->least) +
+                         " to " + std::to_string(range->most) + " of " + codec;
+      if (v.codec == Codec::deflate) {
+        text += " by " + std::string(name_of(v.deflate));
+        if (v.deflate == DeflateBy::isal && *v.level <= 12)
+          text += "; for higher levels say deflate: libdeflate in the same rule";
+      }
+      return Fault{line("level"), text};
+    }
+  }
+  if (v.format == FileFormat::zarr && names_codec && v.codec == Codec::szip)
+    return Fault{line("codec"), where +
+                                    ".codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
+                                    "blosc-lz4 or blosc-zstd"};
+  if (v.format && is_classic(*v.format)) {
+    if (names_codec && v.codec != Codec::none)
+      return Fault{line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
+                                      " cannot be: the classic formats have no compression"};
+    if (!v.chunks.empty())
+      return Fault{line("chunks"), where + ".chunks cannot be: the classic formats have no chunks"};
   }
   return std::nullopt;
 }

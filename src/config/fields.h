@@ -64,6 +64,13 @@ void for_each_section(C& config, Visit&& visit) {
 /// Text as a YAML scalar that reads back as this text: plain where that is safe, else in double quotes.
 std::string yaml_scalar(const std::string& text);
 
+/// Keys of a rule that say how a file is stored: an output has them, too.
+bool is_of_storage(std::string_view key);
+
+/// What is wrong with the storage keys of a rule in combination. `where` is what the fault calls the rule, `item` is
+/// its text.
+std::optional<Fault> check_storage(const std::string& where, const YAML::Node& item, const DatasetRule& rule);
+
 /// Range of `level` for a codec. Empty: the codec has no levels.
 struct LevelRange {
   int least = 0, most = 0;

@@ -1,0 +1,295 @@
+#include "config/processing.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "config/fields.h"
+#include "config/glob.h"
+#include "config/nearest.h"
+#include "config/yaml_text.h"
+
+namespace advectio {
+namespace {
+
+using config::Fault;
+using config::line_of;
+
+struct WindowUnit {
+  std::string_view name;
+  std::int64_t milliseconds;
+  unsigned months;
+};
+
+// From the largest to the smallest of each kind.
+constexpr std::array window_units = {
+    WindowUnit{"y", 0, 12},         WindowUnit{"mo", 0, 1},        WindowUnit{"w", 604'800'000, 0},
+    WindowUnit{"d", 86'400'000, 0}, WindowUnit{"h", 3'600'000, 0}, WindowUnit{"min", 60'000, 0},
+    WindowUnit{"s", 1000, 0},
+};
+constexpr std::string_view units_text = "s, min, h, d, w, mo, y";
+// Longer than any series, and far from overflow.
+constexpr std::int64_t count_max = 1'000'000;
+
+constexpr std::array<std::pair<std::string_view, Statistic>, 8> statistics = {{
+    {"mean", Statistic::mean},
+    {"min", Statistic::minimum},
+    {"minimum", Statistic::minimum},
+    {"max", Statistic::maximum},
+    {"maximum", Statistic::maximum},
+    {"sum", Statistic::sum},
+    {"difference", Statistic::difference},
+    {"point", Statistic::point},
+}};
+
+std::optional<Statistic> statistic_of(std::string_view key) {
+  for (const auto& [name, statistic] : statistics)
+    if (name == key) return statistic;
+  return std::nullopt;
+}
+
+std::string shown(const YAML::Node& node) {
+  return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : node.IsNull() ? "nothing" : "'" + node.Scalar() + "'";
+}
+
+class RulesParser {
+ public:
+  explicit RulesParser(const std::string& name) : name_(name) {}
+
+  Result<ProcessRules> parse(std::string_view text) {
+    ProcessRules rules;
+    if (auto fault = read(text, rules)) {
+      Error error{Code::config, name_ + ":" + std::to_string(fault->line) + ": " + fault->text, 0};
+      // What is quoted of the file must not make a second line of it.
+      std::replace_if(
+          error.message.begin(), error.message.end(), [](unsigned char c) { return c < ' '; }, ' ');
+      return error;
+    }
+    return rules;
+  }
+
+ private:
+  using Maybe = std::optional<Fault>;
+
+  [[nodiscard]] std::string origin(const YAML::Node& node) const { return name_ + ":" + std::to_string(line_of(node)); }
+
+  Maybe read(std::string_view text, ProcessRules& rules) {
+    YAML::Node root;
+    if (auto fault = config::load_yaml(text, root)) return fault;
+    const std::string wanted = "outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}";
+    if (!root.IsMap()) return Fault{std::max(1, line_of(root)), wanted};
+    for (const auto& entry : root) {
+      const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      if (key != "outputs")
+        return Fault{line_of(entry.first), "unknown key " + key + "; rules of advectio process have outputs only"};
+      if (!rules.outputs.empty()) return Fault{line_of(entry.first), "outputs stands there twice"};
+      if (!entry.second.IsSequence() || entry.second.size() == 0) return Fault{line_of(entry.first), wanted};
+      std::size_t number = 0;
+      for (const auto& item : entry.second) {
+        const auto where = "outputs[" + std::to_string(number++) + "]";
+        if (auto fault = read_output(where, item, rules.outputs.emplace_back())) return fault;
+      }
+    }
+    if (rules.outputs.empty()) return Fault{1, wanted};
+    return std::nullopt;
+  }
+
+  Maybe read_output(const std::string& where, const YAML::Node& item, ProcessRule& rule) {
+    if (!item.IsMap())
+      return Fault{line_of(item), where + ": an output is wanted, like {path: \"daily/{name}\", mean: 1d}"};
+    rule.origin = origin(item);
+    for (const auto& entry : item) {
+      if (!entry.first.IsScalar()) return Fault{line_of(entry.first), where + ": a key is wanted here"};
+      const auto& key = entry.first.Scalar();
+      const auto full = where + "." + key;
+      if (rule.origins.contains(key)) return Fault{line_of(entry.first), full + " stands there twice"};
+      rule.origins[key] = origin(entry.first);
+      if (auto fault = read_key(key, entry.second, rule))
+        return Fault{entry.second.IsNull() ? line_of(entry.first) : fault->line,
+                     fault->text.rfind("unknown key", 0) == 0 ? where + ": " + fault->text : full + ": " + fault->text};
+    }
+    if (rule.path.empty()) return Fault{line_of(item), where + ": path is missing"};
+    if (auto fault = read_time(where, item, rule)) return fault;
+    DatasetRule stored;
+    stored.values = rule.stored;
+    stored.origins = rule.origins;
+    return config::check_storage(where, item, stored);
+  }
+
+  Maybe read_key(const std::string& key, const YAML::Node& value, ProcessRule& rule) {
+    if (key == "path") {
+      if (!value.IsScalar() || value.Scalar().empty() || value.Scalar().ends_with('/'))
+        return Fault{line_of(value), "the path of a file is wanted, this is " + shown(value)};
+      rule.path = value.Scalar();
+      return std::nullopt;
+    }
+    if (key == "variables") return read_names(value, rule.variables);
+    // Of the whole rule, see read_time.
+    if (statistic_of(key) || key == "time" || key == "min_count" || key == "closed") return std::nullopt;
+    const auto& fields = config::dataset_fields();
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
+    if (field != fields.end()) return field->read(value, rule.stored);
+    std::vector<std::string> known = {"path", "variables", "time", "min_count", "closed"};
+    for (const auto& [name, statistic] : statistics) known.emplace_back(name);
+    for (const auto& f : fields)
+      if (config::is_of_storage(f.key)) known.emplace_back(f.key);
+    const auto meant = nearest(key, known);
+    std::string all;
+    for (const auto& name : known) all += (all.empty() ? "" : ", ") + name;
+    return Fault{line_of(value),
+                 "unknown key " + key + (meant.empty() ? "; known: " + all : "; did you mean " + meant + "?")};
+  }
+
+  Maybe read_names(const YAML::Node& node, std::vector<NameAt>& names) {
+    const std::string wanted = "a list of names is wanted, like [T2, U10], this is " + shown(node);
+    if (!node.IsSequence() || node.size() == 0) return Fault{line_of(node), wanted};
+    for (const auto& one : node) {
+      if (!one.IsScalar() || one.Scalar().empty())
+        return Fault{line_of(one), "a name is wanted, this is " + shown(one)};
+      if (auto good = check_glob(one.Scalar()); !good)
+        return Fault{line_of(one), "'" + one.Scalar() + "': " + good.error().message};
+      names.push_back({one.Scalar(), origin(one)});
+    }
+    return std::nullopt;
+  }
+
+  /// `mean: 1d` is short for `time: [{mean: 1d}]`.
+  Maybe read_time(const std::string& where, const YAML::Node& item, ProcessRule& rule) {
+    const YAML::Node chain = item["time"];
+    const bool is_short = std::any_of(rule.origins.begin(), rule.origins.end(), [](const auto& o) {
+      return statistic_of(o.first) || o.first == "min_count" || o.first == "closed";
+    });
+    if (!chain.IsDefined()) return is_short ? read_step(where, item, rule.time.emplace_back()) : std::nullopt;
+    const auto line = config::line_of_key(item, "time");
+    const std::string example = "a list of steps is wanted, like [{mean: 1d}, {minimum: 1w}]";
+    if (is_short)
+      return Fault{line, where + ".time: the statistics of this output stand in its list, and not beside it"};
+    if (!chain.IsSequence() || chain.size() == 0) return Fault{line, where + ".time: " + example};
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      const auto in = where + ".time[" + std::to_string(i) + "]";
+      if (!chain[i].IsMap()) return Fault{line_of(chain[i]), in + ": a step is wanted, like {mean: 1d}"};
+      std::set<std::string> seen;
+      for (const auto& entry : chain[i]) {
+        const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+        if (!statistic_of(key) && key != "min_count" && key != "closed")
+          return Fault{line_of(entry.first),
+                       in + ": unknown key " + key +
+                           "; known: mean, minimum, maximum, sum, difference, point, min_count, closed"};
+        if (!seen.insert(key).second) return Fault{line_of(entry.first), in + "." + key + " stands there twice"};
+      }
+      if (auto fault = read_step(in, chain[i], rule.time.emplace_back())) return fault;
+    }
+    return std::nullopt;
+  }
+
+  Maybe read_step(const std::string& where, const YAML::Node& map, TimeStep& step) {
+    std::string named;
+    for (const auto& entry : map) {
+      const auto& key = entry.first.Scalar();
+      const auto statistic = statistic_of(key);
+      if (!statistic) continue;
+      if (!named.empty())
+        return Fault{line_of(entry.first),
+                     where + " has " + named + " and " + key +
+                         "; one statistic an output, or a chain: time: [{mean: 1d}, {minimum: 1w}]"};
+      named = key;
+      step.statistic = *statistic;
+      step.origin = origin(entry.first);
+      if (!entry.second.IsScalar())
+        return Fault{line_of(entry.first),
+                     where + "." + key + ": a window like 6h is wanted, this is " + shown(entry.second)};
+      auto window = parse_window(entry.second.Scalar());
+      if (!window) return Fault{line_of(entry.second), where + "." + key + ": " + window.error().message};
+      step.window = *window;
+    }
+    if (named.empty())
+      return Fault{line_of(map), where + ": min_count and closed are of a statistic, like mean: 1d, and there is none"};
+    if (const auto count = map["min_count"]; count.IsDefined()) {
+      const std::string text = count.IsScalar() ? count.Scalar() : "";
+      const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), step.min_count);
+      if (ec != std::errc() || end != text.data() + text.size() || step.min_count == 0 || step.min_count > UINT32_MAX)
+        return Fault{line_of(count), where + ".min_count: a whole number from 1 is wanted, this is " + shown(count)};
+      if (step.statistic == Statistic::difference || step.statistic == Statistic::point)
+        return Fault{line_of(count), where + ".min_count: " + named + " looks at single samples, and counts none"};
+    }
+    if (const auto closed = map["closed"]; closed.IsDefined()) {
+      const std::string text = closed.IsScalar() ? closed.Scalar() : "";
+      if (text != "left" && text != "right")
+        return Fault{line_of(closed), where + ".closed: left or right is wanted, this is " + shown(closed)};
+      step.closed_left = text == "left";
+      if (step.closed_left && step.statistic == Statistic::difference && !step.window.whole())
+        return Fault{line_of(closed), where + ".closed: the difference is that of a window's ends: right only"};
+    }
+    return std::nullopt;
+  }
+
+  const std::string& name_;
+};
+
+}  // namespace
+
+std::string_view name_of(Statistic s) noexcept {
+  switch (s) {
+    case Statistic::mean: return "mean";
+    case Statistic::minimum: return "minimum";
+    case Statistic::maximum: return "maximum";
+    case Statistic::sum: return "sum";
+    case Statistic::difference: return "difference";
+    case Statistic::point: return "point";
+  }
+  return "?";
+}
+
+Result<Window> parse_window(std::string_view text) {
+  if (text == "all") return Window{};
+  const auto refuse = [&](const std::string& why) {
+    return Error{Code::config, "'" + std::string(text) + "' " + why, 0};
+  };
+  std::int64_t count = 0;
+  const auto [rest, ec] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (ec != std::errc() || text.empty()) return refuse("is no window; write e.g. 6h, 1d, 1mo, or all");
+  std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  if (unit.empty()) return refuse("has no unit; write e.g. 6h (units: " + std::string(units_text) + ")");
+  for (const auto& u : window_units) {
+    if (u.name != unit) continue;
+    if (count < 1 || count > count_max) return refuse("is no length of a window");
+    return Window{count * u.milliseconds, static_cast<unsigned>(count) * u.months};
+  }
+  return refuse("has the unknown unit '" + std::string(unit) + "'; write e.g. 6h (units: " + std::string(units_text) +
+                ")");
+}
+
+std::string window_text(Window window) {
+  for (const auto& u : window_units) {
+    if (u.months != 0 && window.months != 0 && window.months % u.months == 0)
+      return std::to_string(window.months / u.months) + std::string(u.name);
+    if (u.milliseconds != 0 && window.milliseconds != 0 && window.milliseconds % u.milliseconds == 0)
+      return std::to_string(window.milliseconds / u.milliseconds) + std::string(u.name);
+  }
+  return "all";
+}
+
+Result<ProcessRules> parse_process_rules(std::string_view text, const std::string& name) {
+  return RulesParser(name).parse(text);
+}
+
+Result<ProcessRules> load_process_rules(const std::string& path) {
+  auto text = config::read_text(path);
+  if (!text) return std::move(text).error();
+  return parse_process_rules(*text, path);
+}
+
+std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input) {
+  auto path = rule.path;
+  const auto name = std::filesystem::path(first_input).filename().string();
+  if (const auto at = path.find("{name}"); at != std::string::npos) path.replace(at, 6, name);
+  return (std::filesystem::path(directory) / path).string();
+}
+
+}  // namespace advectio

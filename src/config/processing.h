@@ -1,0 +1,71 @@
+// The rules of `advectio process`: what becomes of the variables of a series of files. They are the
+// keys that `outputs` of a dataset will have, too.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "core/result.h"
+
+namespace advectio {
+
+/// What a window of time becomes. The words are those of the CF conventions' cell methods, where
+/// CF has one.
+enum class Statistic : std::uint8_t { mean, minimum, maximum, sum, difference, point };
+std::string_view name_of(Statistic) noexcept;
+
+/// A length of model time. All three empty: the whole series.
+struct Window {
+  std::int64_t milliseconds = 0;
+  unsigned months = 0;  ///< of the calendar
+  [[nodiscard]] bool whole() const noexcept { return milliseconds == 0 && months == 0; }
+  bool operator==(const Window&) const = default;
+};
+
+/// "30min", "6h", "1d", "1w", "1mo", "1y", "all". Error: what is wrong, without file and line.
+Result<Window> parse_window(std::string_view text);
+/// As one writes it, in the largest unit that divides it.
+std::string window_text(Window window);
+
+/// One step of a chain along time.
+struct TimeStep {
+  Statistic statistic = Statistic::mean;
+  Window window;
+  std::uint64_t min_count = 1;  ///< values that a cell needs in a window; with fewer it is missing
+  bool closed_left = false;     ///< a sample on a border belongs to the window that begins there
+  std::string origin;           ///< "rules.yaml:3"
+};
+
+/// A name of a rule, and where it stands.
+struct NameAt {
+  std::string name;
+  std::string origin;
+};
+
+/// One output.
+struct ProcessRule {
+  std::string path;                            ///< with {name} for the name of the first input file; see process_path
+  std::string origin;                          ///< "rules.yaml:2"
+  DatasetPolicy stored;                        ///< of its keys only those that say how a file is stored
+  std::vector<NameAt> variables;               ///< names or patterns; empty: all
+  std::vector<TimeStep> time;                  ///< in the order in which they are applied
+  std::map<std::string, std::string> origins;  ///< key → where it is set
+};
+
+struct ProcessRules {
+  std::vector<ProcessRule> outputs;  ///< at least one
+};
+
+/// `name` is what errors call the text. Error Code::config, one line: "NAME:LINE: what is wrong".
+Result<ProcessRules> parse_process_rules(std::string_view text, const std::string& name);
+/// Read and parse a file. Error Code::config when it cannot be read or is not right.
+Result<ProcessRules> load_process_rules(const std::string& path);
+
+/// The file of a rule: {name} filled in with the name of `first_input`, below `directory` where it is not absolute.
+std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input);
+
+}  // namespace advectio

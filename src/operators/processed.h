@@ -1,0 +1,72 @@
+// What an output makes of a series of files: its schema, and of each of its variables where the
+// values come from and what becomes of them along time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/processing.h"
+#include "core/result.h"
+#include "core/schema.h"
+#include "operators/calendar.h"
+#include "operators/quantity.h"
+#include "operators/time_statistic.h"
+#include "operators/values.h"
+
+namespace advectio {
+
+/// Where a file says its times: a numeric variable with units "… since …", or WRF's text `Times`.
+struct TimeAxis {
+  std::uint32_t dimension = 0;
+  std::uint32_t variable = 0;
+  bool text = false;                    ///< Times(Time, DateStrLen)
+  std::optional<std::uint32_t> bounds;  ///< (time, 2)
+  TimeUnits units;                      ///< of text: minutes since the epoch, see `moments_of_text`
+};
+
+/// Errors: Code::unsupported where there is none, or its calendar or units are not known.
+Result<TimeAxis> find_time_axis(const Schema& schema);
+
+/// Records of numeric time: `values` one each, `bounds` two each, or none. Errors: Code::invalid for a time that is
+/// missing.
+Result<std::vector<Moment>> moments_of_numbers(const TimeAxis& axis, std::span<const double> values,
+                                               std::span<const double> bounds);
+/// Of dates of `length` characters each.
+Result<std::vector<Moment>> moments_of_text(const TimeAxis& axis, std::string_view dates, std::size_t length);
+
+/// A variable of an output.
+struct ProcessedVariable {
+  enum class Kind : std::uint8_t {
+    time,    ///< the time coordinate
+    bounds,  ///< its bounds
+    copied,  ///< of the first file, as it is
+    made,    ///< record by record, then along time
+  };
+  Kind kind = Kind::made;
+  std::uint32_t from = 0;  ///< copied, made: the input's variable
+  // Of what is made:
+  std::shared_ptr<const Quantity> quantity;
+  std::shared_ptr<const TimePlan> plan;
+  bool as_it_is = false;  ///< single samples, neither unpacked nor looked at for missing values
+  double fill = 0;        ///< what missing values become
+};
+
+struct Processed {
+  Schema schema;                             ///< before the rule's storage
+  std::vector<ProcessedVariable> variables;  ///< one each of the schema's
+  std::uint32_t time = 0;                    ///< the time dimension
+  std::vector<double> times, bounds;         ///< values of the time variables
+  std::uint64_t records = 0;
+  std::vector<std::string> left_out;  ///< variables with a time dimension that have no numbers
+};
+
+/// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
+/// ways where `packed_alike` says false of it. Errors: Code::config with the rule's file and line (an unknown variable,
+/// with the nearest name; text; windows that cannot be).
+Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
+                                 const ProcessRule& rule, const std::vector<bool>& packed_alike);
+
+}  // namespace advectio

@@ -1,0 +1,106 @@
+#include "config/processing.h"
+
+#include <gtest/gtest.h>
+
+#include "config/nearest.h"
+
+namespace advectio {
+namespace {
+
+std::string wrong(const std::string& text) {
+  const auto rules = parse_process_rules(text, "rules.yaml");
+  EXPECT_FALSE(rules.ok()) << text;
+  return rules ? "" : rules.error().message;
+}
+std::string wrong_output(const std::string& keys) {
+  return wrong("outputs:\n  - {path: a, " + keys + "}\n");
+}
+
+TEST(ProcessRules, AreReadWithTheirOrigins) {
+  const auto rules = parse_process_rules(
+      "outputs:\n"
+      "  - {path: \"daily/{name}\", variables: [T2, \"U*\"], mean: 1d, min_count: 20, codec: zstd, level: 3}\n"
+      "  - path: weekly.nc\n"
+      "    time: [{mean: 1d}, {min: 1w, closed: left}]\n",
+      "rules.yaml");
+  ASSERT_TRUE(rules.ok()) << rules.error().message;
+  ASSERT_EQ(rules->outputs.size(), 2U);
+  const auto& daily = rules->outputs[0];
+  EXPECT_EQ(daily.origin, "rules.yaml:2");
+  EXPECT_EQ(daily.variables[1].name, "U*");
+  EXPECT_EQ(daily.stored.codec, Codec::zstd);
+  ASSERT_EQ(daily.time.size(), 1U);
+  EXPECT_EQ(daily.time[0].statistic, Statistic::mean);
+  EXPECT_EQ(daily.time[0].window, (Window{86'400'000, 0}));
+  EXPECT_EQ(daily.time[0].min_count, 20U);
+  const auto& weekly = rules->outputs[1];
+  ASSERT_EQ(weekly.time.size(), 2U);
+  EXPECT_EQ(weekly.time[1].statistic, Statistic::minimum);
+  EXPECT_EQ(weekly.time[1].origin, "rules.yaml:4");
+  EXPECT_FALSE(weekly.time[0].closed_left);
+  EXPECT_TRUE(weekly.time[1].closed_left);
+  EXPECT_EQ(process_path(daily, "out", "/run/wrfout_d01"), "out/daily/wrfout_d01");
+  EXPECT_EQ(process_path(weekly, "out", "/run/wrfout_d01"), "out/weekly.nc");
+}
+
+TEST(ProcessRules, RefuseWhatCannotBeInOneLine) {
+  EXPECT_EQ(wrong(""), "rules.yaml:1: outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}");
+  EXPECT_EQ(wrong("outputs: []\n"),
+            "rules.yaml:1: outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}");
+  EXPECT_EQ(wrong("datasets: []\n"), "rules.yaml:1: unknown key datasets; rules of advectio process have outputs only");
+  EXPECT_EQ(wrong("outputs:\n  - {mean: 1d}\n"), "rules.yaml:2: outputs[0]: path is missing");
+  EXPECT_EQ(wrong_output("meen: 1d"), "rules.yaml:2: outputs[0]: unknown key meen; did you mean mean?");
+  EXPECT_EQ(
+      wrong_output("mean: 1x"),
+      "rules.yaml:2: outputs[0].mean: '1x' has the unknown unit 'x'; write e.g. 6h (units: s, min, h, d, w, mo, y)");
+  EXPECT_EQ(wrong_output("mean: 6"),
+            "rules.yaml:2: outputs[0].mean: '6' has no unit; write e.g. 6h (units: s, min, h, d, w, mo, y)");
+  EXPECT_EQ(wrong_output("mean: daily"),
+            "rules.yaml:2: outputs[0].mean: 'daily' is no window; write e.g. 6h, 1d, 1mo, or all");
+  EXPECT_EQ(wrong_output("mean: 0h"), "rules.yaml:2: outputs[0].mean: '0h' is no length of a window");
+  EXPECT_EQ(wrong_output("mean: 1d, max: 6h"),
+            "rules.yaml:2: outputs[0] has mean and max; one statistic an output, or a chain: time: [{mean: 1d}, "
+            "{minimum: 1w}]");
+  EXPECT_EQ(wrong_output("min_count: 3"),
+            "rules.yaml:2: outputs[0]: min_count and closed are of a statistic, like mean: 1d, and there is none");
+  EXPECT_EQ(wrong_output("mean: 1d, min_count: 0"),
+            "rules.yaml:2: outputs[0].min_count: a whole number from 1 is wanted, this is '0'");
+  EXPECT_EQ(wrong_output("point: 1d, min_count: 2"),
+            "rules.yaml:2: outputs[0].min_count: point looks at single samples, and counts none");
+  EXPECT_EQ(wrong_output("mean: 1d, closed: both"),
+            "rules.yaml:2: outputs[0].closed: left or right is wanted, this is 'both'");
+  EXPECT_EQ(wrong_output("difference: 1d, closed: left"),
+            "rules.yaml:2: outputs[0].closed: the difference is that of a window's ends: right only");
+  EXPECT_EQ(wrong_output("time: [{mean: 1d}], max: 6h"),
+            "rules.yaml:2: outputs[0].time: the statistics of this output stand in its list, and not beside it");
+  EXPECT_EQ(
+      wrong_output("time: [{medium: 1d}]"),
+      "rules.yaml:2: outputs[0].time[0]: unknown key medium; known: mean, minimum, maximum, sum, difference, point, "
+      "min_count, closed");
+  EXPECT_EQ(wrong_output("variables: T2"),
+            "rules.yaml:2: outputs[0].variables: a list of names is wanted, like [T2, U10], this is 'T2'");
+  EXPECT_EQ(wrong_output("codec: zstd, format: classic"),
+            "rules.yaml:2: outputs[0].codec: zstd cannot be: the classic formats have no compression");
+  EXPECT_EQ(wrong_output("level: 3"),
+            "rules.yaml:2: outputs[0].level: the scale belongs to a codec; name the codec in the same rule");
+  EXPECT_EQ(wrong_output("promise: durable").substr(0, 60),
+            "rules.yaml:2: outputs[0]: unknown key promise; known: path, ");
+}
+
+TEST(ProcessRules, WindowsAreWrittenAsTheyAreRead) {
+  for (const char* text : {"30s", "10min", "6h", "1d", "1w", "5d", "1mo", "18mo", "1y", "all"}) {
+    const auto window = parse_window(text);
+    ASSERT_TRUE(window.ok()) << text;
+    EXPECT_EQ(window_text(*window), text);
+  }
+}
+
+TEST(Nearest, IsTheNameThatIsMeant) {
+  const std::vector<std::string> names = {"T2", "TH2", "U10", "RAINNC"};
+  EXPECT_EQ(nearest("RAINC", names), "RAINNC");
+  EXPECT_EQ(nearest("T3", names), "T2");
+  EXPECT_EQ(nearest("XYZ", names), "");
+}
+
+}  // namespace
+}  // namespace advectio

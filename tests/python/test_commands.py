@@ -16,7 +16,7 @@ def test_version(fake):
 
 def test_help_of_every_command_shows_an_example_or_says_what_to_do(fake):
     assert "advectio run -- mpirun" in fake.run("--help").stdout
-    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "env", "exec"):
+    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "process", "env", "exec"):
         done = fake.run(command, "--help")
         assert done.returncode == 0
         assert f"advectio {command}" in done.stdout.replace("Usage: ", ""), command
@@ -27,7 +27,7 @@ def test_help_shows_examples_that_can_be_copied_and_no_types_of_flags(fake):
     at = lines.index("   advectio run --nodes a,b,c --io-nodes 1 -- mpirun -H a:32,b:32 ./wrf.exe")
     assert lines[at - 1] == "   # three nodes, one for output only"
     assert any(line.strip() == "Usage: advectio run [OPTIONS] -- COMMAND…" for line in lines), lines
-    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "env", "exec", "config"):
+    for command in ("run", "status", "check", "recover", "drain", "inspect", "join", "process", "env", "exec", "config"):
         assert not re.search(r"<bool>|<list\[|<str>|BOOLEAN", fake.run(command, "--help").stdout), command
 
 

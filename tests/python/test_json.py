@@ -6,7 +6,19 @@ from pathlib import Path
 
 import advectio
 import pytest
-from advectio import checking, config_json, inspecting, joining, linking, plotting, protocol, recovering, view, watching
+from advectio import (
+    checking,
+    config_json,
+    inspecting,
+    joining,
+    linking,
+    plotting,
+    processing,
+    protocol,
+    recovering,
+    view,
+    watching,
+)
 from fake_installation import dataset, rule, survey_of_dataset, survey_of_journal
 from shapes import heading, in_words, keys_of, must_fit
 from test_commands import final
@@ -20,7 +32,7 @@ SHAPES = [
     config_json.Transfers, config_json.Transfer, config_json.Here, config_json.Like, inspecting.Survey, inspecting.SurveyOfNodes,
     inspecting.JournalSurvey, inspecting.Damage, inspecting.DatasetSurvey, inspecting.RecordLine, inspecting.Record,
     recovering.Recovery, recovering.DryRecovery, recovering.RecoveredReport, recovering.ReachedReport, recovering.Writer,
-    joining.Result, joining.Joined, joining.Failed, plotting.Pictures, plotting.Picture,
+    joining.Result, joining.Joined, joining.Failed, processing.Processed, processing.ProcessedOutput, plotting.Pictures, plotting.Picture,
     view.Address,
 ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from advectio import (
     joining,
     launching,
     places,
+    processing,
     quantities,
     recovering,
     rules,
@@ -510,6 +511,57 @@ def join(
     Exit code 2 when the tiles or the arguments are wrong, 1 when reading or writing has failed.
     """
     raise typer.Exit(joining.join(joining.Options(tiles, output, config, rule, force, take_first, as_json)))
+
+
+@_command(
+    app,
+    examples=(
+        ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/", "what the rules above say of all these files"),
+        ("advectio process era5.nc -c rules.yaml -o . --json", "numbers for a script"),
+        ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/ --keep", "go on after an interruption"),
+    ),
+)
+def process(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="NetCDF files of one grid, or patterns; their records are one series.", show_default=False
+        ),
+    ],
+    rules: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="The rules: what is made of the files.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the rules' paths begin.")],
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace outputs that are there already.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave outputs that are there already; make the others.")] = False,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="Memory for values that are read and not yet written.")
+    ] = "512MiB",
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Cores to use (default: all).", show_default=False),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make means, extremes and other statistics along time of files that exist, in parallel and in bounded memory.
+
+    The rules are a YAML file, with a line for each output:
+
+    outputs:
+
+    - {path: "daily/{name}", variables: [T2, U10, V10], mean: 1d}
+
+    - {path: "max/{name}", variables: [T2], max: 6h}
+
+    - {path: weekly.nc, time: [{mean: 1d}, {minimum: 1w}], codec: zstd}
+
+    Statistics are mean, min, max, sum, difference and point; windows are 30min, 6h, 1d, 1w, 1mo, 1y or all. {name} is the
+    name of the first file. Files are stored as the input is, unless the rule says otherwise. docs/process.md has it all.
+
+    Everything that can be wrong with rules and files is found before anything is written. An output appears when it is
+    complete.
+
+    Exit code 2 when the rules, the files or the arguments are wrong, 1 when reading or writing has failed.
+    """
+    raise typer.Exit(processing.process(processing.Options(files, rules, output, force, keep, memory, jobs, as_json)))
 
 
 @_command(

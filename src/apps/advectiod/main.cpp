@@ -17,6 +17,7 @@
 #include "apps/advectiod/inspect_command.h"
 #include "apps/advectiod/join_command.h"
 #include "apps/advectiod/open_sink.h"
+#include "apps/advectiod/process_command.h"
 #include "apps/advectiod/transport_here.h"
 #include "cluster/remote_encoder.h"
 #include "config/config.h"
@@ -47,6 +48,9 @@ constexpr const char* usage =
     "      tell what a run directory holds, a JSON object a line, and change nothing\n"
     "  advectiod join --output FILE [--config FILE] [--rule KEYS] [--force] [--take-first] TILE... (or - for stdin)\n"
     "      make one file of the tiles of a split one; what is going on is told on stdout, a JSON object a line\n"
+    "  advectiod process --rules FILE --output DIR [--force] [--keep] [--memory SIZE] [--jobs N] FILE... (or - for "
+    "stdin)\n"
+    "      make further files of files; what is going on is told as by join\n"
     "  advectiod config [--config FILE] [--json | --yaml], or --example, or --reference\n"
     "      check a config and print every value with its origin\n"
     "  advectiod --version\n";
@@ -272,6 +276,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(argv[1], "config") == 0) return config_command(std::vector<std::string>(argv + 2, argv + argc));
   if (std::strcmp(argv[1], "inspect") == 0) return inspect_command(std::vector<std::string>(argv + 2, argv + argc));
   if (std::strcmp(argv[1], "join") == 0) return join_command(std::vector<std::string>(argv + 2, argv + argc));
+  if (std::strcmp(argv[1], "process") == 0) return process_command(std::vector<std::string>(argv + 2, argv + argc));
   auto arguments = parse(argc, argv);
   if (!arguments) return complain(arguments.error().message);
   const auto& a = *arguments;

@@ -28,22 +28,23 @@ void sync_directory(const std::string& directory) {
 
 }  // namespace
 
-NewFile::NewFile(Files& files, std::string path, bool replace)
+NewFile::NewFile(Files& files, std::string path, bool replace, const std::string& maker)
     : files_(files), path_(std::move(path)), replace_(replace) {
   const std::filesystem::path p(path_);
   directory_ = p.has_parent_path() ? p.parent_path().string() : ".";
-  temporary_ = directory_ + "/." + p.filename().string() + ".advectio-join";
+  temporary_ = directory_ + "/." + p.filename().string() + ".advectio-" + maker;
 }
 
 NewFile::~NewFile() {
   if (file_) (void)files_.remove(temporary_);
 }
 
-Result<std::unique_ptr<NewFile>> NewFile::begin(Files& files, const std::string& path, bool replace) {
+Result<std::unique_ptr<NewFile>> NewFile::begin(Files& files, const std::string& path, bool replace,
+                                                const std::string& maker) {
   if (std::filesystem::is_directory(path)) return Error{Code::exists, path + " is a directory", 0};
   if (!replace && files.exists(path))
     return Error{Code::exists, path + " is there already; --force replaces it when the new one is complete", 0};
-  std::unique_ptr<NewFile> made(new NewFile(files, path, replace));
+  std::unique_ptr<NewFile> made(new NewFile(files, path, replace, maker));
   ADVECTIO_TRY(made->take());
   return made;
 }

@@ -12,8 +12,9 @@ namespace advectio {
 class NewFile {
  public:
   /// Errors: Code::exists where there is a file at `path` and it is not to be replaced, or where somebody else is
-  /// making it. What a killed process has left is taken over.
-  static Result<std::unique_ptr<NewFile>> begin(Files& files, const std::string& path, bool replace);
+  /// making it. What a killed process has left is taken over. `maker` is a part of the other name.
+  static Result<std::unique_ptr<NewFile>> begin(Files& files, const std::string& path, bool replace,
+                                                const std::string& maker = "join");
   /// Removes what was not finished.
   ~NewFile();
   NewFile(const NewFile&) = delete;
@@ -26,7 +27,7 @@ class NewFile {
   Result<void> finish();
 
  private:
-  NewFile(Files& files, std::string path, bool replace);
+  NewFile(Files& files, std::string path, bool replace, const std::string& maker);
   Result<void> take();
 
   Files& files_;

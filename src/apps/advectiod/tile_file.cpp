@@ -53,9 +53,9 @@ Result<FileFormat> format_of(int ncid) {
 Result<void> no_groups(int ncid) {
   int groups = 0, types = 0;
   if (nc_inq_grps(ncid, &groups, nullptr) == NC_NOERR && groups > 0)
-    return Error{Code::unsupported, "has groups, which cannot be joined", 0};
+    return Error{Code::unsupported, "has groups, which are not supported", 0};
   if (nc_inq_typeids(ncid, &types, nullptr) == NC_NOERR && types > 0)
-    return Error{Code::unsupported, "has types of its own, which cannot be joined", 0};
+    return Error{Code::unsupported, "has types of its own, which are not supported", 0};
   return {};
 }
 

@@ -52,7 +52,7 @@ ssize_t receive(int socket, std::span<std::byte> into) {
 }
 
 /// What a reader process does until its socket is closed. An answer without text is a good one.
-[[noreturn]] void serve(int socket, std::byte* memory) {
+[[noreturn]] void serve(int socket, std::byte* memory, std::size_t files_open_max) {
   std::map<std::string, std::unique_ptr<TileFile>> files;
   std::vector<std::byte> message(message_bytes_max);
   for (;;) {
@@ -60,6 +60,7 @@ ssize_t receive(int socket, std::span<std::byte> into) {
     if (n <= 0) ::_exit(0);
     const auto request = decode(std::span(message).first(static_cast<std::size_t>(n)));
     Result<void> done;
+    if (files.size() >= files_open_max && !files.contains(request.path)) files.clear();
     auto& file = files[request.path];
     if (!file) {
       auto opened = TileFile::open(request.path);
@@ -77,17 +78,18 @@ ssize_t receive(int socket, std::span<std::byte> into) {
 
 }  // namespace
 
-Result<std::unique_ptr<TileReaders>> TileReaders::start(unsigned count, std::uint64_t bytes) {
+Result<std::unique_ptr<TileReaders>> TileReaders::start(unsigned count, std::uint64_t bytes,
+                                                        std::size_t files_open_max) {
   std::unique_ptr<TileReaders> readers(new TileReaders);
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return system_error("memory for " + std::to_string(bytes) + " bytes of tiles", errno);
   readers->memory_ = Mapping(static_cast<std::byte*>(memory), bytes);
-  for (unsigned i = 0; i < count; ++i) ADVECTIO_TRY(readers->start_one());
+  for (unsigned i = 0; i < count; ++i) ADVECTIO_TRY(readers->start_one(files_open_max));
   return readers;
 }
 
-Result<void> TileReaders::start_one() {
+Result<void> TileReaders::start_one(std::size_t files_open_max) {
   int ends[2] = {-1, -1};
   // Messages keep their bounds.
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return system_error("start a reader", errno);
@@ -102,7 +104,7 @@ Result<void> TileReaders::start_one() {
     // Kept open here, the sockets of those before would never end for them.
     for (const auto& other : readers_) ::close(other.socket);
     ::close(ends[0]);
-    serve(ends[1], memory_.data());
+    serve(ends[1], memory_.data(), files_open_max);
   }
   ::close(ends[1]);
   readers_.push_back({pid, ends[0], false});

@@ -1,5 +1,5 @@
-// Processes that read tiles. The netCDF library reads and decompresses under one lock, so that threads would only wait
-// for each other.
+// Processes that read files: tiles of a whole, files of a series. The netCDF library reads and decompresses under one
+// lock, so that threads would only wait for each other.
 #pragma once
 
 #include <sys/types.h>
@@ -20,15 +20,17 @@ namespace advectio {
 class TileReaders {
  public:
   struct Request {
-    std::size_t tile = 0;  ///< each is opened by one reader only
+    std::size_t tile = 0;  ///< all of one number are read by the same reader
     std::string path;
     std::uint32_t variable = 0;  ///< not of strings
     Box box;
     std::uint64_t to = 0;  ///< where in `memory`
   };
 
-  /// `count` processes that share `bytes` of memory with this one, which must have no other thread yet.
-  static Result<std::unique_ptr<TileReaders>> start(unsigned count, std::uint64_t bytes);
+  /// `count` processes that share `bytes` of memory with this one, which must have no other thread yet. Each keeps at
+  /// most `files_open_max` files open.
+  static Result<std::unique_ptr<TileReaders>> start(unsigned count, std::uint64_t bytes,
+                                                    std::size_t files_open_max = SIZE_MAX);
   /// Ends them.
   ~TileReaders();
   TileReaders(const TileReaders&) = delete;
@@ -48,7 +50,7 @@ class TileReaders {
     bool busy = false;
   };
   TileReaders() = default;
-  Result<void> start_one();
+  Result<void> start_one(std::size_t files_open_max);
   Result<void> take_answer(Reader& reader);
 
   Mapping memory_;

@@ -1,0 +1,705 @@
+#include "apps/advectiod/process.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "apps/advectiod/new_file.h"
+#include "apps/advectiod/open_sink.h"
+#include "apps/advectiod/tile_file.h"
+#include "apps/advectiod/tile_readers.h"
+#include "core/executor.h"
+#include "core/field.h"
+#include "operators/operated_field.h"
+#include "operators/processed.h"
+#include "platform/machine.h"
+#include "server/storage.h"
+
+namespace advectio {
+namespace {
+
+constexpr std::size_t files_open_max = 64;
+// More cells in a box make no chunk cheaper; with fewer, messages to readers begin to count.
+constexpr std::uint64_t box_cells_max = 1U << 20U, box_cells_min = 1U << 14U;
+constexpr std::uint64_t batch_bytes_max = 32U << 20U;
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  constexpr std::uint64_t line = 64;
+  return (bytes + line - 1) / line * line;
+}
+
+/// A file of the series.
+struct Input {
+  std::string path;
+  Schema schema;
+  std::vector<std::uint64_t> lengths;
+  std::vector<Moment> moments;
+  std::uint64_t first = 0;  ///< number of its first record in the series
+  // By number of the variable in the first file's schema:
+  std::vector<std::optional<std::uint32_t>> variables;
+  std::vector<Packing> packing;
+  [[nodiscard]] std::uint64_t end() const { return first + moments.size(); }
+};
+
+/// Boxes that cover `lengths`, in whole chunks, of about so many cells; the slowest dimensions are cut first.
+std::vector<Box> cut(const std::vector<std::uint64_t>& lengths, const std::vector<std::uint64_t>& chunks,
+                     std::uint64_t cells) {
+  auto step = lengths;
+  const auto volume = [&] {
+    std::uint64_t n = 1;
+    for (const auto s : step) n *= s;
+    return n;
+  };
+  for (std::size_t i = 0; i < step.size() && volume() > cells; ++i) {
+    const auto chunk = std::max<std::uint64_t>(1, chunks[i]), rest = volume() / step[i];
+    step[i] = std::min(lengths[i], std::max<std::uint64_t>(1, cells / rest / chunk) * chunk);
+  }
+  std::vector<Box> boxes;
+  if (volume() == 0) return boxes;
+  Box box;
+  box.start.assign(lengths.size(), 0);
+  for (;;) {
+    box.count.clear();
+    for (std::size_t i = 0; i < step.size(); ++i) box.count.push_back(std::min(step[i], lengths[i] - box.start[i]));
+    boxes.push_back(box);
+    auto i = step.size();
+    for (; i > 0; --i) {
+      if ((box.start[i - 1] += step[i - 1]) < lengths[i - 1]) break;
+      box.start[i - 1] = 0;
+    }
+    if (i == 0) return boxes;
+  }
+}
+
+/// Jobs that are waited for together.
+class Together {
+ public:
+  explicit Together(Executor& executor) : executor_(executor) {}
+  ~Together() { wait(); }
+  void run(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++open_;
+    }
+    executor_.run([this, job = std::move(job)] {
+      job();
+      const std::lock_guard lock(mutex_);
+      if (--open_ == 0) done_.notify_all();
+    });
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return open_ == 0; });
+  }
+
+ private:
+  Executor& executor_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::size_t open_ = 0;
+};
+
+/// An output as it will be made.
+struct Output {
+  const ProcessRule* rule = nullptr;
+  std::string path;
+  Processed processed;
+  Schema schema;  ///< as stored
+  std::shared_ptr<const Operators> operators;
+  bool kept = false;
+};
+
+/// A record of a box, as the sink takes it.
+struct Made {
+  std::uint64_t record = 0;
+  std::shared_ptr<Bytes> values;
+};
+
+/// A box of one variable of an output, in space, over all of time.
+struct Work {
+  std::uint32_t variable = 0;  ///< of the output
+  Box box;
+  std::vector<Need> needs;
+  std::unique_ptr<TimeChain> chain;
+  std::vector<Made> made;
+};
+
+class Process {
+ public:
+  Process(const ProcessRequest& request, const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+          const std::atomic<bool>& stop)
+      : request_(request), progress_(progress), stop_(stop) {}
+
+  Result<ProcessReport> run();
+
+ private:
+  struct Batch {
+    std::uint64_t first = 0, end = 0;  ///< records
+    std::uint64_t memory = 0;          ///< where it begins in the readers' memory
+  };
+  /// Of each box where the values of each of its needs begin there.
+  using Places = std::vector<std::vector<std::uint64_t>>;
+
+  Result<void> look_at(const std::string& path);
+  Result<void> put_in_order();
+  Result<void> plan();
+  Result<void> check_needs(const Output& output);
+  Result<void> make(const Output& output, ProcessReport::Output& report);
+  Result<void> write(const Output& output);
+  Result<void> write_copied(const Output& output, std::uint32_t variable);
+  Result<void> write_group(const Output& output, std::span<Work> group);
+  Result<void> read(std::span<const Work> group, const Batch& batch, Places& places);
+  void fold(const Output& output, Work& work, const Batch& batch, std::span<const std::uint64_t> places) const;
+  Result<void> give(const Output& output, std::span<Work> group);
+  Result<void> put(const Output& output, std::uint32_t variable, Box box, std::shared_ptr<Bytes> values);
+
+  [[nodiscard]] const Schema& first() const { return inputs_.front().schema; }
+  [[nodiscard]] bool timed(std::uint32_t variable) const {
+    const auto& dimensions = first().variables[variable].dimensions;
+    return !dimensions.empty() && dimensions.front() == axis_.dimension;
+  }
+  [[nodiscard]] std::uint64_t bytes_of(const Need& need) const {
+    return need.box.volume() * size_of(first().variables[need.variable].type);
+  }
+  [[nodiscard]] std::vector<Work> works_of(const Output& output) const;
+  [[nodiscard]] std::uint64_t record_bytes(const Work& work) const;
+  [[nodiscard]] std::uint64_t records_of_a_chunk(const Work& work) const;
+  [[nodiscard]] std::uint64_t state_bytes(const Output& output, const Work& work) const;
+
+  const ProcessRequest& request_;
+  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  const std::atomic<bool>& stop_;
+  std::vector<Input> inputs_;  // in order of time
+  TimeAxis axis_;
+  std::vector<Moment> series_;
+  std::vector<bool> packed_alike_;
+  std::vector<Output> outputs_;
+  std::unique_ptr<TileReaders> readers_;
+  std::unique_ptr<Executor> executor_;
+  std::shared_ptr<MemoryBudget> sink_memory_;
+  std::uint64_t batch_bytes_ = 0, state_max_ = 0, held_max_ = 0;
+  std::uint64_t done_ = 0, of_ = 0, held_ = 0, read_ = 0;
+  Frame frame_;
+  Sink* sink_ = nullptr;
+};
+
+Result<void> Process::look_at(const std::string& path) {
+  auto opened = TileFile::open(path);
+  if (!opened) return std::move(opened).error();
+  const auto& file = **opened;
+  auto head = file.head();
+  if (!head) return std::move(head).error();
+  Input input;
+  input.path = path;
+  input.schema = std::move(head->schema);
+  input.lengths = std::move(head->lengths);
+  auto axis = find_time_axis(input.schema);
+  if (!axis) return std::move(axis).error().with(path);
+  const auto whole = [&](std::uint32_t v) {
+    Box box;
+    for (const auto d : input.schema.variables[v].dimensions) box.count.push_back(input.lengths[d]);
+    box.start.assign(box.count.size(), 0);
+    return box;
+  };
+  const auto numbers = [&](std::uint32_t v) -> Result<std::vector<double>> {
+    const auto box = whole(v);
+    const auto& variable = input.schema.variables[v];
+    Bytes raw(box.volume() * size_of(variable.type));
+    std::vector<double> values(box.volume());
+    ADVECTIO_TRY(file.read(v, box, raw.data()));
+    unpack(packing_of(variable), raw.data(), values);
+    return values;
+  };
+  auto moments = [&]() -> Result<std::vector<Moment>> {
+    if (axis->text) {
+      const auto box = whole(axis->variable);
+      Bytes raw(box.volume());
+      ADVECTIO_TRY(file.read(axis->variable, box, raw.data()));
+      return moments_of_text(*axis, {reinterpret_cast<const char*>(raw.data()), raw.size()}, box.count[1]);
+    }
+    auto values = numbers(axis->variable);
+    if (!values) return std::move(values).error();
+    std::vector<double> bounds;
+    if (axis->bounds) {
+      auto read = numbers(*axis->bounds);
+      if (!read) return std::move(read).error();
+      bounds = std::move(read).value();
+    }
+    return moments_of_numbers(*axis, *values, bounds);
+  }();
+  if (!moments) return std::move(moments).error().with(path);
+  if (moments->empty()) return Error{Code::invalid, path + " has no record", 0};
+  for (std::size_t i = 1; i < moments->size(); ++i)
+    if ((*moments)[i].at <= (*moments)[i - 1].at)
+      return Error{Code::invalid,
+                   path + ": its times do not grow: record " + std::to_string(i) + " is " +
+                       time_text((*moments)[i].at, axis->units.calendar) + ", after " +
+                       time_text((*moments)[i - 1].at, axis->units.calendar),
+                   0};
+  input.moments = std::move(moments).value();
+  if (inputs_.empty()) {
+    axis_ = std::move(axis).value();
+  } else if (axis->units.calendar != axis_.units.calendar) {
+    return Error{Code::invalid, path + " has another calendar than " + inputs_.front().path, 0};
+  }
+  inputs_.push_back(std::move(input));
+  return {};
+}
+
+Result<void> Process::put_in_order() {
+  std::stable_sort(inputs_.begin(), inputs_.end(),
+                   [](const Input& a, const Input& b) { return a.moments.front().at < b.moments.front().at; });
+  const auto calendar = axis_.units.calendar;
+  auto axis = find_time_axis(first());  // numbers of variables are those of the first file from here on
+  if (!axis) return std::move(axis).error();
+  axis_ = std::move(axis).value();
+  for (auto& input : inputs_) {
+    if (!series_.empty() && input.moments.front().at <= series_.back().at)
+      return Error{Code::invalid,
+                   input.path + " begins at " + time_text(input.moments.front().at, calendar) + ", and " +
+                       (&input - 1)->path + " has records until " + time_text(series_.back().at, calendar) +
+                       "; a series has each time once: leave one of them out",
+                   0};
+    input.first = series_.size();
+    series_.insert(series_.end(), input.moments.begin(), input.moments.end());
+    for (const auto& v : first().variables) {
+      const auto& its = input.schema.variables;
+      const auto same =
+          std::find_if(its.begin(), its.end(), [&](const Variable& other) { return other.name == v.name; });
+      input.packing.push_back(same == its.end() ? Packing() : packing_of(*same));
+      if (same == its.end())
+        input.variables.emplace_back();
+      else
+        input.variables.emplace_back(static_cast<std::uint32_t>(same - its.begin()));
+    }
+  }
+  for (std::size_t v = 0; v < first().variables.size(); ++v)
+    packed_alike_.push_back(std::all_of(inputs_.begin(), inputs_.end(),
+                                        [&](const Input& i) { return i.packing[v] == inputs_.front().packing[v]; }));
+  return {};
+}
+
+/// All files must have what is read of them, in the same shape.
+Result<void> Process::check_needs(const Output& output) {
+  std::set<std::uint32_t> needed;
+  for (std::size_t i = 0; i < output.schema.variables.size(); ++i) {
+    const auto& p = output.processed.variables[i];
+    if (p.kind != ProcessedVariable::Kind::made) continue;
+    Box box;
+    for (std::size_t d = 1; d < output.schema.variables[i].dimensions.size(); ++d) {
+      box.start.push_back(0);
+      box.count.push_back(1);
+    }
+    std::vector<Need> needs;
+    p.quantity->needs(box, needs);
+    for (const auto& need : needs) needed.insert(need.variable);
+  }
+  for (const auto& input : inputs_)
+    for (const auto number : needed) {
+      if (!timed(number)) continue;
+      const auto& v = first().variables[number];
+      if (!input.variables[number])
+        return Error{Code::invalid,
+                     input.path + " has no variable " + v.name + ", which " + inputs_.front().path + " has", 0};
+      const auto& its = input.schema.variables[*input.variables[number]];
+      bool same = its.type == v.type && its.dimensions.size() == v.dimensions.size();
+      for (std::size_t d = 0; same && d < v.dimensions.size(); ++d) {
+        const auto mine = v.dimensions[d], other = its.dimensions[d];
+        same = first().dimensions[mine].name == input.schema.dimensions[other].name &&
+               (d == 0 || inputs_.front().lengths[mine] == input.lengths[other]);
+      }
+      if (!same)
+        return Error{Code::invalid,
+                     input.path + ": variable " + v.name + " has not the type and shape that it has in " +
+                         inputs_.front().path + "; files of one grid are a series",
+                     0};
+    }
+  return {};
+}
+
+Result<void> Process::plan() {
+  std::set<std::string> taken;
+  for (const auto& rule : request_.rules.outputs) {
+    Output output;
+    output.rule = &rule;
+    output.path = process_path(rule, request_.directory, inputs_.front().path);
+    const auto refuse = [&](const std::string& what) {
+      const auto at = rule.origins.find("path");
+      return Error{Code::config, (at == rule.origins.end() ? rule.origin : at->second) + ": " + what, 0};
+    };
+    if (!taken.insert(std::filesystem::path(output.path).lexically_normal().string()).second)
+      return refuse(output.path + " is the path of another output, too");
+    for (const auto& input : inputs_)
+      if (std::error_code none; std::filesystem::equivalent(input.path, output.path, none))
+        return refuse(output.path + " is one of the input files");
+    output.kept = request_.keep && std::filesystem::exists(output.path);
+    if (!output.kept && !request_.replace && std::filesystem::exists(output.path))
+      return Error{
+          Code::exists,
+          output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it", 0};
+    auto processed = process_schema(first(), axis_, series_, rule, packed_alike_);
+    if (!processed) return std::move(processed).error();
+    output.processed = std::move(processed).value();
+    auto stored = as_stored(output.processed.schema, rule.stored);
+    if (!stored) return std::move(stored).error().with(rule.origin);
+    auto operators = operators_of(rule.stored);
+    auto declared = operators.declare(std::move(stored).value());
+    if (!declared) return std::move(declared).error().with(rule.origin);
+    output.schema = std::move(declared).value();
+    output.operators = std::make_shared<const Operators>(std::move(operators));
+    ADVECTIO_TRY(check_needs(output));
+    outputs_.push_back(std::move(output));
+  }
+  return {};
+}
+
+std::uint64_t Process::record_bytes(const Work& work) const {
+  std::uint64_t sum = 0;
+  for (const auto& need : work.needs) sum += aligned(bytes_of(need));
+  return sum;
+}
+
+/// A chunk that holds several records is best read once.
+std::uint64_t Process::records_of_a_chunk(const Work& work) const {
+  std::uint64_t most = 1;
+  for (const auto& need : work.needs)
+    if (const auto& v = first().variables[need.variable]; timed(need.variable) && !v.contiguous)
+      most = std::max(most, std::min<std::uint64_t>(v.chunks.front(), series_.size()));
+  return most;
+}
+
+/// Memory of a box beside what is read: its chain, and what a thread reckons with.
+std::uint64_t Process::state_bytes(const Output& output, const Work& work) const {
+  std::uint64_t cells = work.box.volume();
+  for (const auto& need : work.needs) cells += need.box.volume();
+  return TimeChain::bytes(*output.processed.variables[work.variable].plan, work.box.volume()) + cells * sizeof(double);
+}
+
+std::vector<Work> Process::works_of(const Output& output) const {
+  std::vector<Work> works;
+  for (std::uint32_t i = 0; i < output.schema.variables.size(); ++i) {
+    const auto& p = output.processed.variables[i];
+    if (p.kind != ProcessedVariable::Kind::made) continue;
+    const auto& v = output.schema.variables[i];
+    std::vector<std::uint64_t> lengths, chunks;
+    for (std::size_t d = 1; d < v.dimensions.size(); ++d) {
+      const auto& dimension = output.schema.dimensions[v.dimensions[d]];
+      const auto same = std::find_if(first().dimensions.begin(), first().dimensions.end(),
+                                     [&](const Dimension& other) { return other.name == dimension.name; });
+      lengths.push_back(dimension.unlimited && same != first().dimensions.end()
+                            ? inputs_.front().lengths[static_cast<std::size_t>(same - first().dimensions.begin())]
+                            : dimension.length);
+      chunks.push_back(v.contiguous ? 1 : v.chunks[d]);
+    }
+    Work one;
+    one.variable = i;
+    one.box = {std::vector<std::uint64_t>(lengths.size(), 0), lengths};
+    p.quantity->needs(one.box, one.needs);
+    const auto volume = std::max<std::uint64_t>(1, one.box.volume());
+    const auto each = std::max<std::uint64_t>(1, state_bytes(output, one) / volume);
+    const auto cells =
+        std::clamp(state_max_ / each / (2 * std::max(1U, request_.threads)), box_cells_min, box_cells_max);
+    for (auto& box : cut(lengths, chunks, cells)) {
+      Work work;
+      work.variable = i;
+      work.box = std::move(box);
+      p.quantity->needs(work.box, work.needs);
+      works.push_back(std::move(work));
+    }
+  }
+  return works;
+}
+
+/// A value of a file is given to the sink when it is made; the sink may look at it until it commits.
+Result<void> Process::put(const Output& output, std::uint32_t variable, Box box, std::shared_ptr<Bytes> values) {
+  Block block;
+  block.variable = variable;
+  block.box = box;
+  block.data = values->data();
+  block.bytes = values->size();
+  held_ += values->size();
+  block.lease = std::move(values);
+  auto field = frame_.add(block);
+  if (!field) return std::move(field).error().with(output.path);
+  ADVECTIO_TRY_WITH(sink_->ready(operated(*field, output.operators), Part(std::move(box))), output.path);
+  if (held_ < held_max_) return {};
+  ADVECTIO_TRY_WITH(sink_->checkpoint(), output.path);
+  frame_.clear();
+  held_ = 0;
+  return {};
+}
+
+Result<void> Process::write_copied(const Output& output, std::uint32_t variable) {
+  const auto& input = inputs_.front();
+  const auto from = output.processed.variables[variable].from;
+  const auto& v = input.schema.variables[from];
+  auto opened = TileFile::open(input.path);
+  if (!opened) return std::move(opened).error();
+  std::vector<std::uint64_t> lengths;
+  for (const auto d : v.dimensions) lengths.push_back(input.lengths[d]);
+  auto chunks = output.schema.variables[variable].chunks;
+  chunks.resize(lengths.size(), 1);
+  for (auto& box : cut(lengths, chunks, box_cells_max)) {
+    if (stop_) return Error{Code::gone, "interrupted", 0};
+    auto values = std::make_shared<Bytes>();
+    if (v.type == DataType::string) {
+      auto strings = (*opened)->read_strings(from, box);
+      if (!strings) return std::move(strings).error();
+      *values = std::move(strings).value();
+    } else {
+      values->resize(box.volume() * size_of(v.type));
+      ADVECTIO_TRY((*opened)->read(from, box, values->data()));
+    }
+    read_ += values->size();
+    ADVECTIO_TRY(put(output, variable, std::move(box), std::move(values)));
+  }
+  return {};
+}
+
+/// The values of all needs of a batch: of each all records, one after the other.
+Result<void> Process::read(std::span<const Work> group, const Batch& batch, Places& places) {
+  std::vector<TileReaders::Request> requests;
+  auto to = batch.memory;
+  std::size_t number = 0;
+  for (const auto& work : group) {
+    auto& place = places.emplace_back();
+    for (const auto& need : work.needs) {
+      place.push_back(to);
+      const auto bytes = bytes_of(need);
+      if (!timed(need.variable)) {
+        requests.push_back({number++, inputs_.front().path, need.variable, need.box, to});
+        to += aligned(bytes);
+        continue;
+      }
+      for (const auto& input : inputs_) {
+        const auto first = std::max(batch.first, input.first), end = std::min(batch.end, input.end());
+        if (first >= end) continue;
+        Box box;
+        box.start.push_back(first - input.first);
+        box.count.push_back(end - first);
+        box.start.insert(box.start.end(), need.box.start.begin(), need.box.start.end());
+        box.count.insert(box.count.end(), need.box.count.begin(), need.box.count.end());
+        requests.push_back({number++, input.path, *input.variables[need.variable], std::move(box),
+                            to + (first - batch.first) * bytes});
+      }
+      to += aligned(bytes * (batch.end - batch.first));
+      read_ += bytes * (batch.end - batch.first);
+    }
+  }
+  // A reader that has to close files to open others goes through them once.
+  std::stable_sort(requests.begin(), requests.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  return readers_->read(requests, stop_);
+}
+
+void Process::fold(const Output& output, Work& work, const Batch& batch, std::span<const std::uint64_t> places) const {
+  const auto& p = output.processed.variables[work.variable];
+  const auto type = output.schema.variables[work.variable].type;
+  std::vector<std::vector<double>> read(work.needs.size());
+  std::vector<std::span<const double>> values(work.needs.size());
+  std::vector<double> result(work.box.volume());
+  const auto emit = [&](std::uint64_t record, std::span<const double> made) {
+    auto bytes = std::make_shared<Bytes>(made.size() * size_of(type));
+    narrow(type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, made, bytes->data());
+    work.made.push_back({record, std::move(bytes)});
+  };
+  auto input = inputs_.begin();
+  for (auto record = batch.first; record < batch.end; ++record) {
+    while (record >= input->end()) ++input;
+    for (std::size_t n = 0; n < work.needs.size(); ++n) {
+      const auto& need = work.needs[n];
+      const bool with_time = timed(need.variable);
+      if (!with_time && record > batch.first) continue;
+      const auto* const raw =
+          readers_->memory() + places[n] + (with_time ? (record - batch.first) * bytes_of(need) : 0);
+      read[n].resize(need.box.volume());
+      const auto& packing = (with_time ? *input : inputs_.front()).packing[need.variable];
+      if (p.as_it_is)
+        widen(packing.type, raw, read[n]);
+      else
+        unpack(packing, raw, read[n]);
+      values[n] = read[n];
+    }
+    Needed needed(values);
+    p.quantity->make(work.box, needed, result);
+    work.chain->add(result, emit);
+  }
+}
+
+Result<void> Process::give(const Output& output, std::span<Work> group) {
+  for (auto& work : group) {
+    for (auto& made : work.made) {
+      Box box = work.box;
+      box.start.insert(box.start.begin(), made.record);
+      box.count.insert(box.count.begin(), 1);
+      ADVECTIO_TRY(put(output, work.variable, std::move(box), std::move(made.values)));
+    }
+    work.made.clear();
+  }
+  return {};
+}
+
+/// All records of some boxes. While threads reckon with one batch, the readers read the next.
+Result<void> Process::write_group(const Output& output, std::span<Work> group) {
+  std::uint64_t bytes = 0, step = 1;
+  for (auto& work : group) {
+    bytes += record_bytes(work);
+    step = std::max(step, records_of_a_chunk(work));
+    work.chain = std::make_unique<TimeChain>(output.processed.variables[work.variable].plan, work.box.volume());
+  }
+  auto records = std::clamp<std::uint64_t>(batch_bytes_ / std::max<std::uint64_t>(1, bytes), 1, series_.size());
+  if (records > step) records = records / step * step;
+  Batch now, next;
+  Places places;
+  for (std::uint64_t at = 0;; at += records) {
+    if (stop_) return Error{Code::gone, "interrupted", 0};
+    next = {std::min<std::uint64_t>(at, series_.size()), std::min<std::uint64_t>(at + records, series_.size()),
+            now.memory == 0 ? batch_bytes_ : 0};
+    Together jobs(*executor_);
+    if (now.first < now.end)
+      for (std::size_t i = 0; i < group.size(); ++i) jobs.run([&, i] { fold(output, group[i], now, places[i]); });
+    Places coming;
+    Result<void> was_read;
+    if (next.first < next.end) was_read = read(group, next, coming);
+    jobs.wait();
+    ADVECTIO_TRY(std::move(was_read));
+    ADVECTIO_TRY(give(output, group));
+    progress_(read_, of_);
+    if (next.first == next.end) break;
+    now = next;
+    places = std::move(coming);
+  }
+  for (auto& work : group) work.chain.reset();
+  return {};
+}
+
+Result<void> Process::write(const Output& output) {
+  const auto& p = output.processed;
+  const auto numbers = [](const std::vector<double>& values) {
+    auto bytes = std::make_shared<Bytes>(values.size() * sizeof(double));
+    std::memcpy(bytes->data(), values.data(), bytes->size());
+    return bytes;
+  };
+  for (std::uint32_t v = 0; v < p.variables.size(); ++v) {
+    switch (p.variables[v].kind) {
+      case ProcessedVariable::Kind::time: ADVECTIO_TRY(put(output, v, {{0}, {p.records}}, numbers(p.times))); break;
+      case ProcessedVariable::Kind::bounds:
+        ADVECTIO_TRY(put(output, v, {{0, 0}, {p.records, 2}}, numbers(p.bounds)));
+        break;
+      case ProcessedVariable::Kind::copied: ADVECTIO_TRY(write_copied(output, v)); break;
+      case ProcessedVariable::Kind::made: break;
+    }
+  }
+  auto works = works_of(output);
+  for (std::size_t begin = 0, end = 0; begin < works.size(); begin = end) {
+    std::uint64_t bytes = 0, state = 0;
+    for (; end < works.size(); ++end) {
+      bytes += record_bytes(works[end]) * records_of_a_chunk(works[end]);
+      state += state_bytes(output, works[end]);
+      if (end > begin && (bytes > batch_bytes_ || state > state_max_)) break;
+    }
+    ADVECTIO_TRY(write_group(output, std::span(works).subspan(begin, end - begin)));
+  }
+  return {};
+}
+
+Result<void> Process::make(const Output& output, ProcessReport::Output& report) {
+  const auto parent = std::filesystem::path(output.path).parent_path();
+  std::error_code failed;
+  if (!parent.empty()) std::filesystem::create_directories(parent, failed);
+  if (failed) return system_error("make the directory " + parent.string(), failed.value());
+  auto file = NewFile::begin(system_files(), output.path, request_.replace, "process");
+  if (!file) return std::move(file).error();
+  auto sink = open_sink({(*file)->path(), output.schema.format, output.rule->stored, false}, {sink_memory_}, *executor_,
+                        nullptr);
+  if (!sink) return std::move(sink).error().with(output.path);
+  sink_ = sink->get();
+  const auto before = read_;
+  frame_.clear();
+  frame_.declare(output.schema);
+  held_ = 0;
+  const auto written = [&]() -> Result<void> {
+    ADVECTIO_TRY_WITH(sink_->declare(output.schema), output.path);
+    ADVECTIO_TRY_WITH(sink_->begin(1), output.path);
+    ADVECTIO_TRY(write(output));
+    ADVECTIO_TRY_WITH(sink_->close(), output.path);
+    ADVECTIO_TRY_WITH(sink_->make_durable()(), output.path);
+    return {};
+  }();
+  if (!written) sink_->abandon();
+  frame_.clear();
+  if (!written) return written;
+  report.bytes_read = read_ - before;
+  report.bytes_written = sink_->counters().bytes_out;
+  return (*file)->finish();
+}
+
+Result<ProcessReport> Process::run() {
+  allow_open_files();
+  for (const auto& path : request_.inputs) {
+    if (stop_) return Error{Code::gone, "interrupted", 0};
+    if (std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.path == path; })) continue;
+    ADVECTIO_TRY(look_at(path));
+  }
+  if (inputs_.empty()) return Error{Code::invalid, "no files are named", 0};
+  ADVECTIO_TRY(put_in_order());
+  ADVECTIO_TRY(plan());
+
+  const auto quarter = std::max<std::uint64_t>(1, request_.memory_max / 4);
+  state_max_ = quarter;
+  held_max_ = std::max<std::uint64_t>(1, request_.memory_max / 8);
+  batch_bytes_ = std::min(quarter, batch_bytes_max);
+  for (const auto& output : outputs_) {
+    if (output.kept) continue;
+    for (const auto& work : works_of(output)) {
+      const auto bytes = record_bytes(work);
+      batch_bytes_ = std::max({batch_bytes_, bytes, std::min(bytes * records_of_a_chunk(work), quarter)});
+      for (const auto& need : work.needs) of_ += timed(need.variable) ? bytes_of(need) * series_.size() : 0;
+    }
+    for (const auto& p : output.processed.variables)
+      if (p.kind == ProcessedVariable::Kind::copied) {
+        std::uint64_t bytes = size_of(first().variables[p.from].type);
+        for (const auto d : first().variables[p.from].dimensions) bytes *= inputs_.front().lengths[d];
+        of_ += bytes;
+      }
+  }
+  batch_bytes_ = aligned(batch_bytes_);
+  // Before there are threads.
+  auto readers = TileReaders::start(request_.threads, 2 * batch_bytes_, files_open_max);
+  if (!readers) return std::move(readers).error();
+  readers_ = std::move(readers).value();
+  executor_ = std::make_unique<Executor>(request_.threads);
+  sink_memory_ = std::make_shared<MemoryBudget>(held_max_);
+
+  ProcessReport report;
+  report.files = inputs_.size();
+  report.records = series_.size();
+  report.first = time_text(series_.front().at, axis_.units.calendar);
+  report.last = time_text(series_.back().at, axis_.units.calendar);
+  for (const auto& output : outputs_) {
+    auto& told = report.outputs.emplace_back();
+    told.path = output.path;
+    told.format = name_of(output.schema.format);
+    told.variables = output.schema.variables.size();
+    told.records = output.processed.records;
+    told.left_out = output.processed.left_out;
+    told.kept = output.kept;
+    if (!output.kept) ADVECTIO_TRY(make(output, told));
+  }
+  return report;
+}
+
+}  // namespace
+
+Result<ProcessReport> process(const ProcessRequest& request,
+                              const std::function<void(std::uint64_t, std::uint64_t)>& progress,
+                              const std::atomic<bool>& stop) {
+  return Process(request, progress, stop).run();
+}
+
+}  // namespace advectio

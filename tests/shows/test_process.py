@@ -1,0 +1,282 @@
+"""Statistics of files that exist: `advectio process` beside cdo and NumPy, on real output of WRF."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+from advectio import processing
+from running import ROOT, Advectio, Result, environment, run_plainly
+from same import assert_same
+from shapes import must_fit
+
+Shared = Callable[[str], Path]
+FRAMES = "wrf471/serial/wrfout_d01_4frames.nc"
+SURFACE = ("T2", "U10", "V10", "PSFC", "Q2")
+
+
+@pytest.fixture
+def process(advectio: Advectio, tmp_path: Path) -> Callable[..., Result]:
+    """Rules as YAML lines of `outputs`; outputs are below out/."""
+
+    def run(rules: str | list[str], *words: str | Path) -> Result:
+        lines = [rules] if isinstance(rules, str) else rules
+        (tmp_path / "rules.yaml").write_text("outputs:\n" + "".join(f"  - {{{line}}}\n" for line in lines))
+        return advectio.call("process", *words, "-c", "rules.yaml", "-o", "out", directory=tmp_path)
+
+    return run
+
+
+def done(result: Result) -> Result:
+    assert result.code == 0, result.said
+    return result
+
+
+def refused(result: Result, directory: Path) -> str:
+    assert result.code == 2, result.said
+    assert len(result.stderr.splitlines()) == 1, result.said
+    assert not (directory / "out").exists(), "nothing is written"
+    return result.stderr
+
+
+def values(path: Path, name: str) -> np.ndarray:
+    with netCDF4.Dataset(path) as file:
+        return np.ma.filled(file[name][...].astype("f8"), np.nan)
+
+
+@pytest.fixture(scope="module")
+def hours(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten days of six-hourly records with a CF time axis: WRF's fields, each day a little larger."""
+    path = tmp_path_factory.mktemp("process") / "hours.nc"
+    with netCDF4.Dataset(shared(FRAMES)) as source, netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        for name, length in (("y", 42), ("x", 42)):
+            file.createDimension(name, length)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units, time.calendar = "hours since 2001-01-28 00:00:00", "standard"
+        time[:] = 6.0 * np.arange(40)
+        for name in SURFACE:
+            variable = file.createVariable(name, "f4", ("time", "y", "x"), zlib=True, chunksizes=(7, 20, 42))
+            variable.units = source[name].units
+            variable[:] = np.concatenate([source[name][...] * np.float32(1 + day / 500) for day in range(10)])
+    return path
+
+
+# Both sum in double, and round to float32 in the end. cdo may add in another order: the last bit of a float32.
+ULPS = 1
+
+
+@pytest.mark.parametrize(
+    "keys, operator",
+    [
+        ("mean: all", "timmean"),
+        ("max: all", "timmax"),
+        ("min: all", "timmin"),
+        ("sum: all", "timsum"),
+        ("mean: 1d, closed: left", "daymean"),
+        ("max: 1d, closed: left", "daymax"),
+        ("mean: 1mo, closed: left", "monmean"),
+        ("time: [{mean: 1d, closed: left}, {min: all}]", "timmin -daymean"),
+    ],
+)
+def test_it_is_what_cdo_makes(
+    hours: Path, process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path, keys: str, operator: str
+):
+    done(process(f"path: ours.nc, {keys}", hours))
+    first, *rest = operator.split()
+    cdo = run_plainly([tool("cdo"), "-s", "-f", "nc4", f"-{first}", *rest, hours, "cdo.nc"], tmp_path)
+    assert cdo.code == 0, cdo.said
+    for name in SURFACE:
+        ours, theirs = (values(path, name).astype("f4") for path in (tmp_path / "out" / "ours.nc", tmp_path / "cdo.nc"))
+        # Between two of its operators cdo keeps double, too.
+        np.testing.assert_array_max_ulp(ours, theirs, maxulp=ULPS)
+
+
+@pytest.mark.parametrize("operator, keys", [("timmean", "mean: all"), ("timmax", "max: all")])
+def test_wrf_needs_no_time_coordinate(
+    shared: Shared, process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path, operator: str, keys: str
+):
+    source = shared(FRAMES)
+    done(process(f"path: '{{name}}', variables: [T2, U, W], {keys}", source))
+    ours = tmp_path / "out" / source.name
+    cdo = run_plainly([tool("cdo"), "-s", operator, "-selname,T2,U,W", source, "cdo.nc"], tmp_path)
+    assert cdo.code == 0, cdo.said
+    for name in ("T2", "U", "W"):
+        np.testing.assert_array_max_ulp(
+            values(ours, name).astype("f4"), values(tmp_path / "cdo.nc", name).astype("f4"), maxulp=ULPS
+        )
+    with netCDF4.Dataset(ours) as file, netCDF4.Dataset(source) as given:
+        time = file["Time"]
+        (middle,) = netCDF4.num2date(time[:], time.units, time.calendar)
+        assert (middle.year, middle.hour, middle.minute) == (1, 0, 15)
+        assert time.bounds == "Time_bnds" and file["Time_bnds"][0].tolist() == [0, 30]
+        assert file["T2"].cell_methods == f"Time: {'mean' if 'mean' in keys else 'maximum'} (interval: 10 min)"
+        assert file["T2"].coordinates == "XLONG XLAT" and "XLONG" in file.variables and "XTIME" not in file.variables
+        assert file["U"].filters() == given["U"].filters() and file["U"].chunking() == given["U"].chunking()
+
+
+def copied(hours: Path, to: Path, records: slice, chunks: tuple[int, ...] | None, form: str = "NETCDF4") -> Path:
+    with netCDF4.Dataset(hours) as source, netCDF4.Dataset(to, "w", format=form) as file:
+        for name in ("time", "y", "x"):
+            file.createDimension(name, None if name == "time" else 42)
+        for name in ("time", "T2", "U10", "PSFC"):
+            given = source[name]
+            kinds = {"chunksizes": chunks, "zlib": True} if chunks and name != "time" else {}
+            made = file.createVariable(name, given.dtype, given.dimensions, **kinds)
+            made.setncatts({key: given.getncattr(key) for key in given.ncattrs()})
+            made[:] = given[records]
+    return to
+
+
+def same_values(first: Path, second: Path) -> None:
+    with netCDF4.Dataset(first) as one, netCDF4.Dataset(second) as other:
+        assert list(one.variables) == list(other.variables)
+        for name, variable in one.variables.items():
+            assert variable.__dict__ == other[name].__dict__
+            assert variable[...].tobytes() == other[name][...].tobytes(), name
+
+
+def test_a_series_is_the_same_in_one_file_and_in_several(hours: Path, process: Callable[..., Result], tmp_path: Path):
+    cuts = [(slice(17, 40), "NETCDF4"), (slice(0, 1), "NETCDF4"), (slice(1, 17), "NETCDF3_64BIT")]
+    parts = [copied(hours, tmp_path / f"part{n}.nc", cut, None, form) for n, (cut, form) in enumerate(cuts)]
+    rules = ["path: mean.nc, variables: [T2], mean: 1d", "path: rain.nc, difference: 12h, variables: ['U*', PSFC]"]
+    done(process([rule.replace("path: ", "path: whole/") for rule in rules], hours))
+    done(process([rule.replace("path: ", "path: parts/") for rule in rules], *parts, "--jobs", "3", "--memory", "16MiB"))
+    whole = tmp_path / "out" / "whole"
+    with netCDF4.Dataset(whole / "mean.nc") as file:
+        # (a, b]: the first midnight ends a day of its own.
+        assert file["time_bnds"][:2].tolist() == [[-24, 0], [0, 24]]
+        expected = values(hours, "T2")[1:5].sum(axis=0) / 4
+        np.testing.assert_array_max_ulp(file["T2"][1].filled(), expected.astype("f4"))
+    with netCDF4.Dataset(whole / "rain.nc") as file, netCDF4.Dataset(hours) as given:
+        given.set_auto_mask(False)
+        ends = given["PSFC"][[*range(0, 40, 2), 39]].astype("f8")  # the last window has no sample at its end
+        assert (file["PSFC"][...].filled() == np.diff(ends, axis=0).astype("f4")).all()
+        assert sorted(file.variables) == ["PSFC", "U10", "time", "time_bnds"]
+    for name in ("mean.nc", "rain.nc"):
+        same_values(whole / name, tmp_path / "out" / "parts" / name)
+
+
+@pytest.mark.parametrize("chunks, jobs", [(None, 1), ((40, 42, 42), 4), ((1, 6, 6), 2), ((3, 5, 7), 1)])
+def test_any_chunks_and_any_number_of_cores_give_the_same_bits(
+    hours: Path, process: Callable[..., Result], tmp_path: Path, chunks: tuple[int, ...] | None, jobs: int
+):
+    rule = "path: {}, variables: [T2, U10], time: [{{mean: 12h}}, {{max: 3d}}]"
+    done(process(rule.format("given.nc"), hours, "--jobs", "2"))
+    cut = copied(hours, tmp_path / "cut.nc", slice(None), chunks)
+    done(process(rule.format("cut.nc"), cut, "--jobs", str(jobs), "--memory", "16MiB"))
+    same_values(tmp_path / "out" / "given.nc", tmp_path / "out" / "cut.nc")
+
+
+def test_packed_values_and_missing_ones(process: Callable[..., Result], tmp_path: Path):
+    random = np.random.default_rng(7)
+    packed = random.integers(-30000, 30000, (24, 5, 6)).astype("i2")
+    packed[random.random(packed.shape) < 0.3] = -32768
+    with netCDF4.Dataset(tmp_path / "packed.nc", "w") as file:
+        for name, length in (("time", 24), ("y", 5), ("x", 6)):
+            file.createDimension(name, length)
+        time = file.createVariable("time", "i4", ("time",))
+        time.units, time.calendar = "hours since 2000-02-28 12:00", "noleap"
+        time[:] = 1 + np.arange(24)
+        t = file.createVariable("t", "i2", ("time", "y", "x"), fill_value=-32768)
+        t.scale_factor, t.add_offset, t.valid_range = 0.01, 273.15, np.array([-30000, 30000], "i2")
+        t.set_auto_maskandscale(False)
+        t[:] = packed
+    done(process(["path: mean.nc, mean: 6h, min_count: 4", "path: point.nc, point: 6h"], tmp_path / "packed.nc"))
+    with netCDF4.Dataset(tmp_path / "out" / "mean.nc") as file:
+        assert file["t"].dtype == "f8" and not {"scale_factor", "valid_range"} & set(file["t"].ncattrs())
+        assert file["time_bnds"][:, 0].tolist() == [0, 6, 12, 18] and file["time"].calendar == "noleap"
+        got = np.ma.filled(file["t"][...], np.nan)
+    numbers = np.where(packed == -32768, np.nan, packed * 0.01 + 273.15).reshape(4, 6, 5, 6)
+    there = np.isfinite(numbers).sum(axis=1)
+    mean = np.where(there < 4, np.nan, np.nansum(numbers, axis=1) / np.maximum(there, 1))
+    assert (there < 4).any() and (there >= 4).any()
+    np.testing.assert_allclose(got, mean, rtol=1e-15)  # NumPy adds in pairs
+    with netCDF4.Dataset(tmp_path / "out" / "point.nc") as file:
+        file.set_auto_maskandscale(False)
+        assert file["t"].dtype == "i2" and file["t"].scale_factor == 0.01
+        assert (file["t"][...] == packed[[5, 11, 17, 23]]).all()
+
+
+@pytest.mark.parametrize("form", ["classic", "cdf5", "netcdf4"])
+def test_the_rule_says_how_it_is_stored(hours: Path, process: Callable[..., Result], tmp_path: Path, form: str):
+    stored = f"format: {form}" + (", codec: zstd, level: 5, round: {T2: 9}" if form == "netcdf4" else "")
+    done(process(f"path: a.nc, variables: [T2], mean: 5d, {stored}", hours))
+    with netCDF4.Dataset(tmp_path / "out" / "a.nc") as file:
+        assert file.data_model == {"classic": "NETCDF3_CLASSIC", "cdf5": "NETCDF3_64BIT_DATA", "netcdf4": "NETCDF4"}[form]
+        if form == "netcdf4":
+            assert file["T2"].filters()["zstd"] and file["T2"]._QuantizeBitRoundNumberOfSignificantBits == 9
+            assert (file["T2"][...].data.view("u4") & ((1 << 14) - 1) == 0).all()
+
+
+def test_what_cannot_be_is_said_before_anything_is_written(
+    shared: Shared, hours: Path, process: Callable[..., Result], tmp_path: Path
+):
+    good = "path: good.nc, variables: [T2], mean: 1d"
+    wrong = {
+        "path: a.nc, variables: [T3], mean: 1d": "rules.yaml:3: variable T3 is not in the files; did you mean T2?",
+        "path: a.nc, mean: 1x": "rules.yaml:3: outputs[1].mean: '1x' has the unknown unit 'x'",
+        "path: a.nc, meen: 1d": "rules.yaml:3: outputs[1]: unknown key meen; did you mean mean?",
+        "path: good.nc, mean: 1d": "rules.yaml:3: out/good.nc is the path of another output, too",
+        "path: a.nc, difference: 1y": "rules.yaml:3: difference: all records fall into one window of 1y",
+        "path: a.nc, codec: zstd, format: classic": "rules.yaml:3: outputs[1].codec: zstd cannot be",
+        f"path: {hours}, mean: 1d": "is one of the input files",
+    }
+    for rule, said in wrong.items():
+        assert said in refused(process([good, rule], hours), tmp_path), rule
+    other = shared("wrf/wrfout_d01_wrf381_4times.nc")
+    assert "has not the type and shape" in refused(process("path: a, variables: [T2]", other, shared(FRAMES)), tmp_path)
+    again = copied(hours, tmp_path / "again.nc", slice(30, 40), None)
+    assert "a series has each time once" in refused(process(good, hours, again), tmp_path)
+    assert "has another calendar" in refused(process(good, hours, shared(FRAMES)), tmp_path)
+    with netCDF4.Dataset(tmp_path / "no_time.nc", "w") as file:
+        file.createDimension("x", 2)
+    assert "has no time axis" in refused(process(good, tmp_path / "no_time.nc"), tmp_path)
+    assert "there is no such file" in refused(process(good, tmp_path / "absent.nc"), tmp_path)
+
+
+def test_what_is_there_is_not_replaced_unasked(hours: Path, process: Callable[..., Result], tmp_path: Path):
+    rules = ["path: one.nc, mean: 1d", "path: two.nc, max: 1d"]
+    (tmp_path / "out").mkdir()
+    one = tmp_path / "out" / "one.nc"
+    one.write_text("mine")
+    result = process(rules, hours)
+    assert result.code == 2 and "is there already; --force replaces it" in result.stderr, result.said
+    assert not (tmp_path / "out" / "two.nc").exists() and one.read_text() == "mine"
+    kept = json.loads(done(process(rules, hours, "--keep", "--json")).stdout)
+    must_fit(kept, processing.Processed)
+    assert [output["kept"] for output in kept["outputs"]] == [True, False] and one.read_text() == "mine"
+    done(process(rules, hours, "--force"))
+    assert len(values(one, "T2")) == 11
+
+
+def test_interrupted_and_run_again_it_is_equal(
+    hours: Path, process: Callable[..., Result], advectio_command: Path, tmp_path: Path
+):
+    rules = [f"path: {n}.nc, mean: {n}d, deflate: libdeflate, codec: deflate, level: 9" for n in range(1, 6)]
+    done(process(rules, hours))
+    (tmp_path / "out").rename(tmp_path / "whole")
+    server = ROOT / "build" / "release" / "src" / "apps" / "advectiod" / "advectiod"
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        worker = subprocess.Popen(
+            [server, "process", "--rules", "rules.yaml", "--output", "out", "--keep", hours],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        assert worker.stdout and worker.stdout.readline()  # it has begun
+        worker.send_signal(how)
+        worker.communicate()
+        for there in (tmp_path / "out").glob("*.nc"):
+            assert_same(tmp_path / "whole" / there.name, there)
+    done(process(rules, hours, "--keep"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{n}.nc" for n in range(1, 6)]
+    for n in range(1, 6):
+        assert_same(tmp_path / "whole" / f"{n}.nc", tmp_path / "out" / f"{n}.nc")

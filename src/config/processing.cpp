@@ -128,13 +128,15 @@ class RulesParser {
       return std::nullopt;
     }
     if (key == "variables") return read_names(value, rule.variables);
+    if (key == "expressions") return read_expressions(value, rule.expressions);
+    if (key == "levels") return read_levels(value, rule.levels.emplace());
     // Of the whole rule, see read_time.
     if (statistic_of(key) || key == "time" || key == "min_count" || key == "closed") return std::nullopt;
     const auto& fields = config::dataset_fields();
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path", "variables", "time", "min_count", "closed"};
+    std::vector<std::string> known = {"path", "variables", "expressions", "levels", "time", "min_count", "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);
@@ -155,6 +157,137 @@ class RulesParser {
         return Fault{line_of(one), "'" + one.Scalar() + "': " + good.error().message};
       names.push_back({one.Scalar(), origin(one)});
     }
+    return std::nullopt;
+  }
+
+  Maybe read_expressions(const YAML::Node& node, std::vector<ExpressionRule>& all) {
+    const std::string example = "a map is wanted, like {speed: \"hypot(U10, V10)\"}";
+    if (!node.IsMap() || node.size() == 0) return Fault{line_of(node), example};
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty()) return Fault{line_of(entry.first), example};
+      ExpressionRule rule;
+      rule.name = entry.first.Scalar();
+      rule.origin = origin(entry.first);
+      if (rule.name.find('/') != std::string::npos)
+        return Fault{line_of(entry.first), rule.name + ": a variable's name has no /"};
+      for (const auto& other : all)
+        if (other.name == rule.name) return Fault{line_of(entry.first), rule.name + " stands there twice"};
+      if (entry.second.IsScalar()) {
+        rule.formula = entry.second.Scalar();
+      } else if (entry.second.IsMap()) {
+        for (const auto& part : entry.second) {
+          const auto key = part.first.IsScalar() ? part.first.Scalar() : "";
+          auto* const to = key == "formula"     ? &rule.formula
+                           : key == "units"     ? &rule.units
+                           : key == "long_name" ? &rule.long_name
+                                                : nullptr;
+          if (to == nullptr)
+            return Fault{line_of(part.first),
+                         rule.name + ": unknown key " + key + "; known: formula, units, long_name"};
+          if (!part.second.IsScalar()) return Fault{line_of(part.second), rule.name + "." + key + ": a text is wanted"};
+          *to = part.second.Scalar();
+        }
+      }
+      if (rule.formula.empty())
+        return Fault{line_of(entry.first), rule.name + ": an expression is wanted, like \"hypot(U10, V10)\""};
+      all.push_back(std::move(rule));
+    }
+    return std::nullopt;
+  }
+
+  Maybe read_levels(const YAML::Node& node, LevelsRule& rule) {
+    const std::string example = "a map is wanted, like {pressure: [850, 500, 250 hPa], preset: wrf}";
+    if (!node.IsMap()) return Fault{line_of(node), example};
+    rule.origin = origin(node);
+    std::string of;
+    std::set<std::string> seen;
+    std::optional<LevelsRule::Method> method;
+    for (const auto& entry : node) {
+      const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const auto line = line_of(entry.first);
+      if (!seen.insert(key).second) return Fault{line, key + " stands there twice"};
+      const std::string text = entry.second.IsScalar() ? entry.second.Scalar() : "";
+      const auto is_none_of = [&](const std::string& words) {
+        return Fault{line_of(entry.second), key + ": " + shown(entry.second) + " is none of: " + words};
+      };
+      if (key == "pressure" || key == "height") {
+        if (!of.empty()) return Fault{line, "pressure and height: one of them an output"};
+        of = key;
+        rule.kind = key == "pressure" ? LevelsRule::Kind::pressure : LevelsRule::Kind::height;
+        if (auto fault = read_level_list(entry.second, rule)) return Fault{fault->line, key + ": " + fault->text};
+      } else if (key == "method") {
+        if (text == "linear")
+          method = LevelsRule::Method::linear;
+        else if (text == "log")
+          method = LevelsRule::Method::log;
+        else
+          return is_none_of("linear, log");
+      } else if (key == "preset") {
+        if (text != "wrf") return is_none_of("wrf");
+        rule.wrf = true;
+      } else if (key == "below") {
+        if (text != "missing" && text != "nearest") return is_none_of("missing, nearest");
+        rule.below = text == "missing" ? LevelsRule::Below::missing : LevelsRule::Below::nearest;
+      } else if (key == "coordinate") {
+        if (text.empty()) return Fault{line, "coordinate: an expression is wanted, like \"P + PB\""};
+        rule.coordinate = text;
+      } else {
+        return Fault{line, "unknown key " + key + "; known: pressure, height, coordinate, preset, method, below"};
+      }
+    }
+    if (of.empty()) return Fault{line_of(node), example};
+    if (rule.coordinate.empty() && !rule.wrf)
+      return Fault{line_of(node), "coordinate is missing: what has the " + of +
+                                      " at model levels, like coordinate: \"P + PB\"; or preset: wrf"};
+    if (rule.coordinate.empty() && rule.kind == LevelsRule::Kind::pressure) {
+      rule.coordinate = "P + PB";
+    } else if (rule.coordinate.empty()) {
+      rule.coordinate = "destagger((PH + PHB) / 9.81)";
+      rule.coordinate_units = "m";
+    }
+    // WRF's own levels are linear in pressure; elsewhere the logarithm is usual.
+    rule.method = method.value_or(rule.kind == LevelsRule::Kind::pressure && !rule.wrf ? LevelsRule::Method::log
+                                                                                       : LevelsRule::Method::linear);
+    if (rule.kind == LevelsRule::Kind::height && rule.method == LevelsRule::Method::log)
+      return Fault{config::line_of_key(node, "method"), "method: log is for pressure; heights may be 0"};
+    return std::nullopt;
+  }
+
+  /// [850, 500, 250 hPa]: the unit of the last is that of all.
+  Maybe read_level_list(const YAML::Node& node, LevelsRule& rule) {
+    const std::string example = rule.kind == LevelsRule::Kind::pressure ? "[850, 500, 250 hPa]" : "[100, 1000 m]";
+    if (!node.IsSequence() || node.size() == 0)
+      return Fault{line_of(node), "a list like " + example + " is wanted, this is " + shown(node)};
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const std::string text = node[i].IsScalar() ? node[i].Scalar() : "";
+      double value = 0;
+      const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (ec != std::errc()) return Fault{line_of(node[i]), shown(node[i]) + " is no level; write e.g. " + example};
+      std::string unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+      unit.erase(0, unit.find_first_not_of(' '));
+      if (!unit.empty() && i + 1 < node.size())
+        return Fault{line_of(node[i]), "the unit stands behind the last level, as in " + example};
+      if (std::find(rule.levels.begin(), rule.levels.end(), value) != rule.levels.end())
+        return Fault{line_of(node[i]), shown(node[i]) + " stands there twice"};
+      rule.levels.push_back(value);
+      rule.units = unit;
+    }
+    const bool pressure = rule.kind == LevelsRule::Kind::pressure;
+    const double unit = pressure             ? rule.units == "hPa"  ? 100
+                                               : rule.units == "Pa" ? 1
+                                                                    : 0
+                        : rule.units == "m"  ? 1
+                        : rule.units == "km" ? 1000
+                                             : 0;
+    if (unit == 0)
+      return Fault{line_of(node),
+                   (rule.units.empty() ? "the levels have no unit" : "unknown unit '" + rule.units + "'") +
+                       "; write e.g. " + example + (pressure ? " (units: Pa, hPa)" : " (units: m, km)")};
+    const double least = pressure ? 0 : -1000, most = pressure ? 120'000 : 200'000;
+    for (const auto level : rule.levels)
+      if (!(level * unit > least && level * unit <= most))
+        return Fault{line_of(node), "a level lies outside of any atmosphere; " +
+                                        std::string(pressure ? "0 to 1200 hPa" : "-1 to 200 km") + " can be"};
     return std::nullopt;
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,12 +47,37 @@ struct NameAt {
   std::string origin;
 };
 
+/// A variable that is made of others.
+struct ExpressionRule {
+  std::string name, formula;
+  std::string units, long_name;  ///< empty: units as far as they are known; no long name
+  std::string origin;
+};
+
+/// Levels of pressure or height in place of model levels.
+struct LevelsRule {
+  enum class Kind : std::uint8_t { pressure, height };
+  enum class Method : std::uint8_t { linear, log };  ///< in the coordinate, or in its logarithm
+  enum class Below : std::uint8_t { missing, nearest };
+  Kind kind = Kind::pressure;
+  std::vector<double> levels;  ///< as they stand there, at least one, each once
+  std::string units;           ///< of them
+  Method method = Method::linear;
+  Below below = Below::missing;
+  std::string coordinate;        ///< an expression: pressure or height at model levels
+  std::string coordinate_units;  ///< where its variables do not tell; else empty
+  bool wrf = false;              ///< the preset: staggered variables are taken to mass points first
+  std::string origin;
+};
+
 /// One output.
 struct ProcessRule {
-  std::string path;                            ///< with {name} for the name of the first input file; see process_path
-  std::string origin;                          ///< "rules.yaml:2"
-  DatasetPolicy stored;                        ///< of its keys only those that say how a file is stored
-  std::vector<NameAt> variables;               ///< names or patterns; empty: all
+  std::string path;                         ///< with {name} for the name of the first input file; see process_path
+  std::string origin;                       ///< "rules.yaml:2"
+  DatasetPolicy stored;                     ///< of its keys only those that say how a file is stored
+  std::vector<NameAt> variables;            ///< names or patterns; empty: all
+  std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
+  std::optional<LevelsRule> levels;
   std::vector<TimeStep> time;                  ///< in the order in which they are applied
   std::map<std::string, std::string> origins;  ///< key → where it is set
 };

@@ -9,6 +9,8 @@
 
 #include "config/glob.h"
 #include "config/nearest.h"
+#include "operators/expression.h"
+#include "operators/vertical.h"
 
 namespace advectio {
 namespace {
@@ -100,8 +102,27 @@ class Plan {
   Result<void> select();
   void take_along();
   void add_time(const std::vector<Moment>& series);
-  void add(std::uint32_t number);
+  /// A variable that is made, on its way to the schema.
+  struct Item {
+    Variable variable;  ///< name, attributes
+    Typed made;
+    std::string origin;
+    bool named = false;       ///< by the rule
+    bool from_file = false;   ///< and nothing has been done to it yet
+    bool statistics = false;  ///< it has those of the rule; else single samples
+    Packing packing;          ///< of what is from the file
+    std::optional<std::size_t> whole;
+  };
+  Result<void> make_expressions();
+  Result<void> find_levels();
+  Result<void> add_file_variable(std::uint32_t number);
+  Result<void> add(Item item);
+  Result<void> to_levels(Item& item);
+  void add_levels();
+  [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
+                                     const std::vector<std::uint32_t>& first) const;
   void drop_unused_dimensions();
+  void fit_coordinates(Variable& v) const;
   [[nodiscard]] std::string cell_methods(const std::string& before) const;
 
   const Schema& input_;
@@ -110,6 +131,10 @@ class Plan {
   const std::vector<bool>& packed_alike_;
   std::set<std::uint32_t> time_bounds_;
   std::set<std::uint32_t> selected_, along_;
+  std::vector<Item> expressions_;
+  std::optional<Typed> coordinate_;  ///< of the levels
+  std::uint32_t level_dimension_ = 0;
+  std::vector<double> levels_;  ///< in the coordinate's units
   std::string time_name_;
   std::shared_ptr<const TimePlan> plan_, points_;
   std::vector<std::optional<Time>> intervals_;  // of the records that each step takes
@@ -182,10 +207,8 @@ Result<void> Plan::select() {
 void Plan::take_along() {
   std::vector<std::uint32_t> open(selected_.begin(), selected_.end());
   open.insert(open.end(), along_.begin(), along_.end());
-  while (!open.empty()) {
-    const auto i = open.back();
-    open.pop_back();
-    for (const auto& name : named_by(input_.variables[i])) {
+  const auto take = [&](const std::vector<std::string>& names) {
+    for (const auto& name : names) {
       const auto other = find_variable(input_, name);
       if (!other || says_time(*other) || selected_.contains(*other) || along_.contains(*other)) continue;
       const auto& v = input_.variables[*other];
@@ -193,6 +216,16 @@ void Plan::take_along() {
       along_.insert(*other);
       open.push_back(*other);
     }
+  };
+  for (const auto& item : expressions_) {
+    auto like_it = item.variable;
+    like_it.dimensions = item.made.dimensions;
+    take(named_by(like_it));
+  }
+  while (!open.empty()) {
+    const auto i = open.back();
+    open.pop_back();
+    take(named_by(input_.variables[i]));
   }
 }
 
@@ -239,7 +272,7 @@ void Plan::add_time(const std::vector<Moment>& series) {
   const auto bounds_name = time_name_ + "_bnds";
   if (spans) set_text(v.attributes, "bounds", bounds_name);
   out_.schema.variables.push_back(v);
-  out_.variables.push_back({ProcessedVariable::Kind::time, 0, nullptr, nullptr, false, 0});
+  out_.variables.emplace_back().kind = ProcessedVariable::Kind::time;
   for (const auto& m : moments) out_.times.push_back(units.value_of(m.at));
   if (!spans) return;
   auto two = static_cast<std::uint32_t>(input_.dimensions.size());
@@ -257,7 +290,7 @@ void Plan::add_time(const std::vector<Moment>& series) {
   b.type = DataType::float64;
   b.dimensions = {axis_.dimension, two};
   out_.schema.variables.push_back(b);
-  out_.variables.push_back({ProcessedVariable::Kind::bounds, 0, nullptr, nullptr, false, 0});
+  out_.variables.emplace_back().kind = ProcessedVariable::Kind::bounds;
   for (const auto& m : moments) {
     out_.bounds.push_back(units.value_of(m.begin));
     out_.bounds.push_back(units.value_of(m.end));
@@ -284,49 +317,224 @@ void fit_filters(Variable& v) {
   }
 }
 
-void Plan::add(std::uint32_t number) {
-  auto v = input_.variables[number];
+/// A variable of the files along these dimensions (and time), those of `first` before all others.
+const Variable* Plan::like(const std::vector<std::uint32_t>& dimensions,
+                           const std::vector<std::uint32_t>& first) const {
+  const auto fits = [&](const Variable& v) {
+    return timed(v) && v.dimensions.size() == dimensions.size() + 1 &&
+           std::equal(dimensions.begin(), dimensions.end(), v.dimensions.begin() + 1);
+  };
+  for (const auto i : first)
+    if (fits(input_.variables[i])) return &input_.variables[i];
+  for (const auto& v : input_.variables)
+    if (fits(v) && find_attribute(v.attributes, "coordinates") != nullptr) return &v;
+  return nullptr;
+}
+
+Result<void> Plan::make_expressions() {
+  for (const auto& rule : rule_.expressions) {
+    const auto where = rule.name + " = ";
+    auto made = compile_expression(rule.formula, input_, axis_.dimension);
+    if (!made) return refuse(rule.origin, where + made.error().message);
+    if (!made->timed) return refuse(rule.origin, where + "'" + rule.formula + "' does not change with time");
+    Item item;
+    item.variable.name = rule.name;
+    item.origin = rule.origin;
+    item.named = item.statistics = true;
+    const auto units = rule.units.empty() ? made->units : rule.units;
+    if (!units.empty()) set_text(item.variable.attributes, "units", units);
+    if (!rule.long_name.empty()) set_text(item.variable.attributes, "long_name", rule.long_name);
+    set_text(item.variable.attributes, "expression", rule.formula);
+    if (const auto* const other = like(made->dimensions, made->variables)) {
+      for (const char* name : {"coordinates", "grid_mapping"})
+        if (const auto text = text_of(other->attributes, name); !text.empty())
+          set_text(item.variable.attributes, name, text);
+    }
+    item.made = std::move(made).value();
+    expressions_.push_back(std::move(item));
+  }
+  return {};
+}
+
+Result<void> Plan::find_levels() {
+  if (!rule_.levels) return {};
+  const auto& rule = *rule_.levels;
+  auto made = compile_expression(rule.coordinate, input_, axis_.dimension);
+  if (!made) return refuse(rule.origin, "levels: coordinate: " + made.error().message);
+  if (made->dimensions.empty()) return refuse(rule.origin, "levels: '" + rule.coordinate + "' has no levels");
+  const auto& units = rule.coordinate_units.empty() ? made->units : rule.coordinate_units;
+  const auto factor = unit_factor(rule.kind, rule.units, units);
+  if (factor == 0)
+    return refuse(rule.origin, "levels: '" + rule.coordinate + "' has " +
+                                   (units.empty() ? "no known units" : "the units '" + units + "'") +
+                                   ", and the levels are in " + rule.units);
+  for (const auto level : rule.levels) levels_.push_back(level * factor);
+  coordinate_ = std::move(made).value();
+  const bool pressure = rule.kind == LevelsRule::Kind::pressure;
+  std::string name = pressure ? "plev" : "height";
+  if (find_variable(input_, name)) name += "_of_rule";
+  level_dimension_ = static_cast<std::uint32_t>(out_.schema.dimensions.size());
+  out_.schema.dimensions.push_back({name, rule.levels.size(), false});
+  return {};
+}
+
+void Plan::add_levels() {
+  const auto& rule = *rule_.levels;
+  const bool pressure = rule.kind == LevelsRule::Kind::pressure;
+  Variable v;
+  v.name = out_.schema.dimensions[level_dimension_].name;
+  v.type = DataType::float64;
+  v.dimensions = {level_dimension_};
+  set_text(v.attributes, "units", rule.units);
+  // Whether a height is above the sea or the ground, only the coordinate's author knows.
+  if (pressure) set_text(v.attributes, "standard_name", "air_pressure");
+  set_text(v.attributes, "positive", pressure ? "down" : "up");
+  set_text(v.attributes, "axis", "Z");
+  out_.schema.variables.push_back(std::move(v));
+  ProcessedVariable p;
+  p.kind = ProcessedVariable::Kind::levels;
+  out_.variables.push_back(std::move(p));
+  out_.levels = rule.levels;
+}
+
+/// What is on model levels comes to the rule's.
+Result<void> Plan::to_levels(Item& item) {
+  const auto& rule = *rule_.levels;
+  const auto vertical = coordinate_->dimensions.front();
+  auto made = item.made;
+  const auto at = [&] { return std::find(made.dimensions.begin(), made.dimensions.end(), vertical); };
+  if (rule.wrf) {
+    const auto staggered = input_.dimensions[vertical].name + "_stag";
+    const bool here = at() != made.dimensions.end() ||
+                      std::any_of(made.dimensions.begin(), made.dimensions.end(),
+                                  [&](std::uint32_t d) { return input_.dimensions[d].name == staggered; });
+    if (here)
+      if (auto mass = destaggered(made, input_)) made = std::move(mass).value();
+  }
+  if (at() == made.dimensions.end()) return {};
+  auto coordinate = repeated(*coordinate_, made.dimensions, input_);
+  if (!coordinate) {
+    if (!item.named) return {};  // of all variables those that have no columns there keep their levels
+    return refuse(item.origin, "variable " + item.variable.name + " on levels of '" + rule.coordinate +
+                                   "': " + coordinate.error().message + (rule.wrf ? "" : ", and preset: wrf does it"));
+  }
+  const auto place = static_cast<std::size_t>(at() - made.dimensions.begin());
+  if (made.dimensions != item.made.dimensions) {
+    const auto* const other = like(made.dimensions, coordinate_->variables);
+    if (const auto text = other == nullptr ? "" : text_of(other->attributes, "coordinates"); !text.empty())
+      set_text(item.variable.attributes, "coordinates", text);
+    else
+      remove_attribute(item.variable.attributes, "coordinates");
+    if (find_attribute(item.variable.attributes, "stagger") != nullptr)
+      set_text(item.variable.attributes, "stagger", "");
+    if (other != nullptr) {
+      item.variable.contiguous = other->contiguous;
+      item.variable.chunks = other->chunks;
+      item.variable.filters = other->filters;
+    } else {
+      item.variable.contiguous = true;
+      item.variable.chunks.clear();
+      item.variable.filters.clear();
+    }
+  }
+  item.from_file = false;
+  item.whole = place;
+  made.quantity = std::make_shared<OnLevels>(made.quantity, coordinate->quantity, place,
+                                             input_.dimensions[vertical].length, levels_, rule);
+  made.dimensions[place] = level_dimension_;
+  made.timed = true;
+  if (!item.variable.contiguous) {
+    auto& chunk = item.variable.chunks[place + 1];
+    chunk = std::min<std::uint64_t>(chunk, levels_.size());
+  }
+  set_text(item.variable.attributes, "vertical_interpolation",
+           std::string(rule.method == LevelsRule::Method::log ? "linear in the logarithm of " : "linear in ") +
+               rule.coordinate + "; below the lowest model level: " +
+               (rule.below == LevelsRule::Below::nearest ? "its value" : "missing"));
+  item.made = std::move(made);
+  return {};
+}
+
+Result<void> Plan::add_file_variable(std::uint32_t number) {
+  const auto& v = input_.variables[number];
+  if (!timed(v)) {
+    ProcessedVariable p;
+    p.kind = ProcessedVariable::Kind::copied;
+    p.from = number;
+    out_.schema.variables.push_back(v);
+    fit_coordinates(out_.schema.variables.back());
+    out_.variables.push_back(std::move(p));
+    return {};
+  }
+  Item item;
+  item.variable = v;
+  item.made = typed_variable(input_, number, axis_.dimension);
+  item.from_file = true;
+  item.statistics = selected_.contains(number);
+  item.named = item.statistics && !rule_.variables.empty();
+  item.origin = item.named ? rule_.origins.at("variables") : rule_.origin;
+  item.packing = packing_of(v);
+  return add(std::move(item));
+}
+
+/// Names of variables that have made room for the time coordinate go.
+void Plan::fit_coordinates(Variable& v) const {
+  const auto coordinates = text_of(v.attributes, "coordinates");
+  if (coordinates.empty()) return;
+  std::string kept;
+  for (const auto& word : words_of(coordinates))
+    if (const auto other = find_variable(input_, word); !other || !says_time(*other))
+      kept += (kept.empty() ? "" : " ") + word;
+  if (kept.empty())
+    remove_attribute(v.attributes, "coordinates");
+  else if (kept != coordinates)
+    set_text(v.attributes, "coordinates", kept);
+}
+
+Result<void> Plan::add(Item item) {
+  auto& v = item.variable;
+  const auto number = item.made.variables.front();
+  if (!item.from_file) {
+    if (const auto* const other = like(item.made.dimensions, item.made.variables)) {
+      v.contiguous = other->contiguous;
+      v.chunks = other->chunks;
+      v.filters = other->filters;
+      v.endian = other->endian;
+    }
+  }
+  if (coordinate_ && item.statistics) ADVECTIO_TRY(to_levels(item));
   ProcessedVariable p;
   p.from = number;
-  const bool is_selected = selected_.contains(number);
-  if (!timed(v)) {
-    p.kind = ProcessedVariable::Kind::copied;
-  } else {
-    p.quantity = std::make_shared<FileVariable>(number);
-    p.plan = is_selected ? plan_ : points_;
-    const auto& steps = p.plan->steps();
-    p.as_it_is = packed_alike_[number] && std::all_of(steps.begin(), steps.end(), [](const TimeStep& s) {
-                   return s.statistic == Statistic::point;
-                 });
-    if (!v.contiguous && !steps.empty()) v.chunks.front() = 1;
-    if (!p.as_it_is) {
-      const auto packing = packing_of(v);
-      const bool accumulates = std::any_of(steps.begin(), steps.end(), [](const TimeStep& s) {
-        return s.statistic == Statistic::sum || s.statistic == Statistic::difference;
-      });
-      p.fill = fill_of(packing.unpacked, v);
-      if (accumulates || packing.unpacked != v.type)
-        for (const char* name : {"valid_range", "valid_min", "valid_max"}) remove_attribute(v.attributes, name);
-      for (const char* name : {"scale_factor", "add_offset", "actual_range"}) remove_attribute(v.attributes, name);
-      v.type = packing.unpacked;
-      set_fill(v, p.fill);
-    }
-    fit_filters(v);
-    if (is_selected && !rule_.time.empty())
-      set_text(v.attributes, "cell_methods", cell_methods(text_of(v.attributes, "cell_methods")));
+  p.quantity = item.made.quantity;
+  p.whole = item.whole;
+  p.plan = item.statistics ? plan_ : points_;
+  const auto& steps = p.plan->steps();
+  p.as_it_is =
+      item.from_file && packed_alike_[number] &&
+      std::all_of(steps.begin(), steps.end(), [](const TimeStep& s) { return s.statistic == Statistic::point; });
+  if (!v.contiguous && !steps.empty()) v.chunks.front() = 1;
+  if (!p.as_it_is) {
+    const auto type = item.made.single ? DataType::float32 : DataType::float64;
+    const bool changed = type != v.type || item.packing.packed();
+    const bool accumulates = std::any_of(steps.begin(), steps.end(), [](const TimeStep& s) {
+      return s.statistic == Statistic::sum || s.statistic == Statistic::difference;
+    });
+    p.fill = fill_of(type, v);
+    if (accumulates || changed)
+      for (const char* name : {"valid_range", "valid_min", "valid_max"}) remove_attribute(v.attributes, name);
+    for (const char* name : {"scale_factor", "add_offset", "actual_range"}) remove_attribute(v.attributes, name);
+    v.type = type;
+    set_fill(v, p.fill);
   }
-  if (const auto coordinates = text_of(v.attributes, "coordinates"); !coordinates.empty()) {
-    std::string kept;
-    for (const auto& word : words_of(coordinates))
-      if (const auto other = find_variable(input_, word); !other || !says_time(*other))
-        kept += (kept.empty() ? "" : " ") + word;
-    if (kept.empty())
-      remove_attribute(v.attributes, "coordinates");
-    else if (kept != coordinates)
-      set_text(v.attributes, "coordinates", kept);
-  }
+  v.dimensions = {axis_.dimension};
+  v.dimensions.insert(v.dimensions.end(), item.made.dimensions.begin(), item.made.dimensions.end());
+  fit_filters(v);
+  if (item.statistics && !rule_.time.empty())
+    set_text(v.attributes, "cell_methods", cell_methods(text_of(v.attributes, "cell_methods")));
+  fit_coordinates(v);
   out_.schema.variables.push_back(std::move(v));
   out_.variables.push_back(std::move(p));
+  return {};
 }
 
 void Plan::drop_unused_dimensions() {
@@ -350,9 +558,11 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   for (const auto& v : input_.variables)
     if (timed(v) && v.dimensions.size() == 1 && has_since(v))
       if (const auto bounds = find_variable(input_, text_of(v.attributes, "bounds"))) time_bounds_.insert(*bounds);
-  ADVECTIO_TRY(select());
+  if (rule_.expressions.empty() || !rule_.variables.empty()) ADVECTIO_TRY(select());
+  ADVECTIO_TRY(make_expressions());
   take_along();
-  if (std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
+  if (expressions_.empty() &&
+      std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
     return refuse(rule_.variables.empty() ? rule_.origin : rule_.variables.front().origin,
                   "no variable that this output has changes with time");
   auto plan = TimePlan::make(series, rule_.time, axis_.units.calendar);
@@ -370,8 +580,19 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   if (!time.unlimited) time.length = out_.records;
   time_name_ = time.name;  // a coordinate variable, whatever the input has
   add_time(series);
+  ADVECTIO_TRY(find_levels());
+  if (rule_.levels) add_levels();
   for (std::uint32_t i = 0; i < input_.variables.size(); ++i)
-    if (selected_.contains(i) || along_.contains(i)) add(i);
+    if (selected_.contains(i) || along_.contains(i)) ADVECTIO_TRY(add_file_variable(i));
+  for (auto& item : expressions_) {
+    const auto& there = out_.schema.variables;
+    if (std::any_of(there.begin(), there.end(), [&](const Variable& v) { return v.name == item.variable.name; }))
+      return refuse(item.origin, item.variable.name + " is the name of another variable of this output");
+    ADVECTIO_TRY(add(std::move(item)));
+  }
+  if (rule_.levels && std::none_of(out_.variables.begin(), out_.variables.end(), [](const auto& p) { return p.whole; }))
+    return refuse(rule_.levels->origin,
+                  "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
   drop_unused_dimensions();
   return std::move(out_);
 }

@@ -42,6 +42,7 @@ struct ProcessedVariable {
   enum class Kind : std::uint8_t {
     time,    ///< the time coordinate
     bounds,  ///< its bounds
+    levels,  ///< the coordinate of the rule's levels
     copied,  ///< of the first file, as it is
     made,    ///< record by record, then along time
   };
@@ -49,16 +50,17 @@ struct ProcessedVariable {
   std::uint32_t from = 0;  ///< copied, made: the input's variable
   // Of what is made:
   std::shared_ptr<const Quantity> quantity;
+  std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
   std::shared_ptr<const TimePlan> plan;
   bool as_it_is = false;  ///< single samples, neither unpacked nor looked at for missing values
   double fill = 0;        ///< what missing values become
 };
 
 struct Processed {
-  Schema schema;                             ///< before the rule's storage
-  std::vector<ProcessedVariable> variables;  ///< one each of the schema's
-  std::uint32_t time = 0;                    ///< the time dimension
-  std::vector<double> times, bounds;         ///< values of the time variables
+  Schema schema;                              ///< before the rule's storage
+  std::vector<ProcessedVariable> variables;   ///< one each of the schema's
+  std::uint32_t time = 0;                     ///< the time dimension
+  std::vector<double> times, bounds, levels;  ///< values of the coordinates that are made
   std::uint64_t records = 0;
   std::vector<std::string> left_out;  ///< variables with a time dimension that have no numbers
 };

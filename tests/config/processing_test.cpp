@@ -87,6 +87,60 @@ TEST(ProcessRules, RefuseWhatCannotBeInOneLine) {
             "rules.yaml:2: outputs[0]: unknown key promise; known: path, ");
 }
 
+TEST(ProcessRules, HaveLevelsAndExpressions) {
+  const auto rules = parse_process_rules(
+      "outputs:\n"
+      "  - {path: a, levels: {pressure: [850, 500 hPa], preset: wrf, below: nearest}}\n"
+      "  - {path: b, levels: {height: [0.1, 2km], coordinate: z}}\n"
+      "  - {path: c, levels: {pressure: [50000 Pa], coordinate: p, method: linear}}\n"
+      "  - path: d\n"
+      "    expressions:\n"
+      "      speed: \"hypot(U10, V10)\"\n"
+      "      TC: {formula: T2 - 273.15, units: degC, long_name: air temperature}\n",
+      "rules.yaml");
+  ASSERT_TRUE(rules.ok()) << rules.error().message;
+  const auto& wrf = *rules->outputs[0].levels;
+  EXPECT_EQ(wrf.levels, (std::vector<double>{850, 500}));
+  EXPECT_EQ(wrf.units, "hPa");
+  EXPECT_EQ(wrf.coordinate, "P + PB");
+  EXPECT_EQ(wrf.method, LevelsRule::Method::linear);
+  EXPECT_EQ(wrf.below, LevelsRule::Below::nearest);
+  EXPECT_EQ(rules->outputs[1].levels->units, "km");
+  EXPECT_EQ(rules->outputs[1].levels->kind, LevelsRule::Kind::height);
+  EXPECT_EQ(rules->outputs[2].levels->method, LevelsRule::Method::linear);
+  const auto& made = rules->outputs[3].expressions;
+  ASSERT_EQ(made.size(), 2U);
+  EXPECT_EQ(made[0].formula, "hypot(U10, V10)");
+  EXPECT_EQ(made[1].units, "degC");
+  EXPECT_EQ(made[1].origin, "rules.yaml:8");
+}
+
+TEST(ProcessRules, RefuseLevelsAndExpressionsThatCannotBe) {
+  const std::string at = "rules.yaml:2: outputs[0].levels: ";
+  EXPECT_EQ(wrong_output("levels: {pressure: [850, 500]}"),
+            at + "pressure: the levels have no unit; write e.g. [850, 500, 250 hPa] (units: Pa, hPa)");
+  EXPECT_EQ(wrong_output("levels: {pressure: [850 m]}"),
+            at + "pressure: unknown unit 'm'; write e.g. [850, 500, 250 hPa] (units: Pa, hPa)");
+  EXPECT_EQ(wrong_output("levels: {pressure: [850 hPa, 500]}"),
+            at + "pressure: the unit stands behind the last level, as in [850, 500, 250 hPa]");
+  EXPECT_EQ(wrong_output("levels: {pressure: [8500, 500 hPa], preset: wrf}"),
+            at + "pressure: a level lies outside of any atmosphere; 0 to 1200 hPa can be");
+  EXPECT_EQ(wrong_output("levels: {pressure: [500, 500 hPa]}"), at + "pressure: '500 hPa' stands there twice");
+  EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa]}"),
+            at +
+                "coordinate is missing: what has the pressure at model levels, like coordinate: \"P + PB\"; or preset: "
+                "wrf");
+  EXPECT_EQ(wrong_output("levels: {height: [500 m], coordinate: z, method: log}"),
+            at + "method: log is for pressure; heights may be 0");
+  EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa], preset: wfr}"), at + "preset: 'wfr' is none of: wrf");
+  EXPECT_EQ(wrong_output("levels: {preset: wrf}"),
+            at + "a map is wanted, like {pressure: [850, 500, 250 hPa], preset: wrf}");
+  EXPECT_EQ(wrong_output("expressions: {a: {formul: b}}"),
+            "rules.yaml:2: outputs[0].expressions: a: unknown key formul; known: formula, units, long_name");
+  EXPECT_EQ(wrong_output("expressions: [a]"),
+            "rules.yaml:2: outputs[0].expressions: a map is wanted, like {speed: \"hypot(U10, V10)\"}");
+}
+
 TEST(ProcessRules, WindowsAreWrittenAsTheyAreRead) {
   for (const char* text : {"30s", "10min", "6h", "1d", "1w", "5d", "1mo", "18mo", "1y", "all"}) {
     const auto window = parse_window(text);

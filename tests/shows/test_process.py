@@ -12,13 +12,19 @@ import netCDF4
 import numpy as np
 import pytest
 from advectio import processing
-from running import ROOT, Advectio, Result, environment, run_plainly
+from running import Advectio, Result, environment, run_plainly
 from same import assert_same
 from shapes import must_fit
 
 Shared = Callable[[str], Path]
 FRAMES = "wrf471/serial/wrfout_d01_4frames.nc"
+WRF = "wrf/wrfout_d01_wrf381_4times.nc"
 SURFACE = ("T2", "U10", "V10", "PSFC", "Q2")
+
+
+def write_rules(directory: Path, rules: str | list[str]) -> None:
+    lines = [rules] if isinstance(rules, str) else rules
+    (directory / "rules.yaml").write_text("outputs:\n" + "".join(f"  - {{{line}}}\n" for line in lines))
 
 
 @pytest.fixture
@@ -26,9 +32,34 @@ def process(advectio: Advectio, tmp_path: Path) -> Callable[..., Result]:
     """Rules as YAML lines of `outputs`; outputs are below out/."""
 
     def run(rules: str | list[str], *words: str | Path) -> Result:
-        lines = [rules] if isinstance(rules, str) else rules
-        (tmp_path / "rules.yaml").write_text("outputs:\n" + "".join(f"  - {{{line}}}\n" for line in lines))
+        write_rules(tmp_path, rules)
         return advectio.call("process", *words, "-c", "rules.yaml", "-o", "out", directory=tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def worker(replay: Path, tmp_path: Path) -> Callable[..., Result]:
+    """The same without Python's start-up."""
+    server = replay.parents[2] / "src" / "apps" / "advectiod" / "advectiod"
+
+    def run(rules: str | list[str], *words: str | Path) -> Result:
+        write_rules(tmp_path, rules)
+        return run_plainly([server, "process", "--rules", "rules.yaml", "--output", "out", *words], tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def refused(worker: Callable[..., Result], tmp_path: Path) -> Callable[..., str]:
+    """What is said of rules and files that are wrong."""
+
+    def run(rules: str | list[str], *files: Path) -> str:
+        result = worker(rules, *files)
+        assert result.code == 2, result.said
+        assert len(result.stderr.splitlines()) == 1, result.said
+        assert not (tmp_path / "out").exists(), "nothing is written"
+        return result.stderr
 
     return run
 
@@ -36,13 +67,6 @@ def process(advectio: Advectio, tmp_path: Path) -> Callable[..., Result]:
 def done(result: Result) -> Result:
     assert result.code == 0, result.said
     return result
-
-
-def refused(result: Result, directory: Path) -> str:
-    assert result.code == 2, result.said
-    assert len(result.stderr.splitlines()) == 1, result.said
-    assert not (directory / "out").exists(), "nothing is written"
-    return result.stderr
 
 
 def values(path: Path, name: str) -> np.ndarray:
@@ -71,31 +95,30 @@ def hours(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Both sum in double, and round to float32 in the end. cdo may add in another order: the last bit of a float32.
 ULPS = 1
 
+CDO = {
+    "timmean": "mean: all",
+    "timmax": "max: all",
+    "timmin": "min: all",
+    "timsum": "sum: all",
+    "daymean": "mean: 1d, closed: left",
+    "daymax": "max: 1d, closed: left",
+    "monmean": "mean: 1mo, closed: left",
+    # Between two of its operators cdo keeps double, too.
+    "timmin -daymean": "time: [{mean: 1d, closed: left}, {min: all}]",
+}
 
-@pytest.mark.parametrize(
-    "keys, operator",
-    [
-        ("mean: all", "timmean"),
-        ("max: all", "timmax"),
-        ("min: all", "timmin"),
-        ("sum: all", "timsum"),
-        ("mean: 1d, closed: left", "daymean"),
-        ("max: 1d, closed: left", "daymax"),
-        ("mean: 1mo, closed: left", "monmean"),
-        ("time: [{mean: 1d, closed: left}, {min: all}]", "timmin -daymean"),
-    ],
-)
-def test_it_is_what_cdo_makes(
-    hours: Path, process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path, keys: str, operator: str
-):
-    done(process(f"path: ours.nc, {keys}", hours))
-    first, *rest = operator.split()
-    cdo = run_plainly([tool("cdo"), "-s", "-f", "nc4", f"-{first}", *rest, hours, "cdo.nc"], tmp_path)
-    assert cdo.code == 0, cdo.said
-    for name in SURFACE:
-        ours, theirs = (values(path, name).astype("f4") for path in (tmp_path / "out" / "ours.nc", tmp_path / "cdo.nc"))
-        # Between two of its operators cdo keeps double, too.
-        np.testing.assert_array_max_ulp(ours, theirs, maxulp=ULPS)
+
+def test_it_is_what_cdo_makes(hours: Path, process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path):
+    done(process([f"path: '{operator}.nc', {keys}" for operator, keys in CDO.items()], hours))
+    for operator in CDO:
+        first, *rest = operator.split()
+        cdo = run_plainly([tool("cdo"), "-s", "-f", "nc4", f"-{first}", *rest, hours, "cdo.nc"], tmp_path)
+        assert cdo.code == 0, cdo.said
+        for name in SURFACE:
+            ours, theirs = (
+                values(path, name).astype("f4") for path in (tmp_path / "out" / f"{operator}.nc", tmp_path / "cdo.nc")
+            )
+            np.testing.assert_array_max_ulp(ours, theirs, maxulp=ULPS)
 
 
 @pytest.mark.parametrize("operator, keys", [("timmean", "mean: all"), ("timmax", "max: all")])
@@ -142,12 +165,12 @@ def same_values(first: Path, second: Path) -> None:
             assert variable[...].tobytes() == other[name][...].tobytes(), name
 
 
-def test_a_series_is_the_same_in_one_file_and_in_several(hours: Path, process: Callable[..., Result], tmp_path: Path):
+def test_a_series_is_the_same_in_one_file_and_in_several(hours: Path, worker: Callable[..., Result], tmp_path: Path):
     cuts = [(slice(17, 40), "NETCDF4"), (slice(0, 1), "NETCDF4"), (slice(1, 17), "NETCDF3_64BIT")]
     parts = [copied(hours, tmp_path / f"part{n}.nc", cut, None, form) for n, (cut, form) in enumerate(cuts)]
     rules = ["path: mean.nc, variables: [T2], mean: 1d", "path: rain.nc, difference: 12h, variables: ['U*', PSFC]"]
-    done(process([rule.replace("path: ", "path: whole/") for rule in rules], hours))
-    done(process([rule.replace("path: ", "path: parts/") for rule in rules], *parts, "--jobs", "3", "--memory", "16MiB"))
+    done(worker([rule.replace("path: ", "path: whole/") for rule in rules], hours))
+    done(worker([rule.replace("path: ", "path: parts/") for rule in rules], *parts, "--jobs", "3", "--memory", "16MiB"))
     whole = tmp_path / "out" / "whole"
     with netCDF4.Dataset(whole / "mean.nc") as file:
         # (a, b]: the first midnight ends a day of its own.
@@ -165,16 +188,16 @@ def test_a_series_is_the_same_in_one_file_and_in_several(hours: Path, process: C
 
 @pytest.mark.parametrize("chunks, jobs", [(None, 1), ((40, 42, 42), 4), ((1, 6, 6), 2), ((3, 5, 7), 1)])
 def test_any_chunks_and_any_number_of_cores_give_the_same_bits(
-    hours: Path, process: Callable[..., Result], tmp_path: Path, chunks: tuple[int, ...] | None, jobs: int
+    hours: Path, worker: Callable[..., Result], tmp_path: Path, chunks: tuple[int, ...] | None, jobs: int
 ):
     rule = "path: {}, variables: [T2, U10], time: [{{mean: 12h}}, {{max: 3d}}]"
-    done(process(rule.format("given.nc"), hours, "--jobs", "2"))
+    done(worker(rule.format("given.nc"), hours, "--jobs", "2"))
     cut = copied(hours, tmp_path / "cut.nc", slice(None), chunks)
-    done(process(rule.format("cut.nc"), cut, "--jobs", str(jobs), "--memory", "16MiB"))
+    done(worker(rule.format("cut.nc"), cut, "--jobs", str(jobs), "--memory", "16MiB"))
     same_values(tmp_path / "out" / "given.nc", tmp_path / "out" / "cut.nc")
 
 
-def test_packed_values_and_missing_ones(process: Callable[..., Result], tmp_path: Path):
+def test_packed_values_and_missing_ones(worker: Callable[..., Result], tmp_path: Path):
     random = np.random.default_rng(7)
     packed = random.integers(-30000, 30000, (24, 5, 6)).astype("i2")
     packed[random.random(packed.shape) < 0.3] = -32768
@@ -188,7 +211,7 @@ def test_packed_values_and_missing_ones(process: Callable[..., Result], tmp_path
         t.scale_factor, t.add_offset, t.valid_range = 0.01, 273.15, np.array([-30000, 30000], "i2")
         t.set_auto_maskandscale(False)
         t[:] = packed
-    done(process(["path: mean.nc, mean: 6h, min_count: 4", "path: point.nc, point: 6h"], tmp_path / "packed.nc"))
+    done(worker(["path: mean.nc, mean: 6h, min_count: 4", "path: point.nc, point: 6h"], tmp_path / "packed.nc"))
     with netCDF4.Dataset(tmp_path / "out" / "mean.nc") as file:
         assert file["t"].dtype == "f8" and not {"scale_factor", "valid_range"} & set(file["t"].ncattrs())
         assert file["time_bnds"][:, 0].tolist() == [0, 6, 12, 18] and file["time"].calendar == "noleap"
@@ -205,9 +228,9 @@ def test_packed_values_and_missing_ones(process: Callable[..., Result], tmp_path
 
 
 @pytest.mark.parametrize("form", ["classic", "cdf5", "netcdf4"])
-def test_the_rule_says_how_it_is_stored(hours: Path, process: Callable[..., Result], tmp_path: Path, form: str):
+def test_the_rule_says_how_it_is_stored(hours: Path, worker: Callable[..., Result], tmp_path: Path, form: str):
     stored = f"format: {form}" + (", codec: zstd, level: 5, round: {T2: 9}" if form == "netcdf4" else "")
-    done(process(f"path: a.nc, variables: [T2], mean: 5d, {stored}", hours))
+    done(worker(f"path: a.nc, variables: [T2], mean: 5d, {stored}", hours))
     with netCDF4.Dataset(tmp_path / "out" / "a.nc") as file:
         assert file.data_model == {"classic": "NETCDF3_CLASSIC", "cdf5": "NETCDF3_64BIT_DATA", "netcdf4": "NETCDF4"}[form]
         if form == "netcdf4":
@@ -216,7 +239,7 @@ def test_the_rule_says_how_it_is_stored(hours: Path, process: Callable[..., Resu
 
 
 def test_what_cannot_be_is_said_before_anything_is_written(
-    shared: Shared, hours: Path, process: Callable[..., Result], tmp_path: Path
+    shared: Shared, hours: Path, refused: Callable[..., str], process: Callable[..., Result], tmp_path: Path
 ):
     good = "path: good.nc, variables: [T2], mean: 1d"
     wrong = {
@@ -224,21 +247,22 @@ def test_what_cannot_be_is_said_before_anything_is_written(
         "path: a.nc, mean: 1x": "rules.yaml:3: outputs[1].mean: '1x' has the unknown unit 'x'",
         "path: a.nc, meen: 1d": "rules.yaml:3: outputs[1]: unknown key meen; did you mean mean?",
         "path: good.nc, mean: 1d": "rules.yaml:3: out/good.nc is the path of another output, too",
-        "path: a.nc, difference: 1y": "rules.yaml:3: difference: all records fall into one window of 1y",
         "path: a.nc, codec: zstd, format: classic": "rules.yaml:3: outputs[1].codec: zstd cannot be",
         f"path: {hours}, mean: 1d": "is one of the input files",
     }
     for rule, said in wrong.items():
-        assert said in refused(process([good, rule], hours), tmp_path), rule
-    other = shared("wrf/wrfout_d01_wrf381_4times.nc")
-    assert "has not the type and shape" in refused(process("path: a, variables: [T2]", other, shared(FRAMES)), tmp_path)
+        assert said in refused([good, rule], hours), rule
+    other, frames = shared(WRF), shared(FRAMES)
+    assert "rules.yaml:2: difference: all records fall into one window of 1d" in refused("path: a, difference: 1d", other)
+    assert "has not the type and shape" in refused("path: a, variables: [T2]", other, frames)
     again = copied(hours, tmp_path / "again.nc", slice(30, 40), None)
-    assert "a series has each time once" in refused(process(good, hours, again), tmp_path)
-    assert "has another calendar" in refused(process(good, hours, shared(FRAMES)), tmp_path)
+    assert "a series has each time once" in refused(good, hours, again)
+    assert "has another calendar" in refused(good, hours, frames)
     with netCDF4.Dataset(tmp_path / "no_time.nc", "w") as file:
         file.createDimension("x", 2)
-    assert "has no time axis" in refused(process(good, tmp_path / "no_time.nc"), tmp_path)
-    assert "there is no such file" in refused(process(good, tmp_path / "absent.nc"), tmp_path)
+    assert "has no time axis" in refused(good, tmp_path / "no_time.nc")
+    absent = process(good, tmp_path / "absent.nc")
+    assert absent.code == 2 and "there is no such file" in absent.stderr and len(absent.stderr.splitlines()) == 1
 
 
 def test_what_is_there_is_not_replaced_unasked(hours: Path, process: Callable[..., Result], tmp_path: Path):
@@ -256,27 +280,123 @@ def test_what_is_there_is_not_replaced_unasked(hours: Path, process: Callable[..
     assert len(values(one, "T2")) == 11
 
 
-def test_interrupted_and_run_again_it_is_equal(
-    hours: Path, process: Callable[..., Result], advectio_command: Path, tmp_path: Path
-):
+def test_interrupted_and_run_again_it_is_equal(hours: Path, worker: Callable[..., Result], replay: Path, tmp_path: Path):
     rules = [f"path: {n}.nc, mean: {n}d, deflate: libdeflate, codec: deflate, level: 9" for n in range(1, 6)]
-    done(process(rules, hours))
+    done(worker(rules, hours))
     (tmp_path / "out").rename(tmp_path / "whole")
-    server = ROOT / "build" / "release" / "src" / "apps" / "advectiod" / "advectiod"
+    server = replay.parents[2] / "src" / "apps" / "advectiod" / "advectiod"
     for how in (signal.SIGKILL, signal.SIGTERM):
-        worker = subprocess.Popen(
+        begun = subprocess.Popen(
             [server, "process", "--rules", "rules.yaml", "--output", "out", "--keep", hours],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
         )
-        assert worker.stdout and worker.stdout.readline()  # it has begun
-        worker.send_signal(how)
-        worker.communicate()
+        assert begun.stdout and begun.stdout.readline()  # it has begun
+        begun.send_signal(how)
+        begun.communicate()
         for there in (tmp_path / "out").glob("*.nc"):
             assert_same(tmp_path / "whole" / there.name, there)
-    done(process(rules, hours, "--keep"))
+    done(worker(rules, hours, "--keep"))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"{n}.nc" for n in range(1, 6)]
     for n in range(1, 6):
         assert_same(tmp_path / "whole" / f"{n}.nc", tmp_path / "out" / f"{n}.nc")
+
+
+def columns(path: Path, *names: str) -> list[np.ndarray]:
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_mask(False)
+        return [file[name][...].astype("f8") for name in names]
+
+
+def test_pressure_levels_are_those_of_numpy_and_metpy(shared: Shared, process: Callable[..., Result], tmp_path: Path):
+    interpolate = pytest.importorskip("metpy.interpolate")
+    source = shared(WRF)
+    given = "levels: {pressure: [950, 900, 700 hPa]"
+    done(
+        process(
+            [
+                f"path: wrf.nc, variables: [T, U, W, T2], {given}, preset: wrf}}",
+                f"path: log.nc, variables: [T], {given}, coordinate: P + PB}}",
+                "path: height.nc, variables: [T], levels: {height: [200, 1500 m], preset: wrf}, mean: all",
+            ],
+            source,
+        )
+    )
+    p, pb, t, u, w, ph, phb = columns(source, "P", "PB", "T", "U", "W", "PH", "PHB")
+    pressure, levels = p + pb, np.array([95000.0, 90000.0, 70000.0])
+
+    def made(name: str, variable: str) -> np.ndarray:
+        return values(tmp_path / "out" / name, variable)
+
+    # The weights are made in another order: rounding of double, then of the output's float32.
+    for name, field in {
+        "T": t,
+        "U": (u[..., 1:] + u[..., :-1]) / 2,
+        "W": (w[:, 1:] + w[:, :-1]) / 2,
+    }.items():
+        expected = interpolate.interpolate_1d(levels, pressure, field, axis=1)
+        assert 0.5 < np.isfinite(expected).mean() < 1
+        np.testing.assert_allclose(made("wrf.nc", name), expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+    expected = interpolate.log_interpolate_1d(levels, pressure, t, axis=1)
+    np.testing.assert_allclose(made("log.nc", "T"), expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert (made("wrf.nc", "T") != made("log.nc", "T")).any()
+
+    height = (ph + phb)[:, 1:] / 2 / 9.81 + (ph + phb)[:, :-1] / 2 / 9.81
+    expected = np.full((4, 2, 48, 48), np.nan)
+    for record, y, x in np.ndindex(4, 48, 48):
+        at = height[record, :, y, x]
+        expected[record, :, y, x] = np.interp([200, 1500], at, t[record, :, y, x], left=np.nan, right=np.nan)
+    # A level that is below the ground at one time is missing in that sample, and the mean is that of the others.
+    with np.errstate(invalid="ignore"):
+        there = np.isfinite(expected).sum(axis=0)
+        mean = np.where(there > 0, np.nansum(expected, axis=0) / np.maximum(there, 1), np.nan)
+    np.testing.assert_allclose(made("height.nc", "T")[0], mean, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+    with netCDF4.Dataset(tmp_path / "out" / "wrf.nc") as file:
+        assert file["plev"][:].tolist() == [950, 900, 700] and file["plev"].units == "hPa"
+        assert file["U"].dimensions == ("Time", "plev", "south_north", "west_east")
+        assert file["U"].coordinates == "XLONG XLAT"
+        assert file["T"].vertical_interpolation == "linear in P + PB; below the lowest model level: missing"
+        assert file["T2"].dimensions == ("Time", "south_north", "west_east") and "bottom_top" not in file.dimensions
+
+
+def test_expressions_are_those_of_numpy(shared: Shared, process: Callable[..., Result], tmp_path: Path):
+    source = shared(WRF)
+    done(
+        process(
+            [
+                'path: a.nc, expressions: {speed: "hypot(U10, V10)", TC: {formula: T2 - 273.15, units: degC}}, max: 6h',
+                'path: b.nc, expressions: {s: "hypot(destagger(U), destagger(V))"}, levels: {pressure: [850 hPa], preset: wrf}',
+            ],
+            source,
+        )
+    )
+    u10, v10, t2 = columns(source, "U10", "V10", "T2")
+    with netCDF4.Dataset(tmp_path / "out" / "a.nc") as file:
+        file.set_auto_mask(False)
+        assert (file["TC"][0] == (t2[0] - 273.15).astype("f4")).all() and file["TC"].units == "degC"
+        # hypot of NumPy and of the C library may differ in the last place of a double.
+        speed = np.hypot(u10, v10)
+        np.testing.assert_array_max_ulp(file["speed"][1], speed[1:3].max(axis=0).astype("f4"))
+        assert file["speed"].units == "m s-1" and file["speed"].expression == "hypot(U10, V10)"
+        assert {"XLAT", "XLONG"} <= set(file.variables) and "U10" not in file.variables
+    with netCDF4.Dataset(tmp_path / "out" / "b.nc") as file:
+        assert file["s"].dimensions == ("Time", "plev", "south_north", "west_east")
+
+
+def test_levels_and_expressions_that_cannot_be(shared: Shared, refused: Callable[..., str]):
+    wrong = {
+        'expressions: {s: "hypot(U10, V1O)"}': "s = 'hypot(U10, V1O)': variable V1O is not in the files; did you mean V10?",
+        'expressions: {s: "T2 + U10"}': "+ of 'K' and 'm s-1': their units do not fit",
+        'expressions: {s: "U + V"}': "do not fit; destagger(…)",
+        'variables: [T2], expressions: {T2: "2 * T2"}': "T2 is the name of another variable of this output",
+        "variables: [U], levels: {pressure: [850 hPa], coordinate: P + PB}": "variable U on levels of 'P + PB'",
+        "variables: [T2], levels: {pressure: [850 hPa], preset: wrf}": "no variable of this output is on the levels",
+        "variables: [T], levels: {pressure: [850 hPa], coordinate: T}": "'T' has the units 'K', and the levels are in hPa",
+        "variables: [T], levels: {pressure: [8500 hPa], preset: wrf}": "a level lies outside of any atmosphere",
+    }
+    for rule, said in wrong.items():
+        line = refused(f"path: a.nc, {rule}", shared(WRF))
+        assert "rules.yaml:2: " in line and said in line, line

@@ -541,7 +541,7 @@ def process(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make means, extremes and other statistics along time of files that exist, in parallel and in bounded memory.
+    """Make statistics along time, levels and expressions of files that exist, in parallel and in bounded memory.
 
     The rules are a YAML file, with a line for each output:
 
@@ -552,6 +552,10 @@ def process(
     - {path: "max/{name}", variables: [T2], max: 6h}
 
     - {path: weekly.nc, time: [{mean: 1d}, {minimum: 1w}], codec: zstd}
+
+    - {path: levels.nc, variables: [T, U], levels: {pressure: [850, 500 hPa], preset: wrf}}
+
+    - {path: wind.nc, expressions: {speed: "hypot(U10, V10)"}, max: 6h}
 
     Statistics are mean, min, max, sum, difference and point; windows are 30min, 6h, 1d, 1w, 1mo, 1y or all. {name} is the
     name of the first file. Files are stored as the input is, unless the rule says otherwise. docs/process.md has it all.

@@ -397,6 +397,7 @@ std::vector<Work> Process::works_of(const Output& output) const {
                             : dimension.length);
       chunks.push_back(v.contiguous ? 1 : v.chunks[d]);
     }
+    if (p.whole) chunks[*p.whole] = lengths[*p.whole];
     Work one;
     one.variable = i;
     one.box = {std::vector<std::uint64_t>(lengths.size(), 0), lengths};
@@ -590,6 +591,9 @@ Result<void> Process::write(const Output& output) {
       case ProcessedVariable::Kind::time: ADVECTIO_TRY(put(output, v, {{0}, {p.records}}, numbers(p.times))); break;
       case ProcessedVariable::Kind::bounds:
         ADVECTIO_TRY(put(output, v, {{0, 0}, {p.records, 2}}, numbers(p.bounds)));
+        break;
+      case ProcessedVariable::Kind::levels:
+        ADVECTIO_TRY(put(output, v, {{0}, {p.levels.size()}}, numbers(p.levels)));
         break;
       case ProcessedVariable::Kind::copied: ADVECTIO_TRY(write_copied(output, v)); break;
       case ProcessedVariable::Kind::made: break;

@@ -1,0 +1,544 @@
+#include "operators/expression.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "config/nearest.h"
+#include "operators/values.h"
+
+namespace advectio {
+namespace {
+
+constexpr double missing = std::numeric_limits<double>::quiet_NaN();
+// Deeper ones are no expressions that a person writes.
+constexpr int depth_max = 200;
+constexpr std::size_t length_max = 4096;
+
+class Constant final : public Quantity {
+ public:
+  explicit Constant(double value) : value_(value) {}
+  void needs(const Box&, std::vector<Need>&) const override {}
+  void make(const Box&, Needed&, std::span<double> result) const override {
+    std::fill(result.begin(), result.end(), value_);
+  }
+
+ private:
+  double value_;
+};
+
+using One = double (*)(double);
+using Two = double (*)(double, double);
+
+template <typename Function>
+class Applied;
+
+/// A function of one quantity.
+template <>
+class Applied<One> final : public Quantity {
+ public:
+  Applied(One function, std::shared_ptr<const Quantity> a) : function_(function), a_(std::move(a)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override { a_->needs(box, all); }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    a_->make(box, values, result);
+    for (auto& v : result) v = function_(v);
+  }
+
+ private:
+  One function_;
+  std::shared_ptr<const Quantity> a_;
+};
+
+/// A function of two. Missing where one of them is.
+template <>
+class Applied<Two> final : public Quantity {
+ public:
+  Applied(Two function, std::shared_ptr<const Quantity> a, std::shared_ptr<const Quantity> b)
+      : function_(function), a_(std::move(a)), b_(std::move(b)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override {
+    a_->needs(box, all);
+    b_->needs(box, all);
+  }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    std::vector<double> other(result.size());
+    a_->make(box, values, result);
+    b_->make(box, values, other);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const double a = result[i], b = other[i];
+      result[i] = std::isnan(a) || std::isnan(b) ? missing : function_(a, b);
+    }
+  }
+
+ private:
+  Two function_;
+  std::shared_ptr<const Quantity> a_, b_;
+};
+
+/// condition ? a : b. Missing where the condition or the chosen one is.
+class Chosen final : public Quantity {
+ public:
+  Chosen(std::shared_ptr<const Quantity> condition, std::shared_ptr<const Quantity> a,
+         std::shared_ptr<const Quantity> b)
+      : condition_(std::move(condition)), a_(std::move(a)), b_(std::move(b)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override {
+    condition_->needs(box, all);
+    a_->needs(box, all);
+    b_->needs(box, all);
+  }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    std::vector<double> a(result.size()), b(result.size());
+    condition_->make(box, values, result);
+    a_->make(box, values, a);
+    b_->make(box, values, b);
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] = std::isnan(result[i]) ? missing : result[i] != 0 ? a[i] : b[i];
+  }
+
+ private:
+  std::shared_ptr<const Quantity> condition_, a_, b_;
+};
+
+/// The mean of two neighbours along one dimension.
+class HalfWay final : public Quantity {
+ public:
+  HalfWay(std::shared_ptr<const Quantity> of, std::size_t dimension) : of_(std::move(of)), dimension_(dimension) {}
+  void needs(const Box& box, std::vector<Need>& all) const override { of_->needs(wider(box), all); }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    const auto from = wider(box);
+    std::vector<double> points(from.volume());
+    of_->make(from, values, points);
+    std::uint64_t inner = 1, outer = 1;
+    for (std::size_t i = 0; i < box.rank(); ++i) (i < dimension_ ? outer : inner) *= i == dimension_ ? 1 : box.count[i];
+    const auto n = box.count[dimension_];
+    for (std::uint64_t o = 0; o < outer; ++o)
+      for (std::uint64_t k = 0; k < n; ++k)
+        for (std::uint64_t i = 0; i < inner; ++i) {
+          const auto at = (o * (n + 1) + k) * inner + i;
+          result[(o * n + k) * inner + i] = 0.5 * (points[at] + points[at + inner]);
+        }
+  }
+
+ private:
+  [[nodiscard]] Box wider(Box box) const {
+    ++box.count[dimension_];
+    return box;
+  }
+  std::shared_ptr<const Quantity> of_;
+  std::size_t dimension_;
+};
+
+/// The same values along dimensions that the quantity has not.
+class Repeated final : public Quantity {
+ public:
+  Repeated(std::shared_ptr<const Quantity> of, std::vector<bool> has) : of_(std::move(of)), has_(std::move(has)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override { of_->needs(own(box), all); }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    const auto from = own(box);
+    std::vector<double> points(from.volume());
+    of_->make(from, values, points);
+    std::vector<std::uint64_t> step(box.rank(), 0), at(box.rank(), 0);
+    std::uint64_t size = 1;
+    for (auto i = box.rank(); i-- > 0;)
+      if (has_[i]) {
+        step[i] = size;
+        size *= box.count[i];
+      }
+    std::uint64_t place = 0;
+    for (auto& r : result) {
+      r = points[place];
+      for (auto i = box.rank(); i-- > 0;) {
+        place += step[i];
+        if (++at[i] < box.count[i]) break;
+        place -= step[i] * box.count[i];
+        at[i] = 0;
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] Box own(const Box& box) const {
+    Box out;
+    for (std::size_t i = 0; i < has_.size(); ++i) {
+      if (!has_[i]) continue;
+      out.start.push_back(box.start[i]);
+      out.count.push_back(box.count[i]);
+    }
+    return out;
+  }
+  std::shared_ptr<const Quantity> of_;
+  std::vector<bool> has_;
+};
+
+enum class Units : std::uint8_t { kept, none };
+
+struct OneNamed {
+  std::string_view name;
+  One function;
+  Units units;
+};
+struct TwoNamed {
+  std::string_view name;
+  Two function;
+  bool one_unit;  ///< the operands', and the result's
+};
+
+constexpr std::array<OneNamed, 12> ones = {{
+    {"abs", [](double a) { return std::abs(a); }, Units::kept},
+    {"sqrt", [](double a) { return std::sqrt(a); }, Units::none},
+    {"exp", [](double a) { return std::exp(a); }, Units::none},
+    {"log", [](double a) { return std::log(a); }, Units::none},
+    {"log10", [](double a) { return std::log10(a); }, Units::none},
+    {"sin", [](double a) { return std::sin(a); }, Units::none},
+    {"cos", [](double a) { return std::cos(a); }, Units::none},
+    {"tan", [](double a) { return std::tan(a); }, Units::none},
+    {"asin", [](double a) { return std::asin(a); }, Units::none},
+    {"acos", [](double a) { return std::acos(a); }, Units::none},
+    {"atan", [](double a) { return std::atan(a); }, Units::none},
+    {"neg", [](double a) { return -a; }, Units::kept},
+}};
+constexpr std::array<TwoNamed, 5> twos = {{
+    {"hypot", [](double a, double b) { return std::hypot(a, b); }, true},
+    {"min", [](double a, double b) { return b < a ? b : a; }, true},
+    {"max", [](double a, double b) { return b > a ? b : a; }, true},
+    {"atan2", [](double a, double b) { return std::atan2(a, b); }, false},
+    {"pow", [](double a, double b) { return std::pow(a, b); }, false},
+}};
+
+class Compiler {
+ public:
+  Compiler(const std::string& text, const Schema& schema, std::uint32_t time)
+      : text_(text), rest_(text), schema_(schema), time_(time) {}
+
+  Result<Typed> run() {
+    auto made = choice();
+    if (!made) return made;
+    skip();
+    if (!rest_.empty()) return unexpected();
+    return made;
+  }
+
+ private:
+  [[nodiscard]] Error refuse(const std::string& what) const {
+    return Error{Code::config, "'" + text_ + "': " + what, 0};
+  }
+  [[nodiscard]] Error unexpected() const {
+    return refuse(rest_.empty() ? "it ends too early"
+                                : "'" + std::string(rest_.substr(0, 1)) + "' at character " +
+                                      std::to_string(text_.size() - rest_.size() + 1) + " does not belong there");
+  }
+  void skip() {
+    while (!rest_.empty() && std::isspace(static_cast<unsigned char>(rest_.front())) != 0) rest_.remove_prefix(1);
+  }
+  bool take(std::string_view token) {
+    skip();
+    if (!rest_.starts_with(token)) return false;
+    rest_.remove_prefix(token.size());
+    return true;
+  }
+
+  Result<Typed> choice() {
+    if (++depth_ > depth_max) return refuse("it is nested too deeply");
+    auto condition = comparison();
+    if (!condition || !take("?")) {
+      --depth_;
+      return condition;
+    }
+    auto a = choice();
+    if (!a) return a;
+    if (!take(":")) return refuse("a ? needs its :");
+    auto b = choice();
+    if (!b) return b;
+    --depth_;
+    auto units = one_unit(*a, *b, "?:");
+    if (!units) return std::move(units).error();
+    if (auto fitted = fit({&*condition, &*a, &*b}); !fitted) return std::move(fitted).error();
+    auto out = joined({&*condition, &*a, &*b});
+    out.single = a->single && b->single;
+    out.units = *units;
+    out.quantity = std::make_shared<Chosen>(condition->quantity, a->quantity, b->quantity);
+    return out;
+  }
+
+  Result<Typed> comparison() {
+    auto a = sum();
+    if (!a) return a;
+    static constexpr std::array<std::pair<std::string_view, Two>, 6> known = {{
+        {"<=", [](double x, double y) { return x <= y ? 1.0 : 0.0; }},
+        {">=", [](double x, double y) { return x >= y ? 1.0 : 0.0; }},
+        {"==", [](double x, double y) { return x == y ? 1.0 : 0.0; }},
+        {"!=", [](double x, double y) { return x != y ? 1.0 : 0.0; }},
+        {"<", [](double x, double y) { return x < y ? 1.0 : 0.0; }},
+        {">", [](double x, double y) { return x > y ? 1.0 : 0.0; }},
+    }};
+    for (const auto& [token, function] : known) {
+      if (!take(token)) continue;
+      auto b = sum();
+      if (!b) return b;
+      auto made = two(function, std::move(*a), std::move(*b), token, true);
+      if (made) made->units = "1";
+      return made;
+    }
+    return a;
+  }
+
+  Result<Typed> sum() {
+    auto a = product();
+    while (a) {
+      const bool plus = take("+");
+      if (!plus && !take("-")) break;
+      auto b = product();
+      if (!b) return b;
+      a = two(plus ? [](double x, double y) { return x + y; } : Two([](double x, double y) { return x - y; }),
+              std::move(*a), std::move(*b), plus ? "+" : "-", true);
+    }
+    return a;
+  }
+
+  Result<Typed> product() {
+    auto a = sign();
+    while (a) {
+      const bool times = take("*");
+      if (!times && !take("/")) break;
+      auto b = sign();
+      if (!b) return b;
+      const auto left = a->units, right = b->units;
+      a = two(times ? [](double x, double y) { return x * y; } : Two([](double x, double y) { return x / y; }),
+              std::move(*a), std::move(*b), "", false);
+      if (!a) return a;
+      // A number has no units; of two units only people know what they make.
+      a->units = right.empty() ? left : left.empty() && times ? right : "";
+    }
+    return a;
+  }
+
+  Result<Typed> sign() {
+    if (++depth_ > depth_max) return refuse("it is nested too deeply");
+    if (take("-")) {
+      auto a = sign();
+      --depth_;
+      if (a) a->quantity = std::make_shared<Applied<One>>([](double x) { return -x; }, a->quantity);
+      return a;
+    }
+    auto a = primary();
+    if (a && take("^")) {
+      auto b = sign();
+      if (!b) return b;
+      a = two([](double x, double y) { return std::pow(x, y); }, std::move(*a), std::move(*b), "", false);
+    }
+    --depth_;
+    return a;
+  }
+
+  Result<Typed> primary() {
+    if (take("(")) {
+      auto a = choice();
+      if (a && !take(")")) return rest_.empty() ? refuse("a ) is missing") : unexpected();
+      return a;
+    }
+    skip();
+    if (rest_.empty()) return unexpected();
+    const auto c = static_cast<unsigned char>(rest_.front());
+    if (std::isdigit(c) != 0 || c == '.') {
+      double value = 0;
+      const auto [end, ec] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+      if (ec != std::errc()) return unexpected();
+      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+      Typed out;
+      out.quantity = std::make_shared<Constant>(value);
+      return out;
+    }
+    if (std::isalpha(c) == 0 && c != '_') return unexpected();
+    std::size_t length = 0;
+    while (length < rest_.size() &&
+           (std::isalnum(static_cast<unsigned char>(rest_[length])) != 0 || rest_[length] == '_'))
+      ++length;
+    const std::string name(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return take("(") ? call(name) : variable(name);
+  }
+
+  Result<Typed> variable(const std::string& name) {
+    std::vector<std::string> names;
+    for (std::uint32_t i = 0; i < schema_.variables.size(); ++i) {
+      const auto& v = schema_.variables[i];
+      names.push_back(v.name);
+      if (v.name != name) continue;
+      if (!is_numeric(v.type)) return refuse("variable " + name + " is text");
+      if (std::find(v.dimensions.begin(), v.dimensions.end(), time_) != v.dimensions.end() &&
+          v.dimensions.front() != time_)
+        return refuse("variable " + name + ": time is not its first dimension, which is not supported");
+      return typed_variable(schema_, i, time_);
+    }
+    const auto meant = nearest(name, names);
+    return refuse("variable " + name + " is not in the files" + (meant.empty() ? "" : "; did you mean " + meant + "?"));
+  }
+
+  Result<Typed> call(const std::string& name) {
+    std::vector<Typed> arguments;
+    if (!take(")")) {
+      do {
+        auto a = choice();
+        if (!a) return a;
+        arguments.push_back(std::move(*a));
+      } while (take(","));
+      if (!take(")")) return rest_.empty() ? refuse("a ) is missing") : unexpected();
+    }
+    const auto wants = [&](std::size_t n) {
+      return refuse(name + " takes " + std::to_string(n) + (n == 1 ? " argument" : " arguments") + ", and there are " +
+                    std::to_string(arguments.size()));
+    };
+    std::vector<std::string> known = {"destagger"};
+    if (name == "destagger") {
+      if (arguments.size() != 1) return wants(1);
+      auto made = destaggered(std::move(arguments[0]), schema_);
+      return made ? std::move(made) : Result<Typed>(refuse(made.error().message));
+    }
+    for (const auto& f : ones) {
+      known.emplace_back(f.name);
+      if (f.name != name) continue;
+      if (arguments.size() != 1) return wants(1);
+      auto& a = arguments[0];
+      a.quantity = std::make_shared<Applied<One>>(f.function, a.quantity);
+      if (f.units == Units::none) a.units.clear();
+      return std::move(a);
+    }
+    for (const auto& f : twos) {
+      known.emplace_back(f.name);
+      if (f.name != name) continue;
+      if (arguments.size() != 2) return wants(2);
+      auto made = two(f.function, std::move(arguments[0]), std::move(arguments[1]), f.name, f.one_unit);
+      if (made && !f.one_unit) made->units.clear();
+      return made;
+    }
+    const auto meant = nearest(name, known);
+    std::string all;
+    for (const auto& k : known) all += (all.empty() ? "" : ", ") + k;
+    return refuse("unknown function " + name + (meant.empty() ? "; known: " + all : "; did you mean " + meant + "?"));
+  }
+
+  /// The unit that two operands have in common; empty where neither has one.
+  Result<std::string> one_unit(const Typed& a, const Typed& b, std::string_view what) {
+    if (!a.units.empty() && !b.units.empty() && a.units != b.units)
+      return refuse(std::string(what) + " of '" + a.units + "' and '" + b.units + "': their units do not fit");
+    return a.units.empty() ? b.units : a.units;
+  }
+
+  /// All of them along the dimensions of the one that has most.
+  Result<void> fit(std::vector<Typed*> all) {
+    std::vector<std::uint32_t> most;
+    for (const auto* t : all)
+      if (t->dimensions.size() > most.size()) most = t->dimensions;
+    for (auto* t : all) {
+      auto made = repeated(std::move(*t), most, schema_);
+      if (!made) return refuse(made.error().message);
+      *t = std::move(*made);
+    }
+    return {};
+  }
+
+  /// What a quantity of several has of them, but for its values and units.
+  static Typed joined(std::vector<const Typed*> all) {
+    Typed out;
+    out.dimensions = all.front()->dimensions;
+    for (const auto* t : all) {
+      out.timed = out.timed || t->timed;
+      out.single = out.single && t->single;
+      out.variables.insert(out.variables.end(), t->variables.begin(), t->variables.end());
+    }
+    return out;
+  }
+
+  Result<Typed> two(Two function, Typed a, Typed b, std::string_view what, bool same_unit) {
+    std::string units;
+    if (same_unit) {
+      auto common = one_unit(a, b, what);
+      if (!common) return std::move(common).error();
+      units = *common;
+    }
+    if (auto fitted = fit({&a, &b}); !fitted) return std::move(fitted).error();
+    auto out = joined({&a, &b});
+    out.units = units;
+    out.quantity = std::make_shared<Applied<Two>>(function, a.quantity, b.quantity);
+    return out;
+  }
+
+  const std::string& text_;
+  std::string_view rest_;
+  const Schema& schema_;
+  std::uint32_t time_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Typed typed_variable(const Schema& schema, std::uint32_t variable, std::uint32_t time_dimension) {
+  const auto& v = schema.variables[variable];
+  Typed out;
+  out.quantity = std::make_shared<FileVariable>(variable);
+  for (const auto d : v.dimensions)
+    if (d == time_dimension)
+      out.timed = true;
+    else
+      out.dimensions.push_back(d);
+  out.units = text_of(v.attributes, "units");
+  out.single = packing_of(v).unpacked == DataType::float32;
+  out.variables = {variable};
+  return out;
+}
+
+Result<Typed> destaggered(Typed of, const Schema& schema) {
+  constexpr std::string_view ending = "_stag";
+  bool any = false;
+  for (std::size_t i = 0; i < of.dimensions.size(); ++i) {
+    const auto& d = schema.dimensions[of.dimensions[i]];
+    if (!d.name.ends_with(ending)) continue;
+    const auto name = d.name.substr(0, d.name.size() - ending.size());
+    const auto it = std::find_if(schema.dimensions.begin(), schema.dimensions.end(),
+                                 [&](const Dimension& other) { return other.name == name; });
+    if (it == schema.dimensions.end() || it->length + 1 != d.length) continue;  // soil_layers_stag
+    any = true;
+    of.dimensions[i] = static_cast<std::uint32_t>(it - schema.dimensions.begin());
+    of.quantity = std::make_shared<HalfWay>(of.quantity, i);
+  }
+  if (!any)
+    return Error{Code::config, "nothing of it is staggered: it has no dimension like west_east_stag beside west_east",
+                 0};
+  return of;
+}
+
+Result<Typed> repeated(Typed of, const std::vector<std::uint32_t>& to, const Schema& schema) {
+  if (of.dimensions == to) return of;
+  const auto names = [&](const std::vector<std::uint32_t>& dimensions) {
+    std::string out;
+    for (const auto d : dimensions) out += (out.empty() ? "" : ", ") + schema.dimensions[d].name;
+    return "(" + out + ")";
+  };
+  std::vector<bool> has;
+  std::size_t next = 0;
+  for (const auto d : to) {
+    has.push_back(next < of.dimensions.size() && of.dimensions[next] == d);
+    if (has.back()) ++next;
+  }
+  if (next < of.dimensions.size())
+    return Error{Code::config,
+                 "dimensions " + names(of.dimensions) + " and " + names(to) +
+                     " do not fit; destagger(…) takes a staggered variable to the others' points",
+                 0};
+  of.quantity = std::make_shared<Repeated>(of.quantity, std::move(has));
+  of.dimensions = to;
+  return of;
+}
+
+Result<Typed> compile_expression(const std::string& text, const Schema& schema, std::uint32_t time_dimension) {
+  if (text.size() > length_max) return Error{Code::config, "it is longer than any expression", 0};
+  return Compiler(text, schema, time_dimension).run();
+}
+
+}  // namespace advectio

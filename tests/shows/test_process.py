@@ -7,7 +7,9 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -144,14 +146,16 @@ def test_wrf_needs_no_time_coordinate(
         assert file["U"].filters() == given["U"].filters() and file["U"].chunking() == given["U"].chunking()
 
 
-def copied(hours: Path, to: Path, records: slice, chunks: tuple[int, ...] | None, form: str = "NETCDF4") -> Path:
+def copied(hours: Path, to: Path, records: slice, chunks: tuple[int, ...] | None, form: str = "NETCDF4", **stored: Any) -> Path:
     with netCDF4.Dataset(hours) as source, netCDF4.Dataset(to, "w", format=form) as file:
         for name in ("time", "y", "x"):
             file.createDimension(name, None if name == "time" else 42)
         for name in ("time", "T2", "U10", "PSFC"):
             given = source[name]
-            kinds = {"chunksizes": chunks, "zlib": True} if chunks and name != "time" else {}
-            made = file.createVariable(name, given.dtype, given.dimensions, **kinds)
+            kinds = {"chunksizes": chunks, **stored} if chunks and name != "time" else {}
+            made = file.createVariable(
+                name, given.dtype.newbyteorder(">" if "endian" in kinds else "="), given.dimensions, **kinds
+            )
             made.setncatts({key: given.getncattr(key) for key in given.ncattrs()})
             made[:] = given[records]
     return to
@@ -186,14 +190,25 @@ def test_a_series_is_the_same_in_one_file_and_in_several(hours: Path, worker: Ca
         same_values(whole / name, tmp_path / "out" / "parts" / name)
 
 
-@pytest.mark.parametrize("chunks, jobs", [(None, 1), ((40, 42, 42), 4), ((1, 6, 6), 2), ((3, 5, 7), 1)])
-def test_any_chunks_and_any_number_of_cores_give_the_same_bits(
-    hours: Path, worker: Callable[..., Result], tmp_path: Path, chunks: tuple[int, ...] | None, jobs: int
+STORED: list[tuple[tuple[int, ...] | None, dict[str, Any]]] = [
+    (None, {}),
+    ((40, 42, 42), {"zlib": True}),
+    ((1, 6, 6), {"zlib": True, "shuffle": False}),
+    ((3, 5, 7), {}),
+    ((4, 42, 10), {"zlib": True, "fletcher32": True}),
+    ((4, 10, 42), {"zlib": True, "endian": "big"}),
+]
+
+
+@pytest.mark.parametrize("case", range(len(STORED)))
+def test_any_storage_and_any_number_of_cores_give_the_same_bits(
+    hours: Path, worker: Callable[..., Result], tmp_path: Path, case: int
 ):
+    chunks, stored = STORED[case]
     rule = "path: {}, variables: [T2, U10], time: [{{mean: 12h}}, {{max: 3d}}]"
     done(worker(rule.format("given.nc"), hours, "--jobs", "2"))
-    cut = copied(hours, tmp_path / "cut.nc", slice(None), chunks)
-    done(worker(rule.format("cut.nc"), cut, "--jobs", str(jobs), "--memory", "16MiB"))
+    cut = copied(hours, tmp_path / "cut.nc", slice(None), chunks, **stored)
+    done(worker(rule.format("cut.nc"), cut, "--jobs", str(1 + case % 3), "--memory", "16MiB"))
     same_values(tmp_path / "out" / "given.nc", tmp_path / "out" / "cut.nc")
 
 
@@ -225,6 +240,20 @@ def test_packed_values_and_missing_ones(worker: Callable[..., Result], tmp_path:
         file.set_auto_maskandscale(False)
         assert file["t"].dtype == "i2" and file["t"].scale_factor == 0.01
         assert (file["t"][...] == packed[[5, 11, 17, 23]]).all()
+
+
+def test_a_damaged_chunk_is_an_error(hours: Path, worker: Callable[..., Result], tmp_path: Path):
+    damaged = copied(hours, tmp_path / "damaged.nc", slice(None), (40, 42, 42), zlib=True)
+    with h5py.File(damaged) as file:
+        chunk = file["T2"].id.get_chunk_info(0)
+    with damaged.open("r+b") as raw:
+        raw.seek(chunk.byte_offset + chunk.size // 2)
+        other = bytes(~byte & 0xFF for byte in raw.read(64))
+        raw.seek(chunk.byte_offset + chunk.size // 2)
+        raw.write(other)
+    result = worker("path: a.nc, mean: all", damaged)
+    assert result.code == 1 and "damaged.nc" in result.stderr and len(result.stderr.splitlines()) == 1, result.said
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("form", ["classic", "cdf5", "netcdf4"])
@@ -310,6 +339,7 @@ def columns(path: Path, *names: str) -> list[np.ndarray]:
         return [file[name][...].astype("f8") for name in names]
 
 
+@pytest.mark.filterwarnings("ignore:Interpolation point out of data bounds")
 def test_pressure_levels_are_those_of_numpy_and_metpy(shared: Shared, process: Callable[..., Result], tmp_path: Path):
     interpolate = pytest.importorskip("metpy.interpolate")
     source = shared(WRF)

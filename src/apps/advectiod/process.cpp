@@ -503,7 +503,9 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
   const auto type = output.schema.variables[work.variable].type;
   std::vector<std::vector<double>> read(work.needs.size());
   std::vector<std::span<const double>> values(work.needs.size());
-  std::vector<double> result(work.box.volume());
+  // A variable as it is in the file need not be copied.
+  const bool as_read = dynamic_cast<const FileVariable*>(p.quantity.get()) != nullptr;
+  std::vector<double> result(as_read ? 0 : work.box.volume());
   const auto emit = [&](std::uint64_t record, std::span<const double> made) {
     auto bytes = std::make_shared<Bytes>(made.size() * size_of(type));
     narrow(type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, made, bytes->data());
@@ -525,6 +527,10 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
       else
         unpack(packing, raw, read[n]);
       values[n] = read[n];
+    }
+    if (as_read) {
+      work.chain->add(values.front(), emit);
+      continue;
     }
     Needed needed(values);
     p.quantity->make(work.box, needed, result);

@@ -77,11 +77,14 @@ Result<std::unique_ptr<TileFile>> TileFile::open(const std::string& path) {
     return code > 0
                ? system_error("open " + path, code)
                : Error{code == NC_ENOTNC ? Code::unsupported : Code::io, "open " + path + ": " + nc_strerror(code), 0};
-  return std::unique_ptr<TileFile>(new TileFile(path, ncid));
+  std::unique_ptr<TileFile> file(new TileFile(path, ncid));
+  if (auto format = format_of(ncid); format && is_hdf5(*format)) file->chunks_ = std::make_unique<ChunkReader>(path);
+  return file;
 }
 
 TileFile::~TileFile() {
   const std::lock_guard lock(library_mutex());
+  chunks_.reset();
   nc_close(ncid_);
 }
 
@@ -116,9 +119,14 @@ Result<void> TileFile::read_head(TileHead& to) const {
 Result<void> TileFile::read(std::uint32_t variable, const Box& box, std::byte* to) const {
   if (box.empty()) return {};
   const std::lock_guard lock(library_mutex());
+  const auto number = static_cast<int>(variable);
+  nc_type type = NC_NAT;
+  if (char name[NC_MAX_NAME + 1] = {}; chunks_ &&
+                                       nc_inq_var(ncid_, number, name, &type, nullptr, nullptr, nullptr) == NC_NOERR &&
+                                       chunks_->read(name, static_cast<DataType>(type), box, to))
+    return {};
   const Range range(box);
-  if (const int code = nc_get_vara(ncid_, static_cast<int>(variable), range.start.data(), range.count.data(), to);
-      code != NC_NOERR)
+  if (const int code = nc_get_vara(ncid_, number, range.start.data(), range.count.data(), to); code != NC_NOERR)
     return Error{Code::io, "read " + path_ + ": " + nc_strerror(code), 0};
   return {};
 }

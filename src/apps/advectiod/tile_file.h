@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/advectiod/chunk_reader.h"
 #include "core/box.h"
 #include "core/result.h"
 #include "core/schema.h"
@@ -41,6 +42,8 @@ class TileFile {
 
   std::string path_;
   int ncid_;
+  /// For what it can read faster; null where the file is no HDF5. Used under the library's lock.
+  std::unique_ptr<ChunkReader> chunks_;
 };
 
 }  // namespace advectio

@@ -1,13 +1,16 @@
-// The text of an advectio.yaml.
+// The text of an advectio.yaml, and of the rules of advectio process.
 #include <string_view>
 
 #include "config/config.h"
+#include "config/processing.h"
 #include "fuzz/fuzz.h"
 
 using namespace advectio;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto rules = parse_process_rules(text, "rules.yaml"); !rules)
+    fuzz::hold(rules.error().message.find('\n') == std::string::npos, "what is wrong is one line");
   const auto config = parse_config(text, "fuzz.yaml");
   if (!config) {
     fuzz::hold(config.error().message.find('\n') == std::string::npos, "what is wrong is one line");

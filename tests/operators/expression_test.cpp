@@ -9,6 +9,7 @@
 #include <random>
 
 #include "operators/values.h"
+#include "operators/vertical.h"
 
 namespace advectio {
 namespace {
@@ -148,25 +149,31 @@ TEST_F(Expressions, RefuseWhatMakesNoSense) {
 
 TEST_F(Expressions, GiveTheSameBitsHoweverTheFieldIsCut) {
   std::mt19937 random(3);
-  for (const std::string text : {"hypot(destagger(U), V) * S", "T > S ? log(P + PB) : T ^ 0.3", "destagger(U) - D"}) {
-    const auto typed = compiled(text);
-    const Box whole{{0, 0, 0}, {3, 4, 5}};
-    const auto everything = made(*typed.quantity, whole);
+  const auto hold = [&](const Quantity& quantity, const Box& whole, const std::string& what) {
+    const auto everything = made(quantity, whole);
+    ASSERT_TRUE(std::any_of(everything.begin(), everything.end(), [](double v) { return v == v; })) << what;
     for (int i = 0; i < 50; ++i) {
       Box box;
       for (const auto n : whole.count) {
         box.start.push_back(random() % n);
         box.count.push_back(1 + random() % (n - box.start.back()));
       }
-      const auto part = made(*typed.quantity, box);
+      const auto part = made(quantity, box);
       std::size_t next = 0;
       each(box, [&](const auto& at) {
         ASSERT_EQ(std::bit_cast<std::uint64_t>(part[next++]),
                   std::bit_cast<std::uint64_t>(everything[(at[0] * 4 + at[1]) * 5 + at[2]]))
-            << text;
+            << what;
       });
     }
-  }
+  };
+  for (const std::string text : {"hypot(destagger(U), V) * S", "T > S ? log(P + PB) : T ^ 0.3", "destagger(U) - D"})
+    hold(*compiled(text).quantity, {{0, 0, 0}, {3, 4, 5}}, text);
+  LevelsRule rule;
+  rule.method = LevelsRule::Method::log;
+  const OnLevels levels(compiled("destagger(U) * T").quantity, compiled("P + PB").quantity, 0, 3, {45, 20, 30, 1},
+                        rule);
+  hold(levels, {{0, 0, 0}, {4, 4, 5}}, "levels");
 }
 
 }  // namespace

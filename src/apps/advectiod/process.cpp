@@ -24,7 +24,8 @@
 namespace advectio {
 namespace {
 
-constexpr std::size_t files_open_max = 64;
+// netCDF holds megabytes of metadata of each.
+constexpr std::size_t files_open_max = 8;
 // More cells in a box make no chunk cheaper; with fewer, messages to readers begin to count.
 constexpr std::uint64_t box_cells_max = 1U << 20U, box_cells_min = 1U << 14U;
 constexpr std::uint64_t batch_bytes_max = 32U << 20U;
@@ -37,13 +38,13 @@ std::uint64_t aligned(std::uint64_t bytes) {
 /// A file of the series.
 struct Input {
   std::string path;
-  Schema schema;
+  std::shared_ptr<const Schema> schema;  ///< shared by files that have the same
   std::vector<std::uint64_t> lengths;
   std::vector<Moment> moments;
   std::uint64_t first = 0;  ///< number of its first record in the series
   // By number of the variable in the first file's schema:
-  std::vector<std::optional<std::uint32_t>> variables;
-  std::vector<Packing> packing;
+  std::shared_ptr<const std::vector<std::optional<std::uint32_t>>> variables;
+  std::shared_ptr<const std::vector<Packing>> packing;
   [[nodiscard]] std::uint64_t end() const { return first + moments.size(); }
 };
 
@@ -159,7 +160,7 @@ class Process {
   Result<void> give(const Output& output, std::span<Work> group);
   Result<void> put(const Output& output, std::uint32_t variable, Box box, std::shared_ptr<Bytes> values);
 
-  [[nodiscard]] const Schema& first() const { return inputs_.front().schema; }
+  [[nodiscard]] const Schema& first() const { return *inputs_.front().schema; }
   [[nodiscard]] bool timed(std::uint32_t variable) const {
     const auto& dimensions = first().variables[variable].dimensions;
     return !dimensions.empty() && dimensions.front() == axis_.dimension;
@@ -197,19 +198,22 @@ Result<void> Process::look_at(const std::string& path) {
   if (!head) return std::move(head).error();
   Input input;
   input.path = path;
-  input.schema = std::move(head->schema);
+  if (!inputs_.empty() && *inputs_.back().schema == head->schema)
+    input.schema = inputs_.back().schema;
+  else
+    input.schema = std::make_shared<const Schema>(std::move(head->schema));
   input.lengths = std::move(head->lengths);
-  auto axis = find_time_axis(input.schema);
+  auto axis = find_time_axis(*input.schema);
   if (!axis) return std::move(axis).error().with(path);
   const auto whole = [&](std::uint32_t v) {
     Box box;
-    for (const auto d : input.schema.variables[v].dimensions) box.count.push_back(input.lengths[d]);
+    for (const auto d : input.schema->variables[v].dimensions) box.count.push_back(input.lengths[d]);
     box.start.assign(box.count.size(), 0);
     return box;
   };
   const auto numbers = [&](std::uint32_t v) -> Result<std::vector<double>> {
     const auto box = whole(v);
-    const auto& variable = input.schema.variables[v];
+    const auto& variable = input.schema->variables[v];
     Bytes raw(box.volume() * size_of(variable.type));
     std::vector<double> values(box.volume());
     ADVECTIO_TRY(file.read(v, box, raw.data()));
@@ -268,20 +272,30 @@ Result<void> Process::put_in_order() {
                    0};
     input.first = series_.size();
     series_.insert(series_.end(), input.moments.begin(), input.moments.end());
+    if (&input != &inputs_.front() && input.schema == (&input - 1)->schema) {
+      input.variables = (&input - 1)->variables;
+      input.packing = (&input - 1)->packing;
+      continue;
+    }
+    std::vector<std::optional<std::uint32_t>> variables;
+    std::vector<Packing> packing;
     for (const auto& v : first().variables) {
-      const auto& its = input.schema.variables;
+      const auto& its = input.schema->variables;
       const auto same =
           std::find_if(its.begin(), its.end(), [&](const Variable& other) { return other.name == v.name; });
-      input.packing.push_back(same == its.end() ? Packing() : packing_of(*same));
+      packing.push_back(same == its.end() ? Packing() : packing_of(*same));
       if (same == its.end())
-        input.variables.emplace_back();
+        variables.emplace_back();
       else
-        input.variables.emplace_back(static_cast<std::uint32_t>(same - its.begin()));
+        variables.emplace_back(static_cast<std::uint32_t>(same - its.begin()));
     }
+    input.variables = std::make_shared<const std::vector<std::optional<std::uint32_t>>>(std::move(variables));
+    input.packing = std::make_shared<const std::vector<Packing>>(std::move(packing));
   }
   for (std::size_t v = 0; v < first().variables.size(); ++v)
-    packed_alike_.push_back(std::all_of(inputs_.begin(), inputs_.end(),
-                                        [&](const Input& i) { return i.packing[v] == inputs_.front().packing[v]; }));
+    packed_alike_.push_back(std::all_of(inputs_.begin(), inputs_.end(), [&](const Input& i) {
+      return i.packing == inputs_.front().packing || (*i.packing)[v] == (*inputs_.front().packing)[v];
+    }));
   return {};
 }
 
@@ -304,14 +318,14 @@ Result<void> Process::check_needs(const Output& output) {
     for (const auto number : needed) {
       if (!timed(number)) continue;
       const auto& v = first().variables[number];
-      if (!input.variables[number])
+      if (!(*input.variables)[number])
         return Error{Code::invalid,
                      input.path + " has no variable " + v.name + ", which " + inputs_.front().path + " has", 0};
-      const auto& its = input.schema.variables[*input.variables[number]];
+      const auto& its = input.schema->variables[*(*input.variables)[number]];
       bool same = its.type == v.type && its.dimensions.size() == v.dimensions.size();
       for (std::size_t d = 0; same && d < v.dimensions.size(); ++d) {
         const auto mine = v.dimensions[d], other = its.dimensions[d];
-        same = first().dimensions[mine].name == input.schema.dimensions[other].name &&
+        same = first().dimensions[mine].name == input.schema->dimensions[other].name &&
                (d == 0 || inputs_.front().lengths[mine] == input.lengths[other]);
       }
       if (!same)
@@ -439,7 +453,7 @@ Result<void> Process::put(const Output& output, std::uint32_t variable, Box box,
 Result<void> Process::write_copied(const Output& output, std::uint32_t variable) {
   const auto& input = inputs_.front();
   const auto from = output.processed.variables[variable].from;
-  const auto& v = input.schema.variables[from];
+  const auto& v = input.schema->variables[from];
   auto opened = TileFile::open(input.path);
   if (!opened) return std::move(opened).error();
   std::vector<std::uint64_t> lengths;
@@ -468,6 +482,11 @@ Result<void> Process::read(std::span<const Work> group, const Batch& batch, Plac
   std::vector<TileReaders::Request> requests;
   auto to = batch.memory;
   std::size_t number = 0;
+  // Of several files each is opened by one reader, of few all read a part.
+  const auto files = std::count_if(inputs_.begin(), inputs_.end(), [&](const Input& input) {
+    return input.first < batch.end && input.end() > batch.first;
+  });
+  const bool by_file = files >= 2 * static_cast<std::ptrdiff_t>(request_.threads);
   for (const auto& work : group) {
     auto& place = places.emplace_back();
     for (const auto& need : work.needs) {
@@ -486,8 +505,8 @@ Result<void> Process::read(std::span<const Work> group, const Batch& batch, Plac
         box.count.push_back(end - first);
         box.start.insert(box.start.end(), need.box.start.begin(), need.box.start.end());
         box.count.insert(box.count.end(), need.box.count.begin(), need.box.count.end());
-        requests.push_back({number++, input.path, *input.variables[need.variable], std::move(box),
-                            to + (first - batch.first) * bytes});
+        requests.push_back({by_file ? static_cast<std::size_t>(&input - inputs_.data()) : number++, input.path,
+                            *(*input.variables)[need.variable], std::move(box), to + (first - batch.first) * bytes});
       }
       to += aligned(bytes * (batch.end - batch.first));
       read_ += bytes * (batch.end - batch.first);
@@ -521,7 +540,7 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
       const auto* const raw =
           readers_->memory() + places[n] + (with_time ? (record - batch.first) * bytes_of(need) : 0);
       read[n].resize(need.box.volume());
-      const auto& packing = (with_time ? *input : inputs_.front()).packing[need.variable];
+      const auto& packing = (*(with_time ? *input : inputs_.front()).packing)[need.variable];
       if (p.as_it_is)
         widen(packing.type, raw, read[n]);
       else

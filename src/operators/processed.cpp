@@ -217,6 +217,9 @@ void Plan::take_along() {
       open.push_back(*other);
     }
   };
+  // What is taken to mass points has the coordinates of these.
+  if (coordinate_)
+    if (const auto* const other = like(coordinate_->dimensions, coordinate_->variables)) take(named_by(*other));
   for (const auto& item : expressions_) {
     auto like_it = item.variable;
     like_it.dimensions = item.made.dimensions;
@@ -275,7 +278,8 @@ void Plan::add_time(const std::vector<Moment>& series) {
   out_.variables.emplace_back().kind = ProcessedVariable::Kind::time;
   for (const auto& m : moments) out_.times.push_back(units.value_of(m.at));
   if (!spans) return;
-  auto two = static_cast<std::uint32_t>(input_.dimensions.size());
+  const auto next = static_cast<std::uint32_t>(out_.schema.dimensions.size());
+  auto two = next;
   std::string name = "bnds";
   for (std::uint32_t d = 0; d < input_.dimensions.size(); ++d) {
     if (input_.dimensions[d].name != name) continue;
@@ -284,7 +288,7 @@ void Plan::add_time(const std::vector<Moment>& series) {
     else
       name = "time_bnds_ends";
   }
-  if (two == input_.dimensions.size()) out_.schema.dimensions.push_back({name, 2, false});
+  if (two == next) out_.schema.dimensions.push_back({name, 2, false});
   Variable b;
   b.name = bounds_name;
   b.type = DataType::float64;
@@ -560,6 +564,9 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
       if (const auto bounds = find_variable(input_, text_of(v.attributes, "bounds"))) time_bounds_.insert(*bounds);
   if (rule_.expressions.empty() || !rule_.variables.empty()) ADVECTIO_TRY(select());
   ADVECTIO_TRY(make_expressions());
+  out_.schema = input_;
+  out_.schema.variables.clear();
+  ADVECTIO_TRY(find_levels());
   take_along();
   if (expressions_.empty() &&
       std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
@@ -574,13 +581,10 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   points_ = std::make_shared<TimePlan>(plan_->points());
   for (std::size_t s = 0; s < rule_.time.size(); ++s) intervals_.push_back(interval_of(plan_->taken(s)));
   out_.records = plan_->moments().size();
-  out_.schema = input_;
-  out_.schema.variables.clear();
   auto& time = out_.schema.dimensions[axis_.dimension];
   if (!time.unlimited) time.length = out_.records;
   time_name_ = time.name;  // a coordinate variable, whatever the input has
   add_time(series);
-  ADVECTIO_TRY(find_levels());
   if (rule_.levels) add_levels();
   for (std::uint32_t i = 0; i < input_.variables.size(); ++i)
     if (selected_.contains(i) || along_.contains(i)) ADVECTIO_TRY(add_file_variable(i));

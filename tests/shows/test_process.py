@@ -349,6 +349,7 @@ def test_pressure_levels_are_those_of_numpy_and_metpy(shared: Shared, process: C
             [
                 f"path: wrf.nc, variables: [T, U, W, T2], {given}, preset: wrf}}",
                 f"path: log.nc, variables: [T], {given}, coordinate: P + PB}}",
+                f"path: u.nc, variables: [U], {given}, preset: wrf}}, max: 6h",
                 "path: height.nc, variables: [T], levels: {height: [200, 1500 m], preset: wrf}, mean: all",
             ],
             source,
@@ -390,6 +391,9 @@ def test_pressure_levels_are_those_of_numpy_and_metpy(shared: Shared, process: C
         assert file["U"].coordinates == "XLONG XLAT"
         assert file["T"].vertical_interpolation == "linear in P + PB; below the lowest model level: missing"
         assert file["T2"].dimensions == ("Time", "south_north", "west_east") and "bottom_top" not in file.dimensions
+    with netCDF4.Dataset(tmp_path / "out" / "u.nc") as file:
+        assert {"XLONG", "XLAT"} == set(file["U"].coordinates.split()) <= set(file.variables)
+        assert file["Time_bnds"].shape == (len(file["U"]), 2) and file["U"].shape[1:] == (3, 48, 48)
 
 
 def test_expressions_are_those_of_numpy(shared: Shared, process: Callable[..., Result], tmp_path: Path):

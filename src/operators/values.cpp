@@ -69,8 +69,8 @@ void set_text(std::vector<Attribute>& attributes, const std::string& name, const
   a.name = name;
   a.type = DataType::text;
   a.count = text.size();
-  a.values.resize(text.size());
-  std::memcpy(a.values.data(), text.data(), text.size());
+  const auto bytes = std::as_bytes(std::span(text));
+  a.values.assign(bytes.begin(), bytes.end());
   for (auto& other : attributes)
     if (other.name == name) {
       other = std::move(a);

@@ -54,6 +54,15 @@ TEST(Values, NobodyHasPutAreMissing) {
   EXPECT_EQ(unpacked<std::int8_t>(v, {-127})[0], -127) << "a byte has no value to spare";
 }
 
+TEST(Values, AttributesMayBeEmptyTexts) {
+  std::vector<Attribute> attributes;
+  set_text(attributes, "stagger", "X");
+  set_text(attributes, "stagger", "");
+  ASSERT_EQ(attributes.size(), 1U);
+  EXPECT_EQ(attributes[0].count, 0U);
+  EXPECT_EQ(text_of(attributes, "stagger"), "");
+}
+
 TEST(Values, GoThereAndBackWithTheSameBits) {
   const std::array<float, 5> values = {0.0F, -0.0F, 1.17e-38F, 273.15F, -INFINITY};
   Variable v;

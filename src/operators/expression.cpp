@@ -481,7 +481,7 @@ class Compiler {
 Typed typed_variable(const Schema& schema, std::uint32_t variable, std::uint32_t time_dimension) {
   const auto& v = schema.variables[variable];
   Typed out;
-  out.quantity = std::make_shared<FileVariable>(variable);
+  out.quantity = std::make_shared<StoredVariable>(variable);
   for (const auto d : v.dimensions)
     if (d == time_dimension)
       out.timed = true;

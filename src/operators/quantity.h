@@ -44,9 +44,9 @@ class Quantity {
 };
 
 /// A variable as it is in the file.
-class FileVariable final : public Quantity {
+class StoredVariable final : public Quantity {
  public:
-  explicit FileVariable(std::uint32_t variable) : variable_(variable) {}
+  explicit StoredVariable(std::uint32_t variable) : variable_(variable) {}
   void needs(const Box& box, std::vector<Need>& all) const override { all.push_back({variable_, box}); }
   void make(const Box&, Needed& values, std::span<double> result) const override {
     const auto from = values.next();

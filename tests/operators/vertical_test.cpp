@@ -61,7 +61,7 @@ TEST(Levels, BesideMissingValuesAreMissing) {
 }
 
 TEST(Levels, TakeWholeColumnsOfEachBox) {
-  const auto field = std::make_shared<FileVariable>(1), p = std::make_shared<FileVariable>(2);
+  const auto field = std::make_shared<StoredVariable>(1), p = std::make_shared<StoredVariable>(2);
   const OnLevels levels(field, p, 0, 3, {900, 600}, pressure);
   const Box box{{1, 0}, {1, 2}};  // the second level of two columns
   std::vector<Need> needs;

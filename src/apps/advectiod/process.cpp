@@ -523,7 +523,7 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
   std::vector<std::vector<double>> read(work.needs.size());
   std::vector<std::span<const double>> values(work.needs.size());
   // A variable as it is in the file need not be copied.
-  const bool as_read = dynamic_cast<const FileVariable*>(p.quantity.get()) != nullptr;
+  const bool as_read = dynamic_cast<const StoredVariable*>(p.quantity.get()) != nullptr;
   std::vector<double> result(as_read ? 0 : work.box.volume());
   const auto emit = [&](std::uint64_t record, std::span<const double> made) {
     auto bytes = std::make_shared<Bytes>(made.size() * size_of(type));

@@ -35,6 +35,8 @@ class FedSink {
     frame_.clear();
     return done;
   }
+  /// The frame has ended, and is committed with a later one.
+  void wait_for_the_next() { begun_ = false; }
   Result<void> checkpoint() {
     auto done = sink_->checkpoint();
     frame_.clear();

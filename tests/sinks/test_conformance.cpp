@@ -431,6 +431,23 @@ TEST_P(EverySink, MakesOfAnyDecompositionWhatNetcdfMakesOfTheSame) {
 }
 
 // A classic file said that its values were rounded, and they were not.
+TEST_P(EverySink, HoldsFramesThatAreCommittedTogether) {
+  for (std::uint64_t seed = 651; seed <= 665; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto s = story(seed, 3);
+    place(path_);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s.schema));
+    for (const auto& frame : s.frames) {
+      ASSERT_OK(put(*sink, frame));
+      sink->wait_for_the_next();
+    }
+    ASSERT_OK(sink->commit());
+    ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
+    ASSERT_OK(sink->close());
+  }
+}
+
 TEST_P(EverySink, WritesWhatItsOperatorsMakeOfEveryBlock) {
   for (std::uint64_t seed = 601; seed <= 625; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

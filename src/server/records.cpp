@@ -69,6 +69,8 @@ Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Ou
     ADVECTIO_TRY(shared_.advance(d, verify));
     return d->shares[writer].over ? shared_.end_if_all_over(d) : Result<void>{};
   }
+  // What it makes void is in the sink together with frames that wait.
+  if (r.type == RecordType::abort && !d->waiting.empty()) return again_one_by_one(j, r.dataset, d);
   if (r.sequence <= d->visible) {
     // The last commit was done before, but not what follows it: the sink failed there, or the server died.
     if (r.type == RecordType::close) return writer_.finish(d);

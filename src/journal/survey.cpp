@@ -38,6 +38,8 @@ class Surveyor {
     found_.segments_free = stage_.free_segments();
     look_at_datasets();
     auto names = stage_.files().list(stage_.journals());
+    // A server that has written everything removes the stage, and may die in the midst of that.
+    if (!names && names.error().code == Code::not_found) names = std::vector<std::string>();
     if (!names) return std::move(names).error();
     std::erase_if(*names, [](const auto& name) { return name[0] == '.'; });
     for (const auto& name : *names) expected_ += bytes_of(name).second;

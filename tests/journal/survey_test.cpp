@@ -252,6 +252,12 @@ TEST_F(SurveyTest, AReadersSyncEndsAFrameOfOneWriter) {
   EXPECT_EQ(found.datasets[0].bytes_unsynced, 0U);
 }
 
+// `advectio recover` failed, where a server had died while it removed the stage.
+TEST_F(SurveyTest, AStageWhoseJournalsAreRemovedAlreadyHasNone) {
+  std::filesystem::remove_all(stage_.journals());
+  EXPECT_TRUE(look().journals.empty());
+}
+
 TEST_F(SurveyTest, PagesThatAreNoPagesAreToldOf) {
   std::ofstream(stage_.datasets() + "/9-9") << "short";
   std::filesystem::create_directory(stage_.journals() + "/x-1-0");

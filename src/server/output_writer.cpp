@@ -372,9 +372,10 @@ Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Recor
     *d->last_stall += seconds(sync->stall_ns);
   }
   if (sync->frame > 0 && r.type == RecordType::sync && may_wait(*d, r.sequence)) {
-    if (run_.live) run_.live->publish(*d, d->frames_ended - 1, r.time_ns, ledger_);
     if (d->waiting.empty()) d->waiting_since_ns = monotonic_ns();
     d->waiting.push_back(r.time_ns);
+    // Without its fields, as the frames behind it add to them: a reader that comes now reads the file.
+    if (run_.live) run_.live->publish(*d, d->frames_ended - 1, r.time_ns, ledger_);
     d->records.reset();
     d->begun = d->partial = d->frame_in_parts = false;
     return {};

@@ -38,14 +38,21 @@ bool Skeletons::is_wanted(const Schema& schema) {
   auto shape = shape_of(schema);
   if (const auto* e = entry(shape); e != nullptr) return e->skeleton == nullptr;
   entries_.push_front({std::move(shape), nullptr});
-  if (entries_.size() > most) entries_.pop_back();
+  if (entries_.size() > most) forget_oldest();
   return false;
 }
 
 void Skeletons::keep(const Schema& schema, Skeleton skeleton) {
   auto* e = entry(shape_of(schema));
-  if (e != nullptr && skeleton.bytes.size() <= bytes_max)
-    e->skeleton = std::make_shared<const Skeleton>(std::move(skeleton));
+  if (e == nullptr || e->skeleton != nullptr || skeleton.bytes.size() > bytes_max) return;
+  bytes_ += skeleton.bytes.size();
+  e->skeleton = std::make_shared<const Skeleton>(std::move(skeleton));
+  while (bytes_ > bytes_max) forget_oldest();
+}
+
+void Skeletons::forget_oldest() {
+  if (const auto& skeleton = entries_.back().skeleton; skeleton != nullptr) bytes_ -= skeleton->bytes.size();
+  entries_.pop_back();
 }
 
 }  // namespace advectio

@@ -28,14 +28,17 @@ class Skeletons {
   void keep(const Schema& schema, Skeleton skeleton);
 
  private:
-  static constexpr std::size_t most = 8, bytes_max = 16U << 20U;
+  /// Tiles of one domain have up to 16 shapes: those at its borders differ.
+  static constexpr std::size_t most = 64, bytes_max = 64U << 20U;
   struct Entry {
     Schema shape;  ///< without values of attributes
     std::shared_ptr<const Skeleton> skeleton;
   };
   Entry* entry(const Schema& shape);
+  void forget_oldest();
 
   std::list<Entry> entries_;  // the one used last is the first
+  std::size_t bytes_ = 0;     // of all skeletons
 };
 
 }  // namespace advectio

@@ -282,6 +282,13 @@ class Advectio:
         assert not left, f"left beside the output: {left}"
         return result
 
+    def recover_all(self) -> None:
+        """Remove what runs that were killed as a whole have left, also outside of their run directories."""
+        for path in self.run_dirs:
+            if path.exists():
+                recovered = self.call("recover", path)
+                assert recovered.code == 0 and not path.exists(), recovered.said
+
     def clean(self) -> None:
         for running in self.started:
             running.stop()

@@ -398,6 +398,7 @@ def test_a_partner_that_is_killed_as_a_whole_is_named(workflow: Workflow):
     bad(reading, "a has died without having completed it")
     writing.process.wait()
     workflow.assert_gone()
+    workflow.advectio.recover_all()
 
 
 def test_two_that_wait_for_each_other_are_both_named(workflow: Workflow):

@@ -357,6 +357,7 @@ def test_a_partner_elsewhere_that_is_killed_as_a_whole_is_named(nodes: Nodes):
     writing.process.wait()
     leave(nodes, *staying)
     nodes.assert_gone()
+    nodes.here.advectio.recover_all()
 
 
 def test_a_node_that_is_gone_is_seen_by_its_silence(nodes: Nodes):

@@ -652,7 +652,7 @@ Result<void> Process::make(const Output& output, ProcessReport::Output& report) 
   frame_.clear();
   frame_.declare(output.schema);
   held_ = 0;
-  const auto written = [&]() -> Result<void> {
+  auto written = [&]() -> Result<void> {
     ADVECTIO_TRY_WITH(sink_->declare(output.schema), output.path);
     ADVECTIO_TRY_WITH(sink_->begin(1), output.path);
     ADVECTIO_TRY(write(output));

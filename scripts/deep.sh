@@ -38,6 +38,7 @@ tidy() {
 
 asan() {
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+    LSAN_OPTIONS=suppressions=$PWD/tests/leaks.txt:print_suppressions=0 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     sanitized asan \
     '^(core|platform|workflow|journal|config|readers|operators|assembly|cluster|server|sinks|netcdf_interposer)' \

@@ -128,7 +128,7 @@ Bytes value_of(DataType type, const Json& j) {
 
 Attribute text_attribute(const std::string& name, const std::string& text) {
   Attribute a{name, DataType::text, text.size(), Bytes(text.size()), {}};
-  std::memcpy(a.values.data(), text.data(), text.size());
+  if (!text.empty()) std::memcpy(a.values.data(), text.data(), text.size());
   return a;
 }
 

@@ -177,13 +177,14 @@ class RulesParser {
       } else if (entry.second.IsMap()) {
         for (const auto& part : entry.second) {
           const auto key = part.first.IsScalar() ? part.first.Scalar() : "";
-          auto* const to = key == "formula"     ? &rule.formula
-                           : key == "units"     ? &rule.units
-                           : key == "long_name" ? &rule.long_name
-                                                : nullptr;
+          auto* const to = key == "formula"         ? &rule.formula
+                           : key == "units"         ? &rule.units
+                           : key == "long_name"     ? &rule.long_name
+                           : key == "standard_name" ? &rule.standard_name
+                                                    : nullptr;
           if (to == nullptr)
             return Fault{line_of(part.first),
-                         rule.name + ": unknown key " + key + "; known: formula, units, long_name"};
+                         rule.name + ": unknown key " + key + "; known: formula, units, long_name, standard_name"};
           if (!part.second.IsScalar()) return Fault{line_of(part.second), rule.name + "." + key + ": a text is wanted"};
           *to = part.second.Scalar();
         }

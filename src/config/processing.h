@@ -50,7 +50,8 @@ struct NameAt {
 /// A variable that is made of others.
 struct ExpressionRule {
   std::string name, formula;
-  std::string units, long_name;  ///< empty: units as far as they are known; no long name
+  std::string units;                     ///< empty: as far as they are known
+  std::string long_name, standard_name;  ///< empty: none
   std::string origin;
 };
 
@@ -75,7 +76,7 @@ struct ProcessRule {
   std::string path;                         ///< with {name} for the name of the first input file; see process_path
   std::string origin;                       ///< "rules.yaml:2"
   DatasetPolicy stored;                     ///< of its keys only those that say how a file is stored
-  std::vector<NameAt> variables;            ///< names or patterns; empty: all
+  std::vector<NameAt> variables;            ///< names or patterns, or WRF's diagnostics; empty: all
   std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
   std::optional<LevelsRule> levels;
   std::vector<TimeStep> time;                  ///< in the order in which they are applied

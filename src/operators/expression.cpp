@@ -6,13 +6,16 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "config/nearest.h"
+#include "operators/reduction.h"
 #include "operators/values.h"
+#include "operators/wrf_diagnostics.h"
 
 namespace advectio {
 namespace {
@@ -81,6 +84,31 @@ class Applied<Two> final : public Quantity {
   std::shared_ptr<const Quantity> a_, b_;
 };
 
+using Three = double (*)(double, double, double);
+
+/// A function of three. Missing where one of them is.
+template <>
+class Applied<Three> final : public Quantity {
+ public:
+  Applied(Three function, std::vector<std::shared_ptr<const Quantity>> of) : function_(function), of_(std::move(of)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override {
+    for (const auto& of : of_) of->needs(box, all);
+  }
+  void make(const Box& box, Needed& values, std::span<double> result) const override {
+    std::vector<double> b(result.size()), c(result.size());
+    of_[0]->make(box, values, result);
+    of_[1]->make(box, values, b);
+    of_[2]->make(box, values, c);
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] =
+          std::isnan(result[i]) || std::isnan(b[i]) || std::isnan(c[i]) ? missing : function_(result[i], b[i], c[i]);
+  }
+
+ private:
+  Three function_;
+  std::vector<std::shared_ptr<const Quantity>> of_;
+};
+
 /// condition ? a : b. Missing where the condition or the chosen one is.
 class Chosen final : public Quantity {
  public:
@@ -105,10 +133,11 @@ class Chosen final : public Quantity {
   std::shared_ptr<const Quantity> condition_, a_, b_;
 };
 
-/// The mean of two neighbours along one dimension.
-class HalfWay final : public Quantity {
+/// The mean of two neighbours along one dimension, or the second less the first.
+class OfNeighbours final : public Quantity {
  public:
-  HalfWay(std::shared_ptr<const Quantity> of, std::size_t dimension) : of_(std::move(of)), dimension_(dimension) {}
+  OfNeighbours(std::shared_ptr<const Quantity> of, std::size_t dimension, bool mean)
+      : of_(std::move(of)), dimension_(dimension), mean_(mean) {}
   void needs(const Box& box, std::vector<Need>& all) const override { of_->needs(wider(box), all); }
   void make(const Box& box, Needed& values, std::span<double> result) const override {
     const auto from = wider(box);
@@ -121,7 +150,8 @@ class HalfWay final : public Quantity {
       for (std::uint64_t k = 0; k < n; ++k)
         for (std::uint64_t i = 0; i < inner; ++i) {
           const auto at = (o * (n + 1) + k) * inner + i;
-          result[(o * n + k) * inner + i] = 0.5 * (points[at] + points[at + inner]);
+          result[(o * n + k) * inner + i] =
+              mean_ ? 0.5 * (points[at] + points[at + inner]) : points[at + inner] - points[at];
         }
   }
 
@@ -132,6 +162,7 @@ class HalfWay final : public Quantity {
   }
   std::shared_ptr<const Quantity> of_;
   std::size_t dimension_;
+  bool mean_;
 };
 
 /// The same values along dimensions that the quantity has not.
@@ -209,6 +240,45 @@ constexpr std::array<TwoNamed, 5> twos = {{
     {"max", [](double a, double b) { return b > a ? b : a; }, true},
     {"atan2", [](double a, double b) { return std::atan2(a, b); }, false},
     {"pow", [](double a, double b) { return std::pow(a, b); }, false},
+}};
+
+// Bolton (1980), "The Computation of Equivalent Potential Temperature", equations 10 and 11, with the constants of
+// wrf-python 1.3 (DCOMPUTERH, DCOMPUTETD).
+double relative_humidity(double mixing_ratio, double pressure, double temperature) {
+  const auto saturation = 6.112 * std::exp(17.67 * (temperature - 273.15) / (temperature - 29.65));  // hPa
+  const auto most = 0.622 * saturation / (0.01 * pressure - (1 - 0.622) * saturation);
+  return 100 * std::max(std::min(mixing_ratio / most, 1.0), 0.0);
+}
+double dew_point(double mixing_ratio, double pressure) {
+  const auto q = std::max(mixing_ratio, 0.0);
+  const auto vapour = std::log(std::max(q * 0.01 * pressure / (0.622 + q), 0.001));  // hPa
+  return (243.5 * vapour - 440.8) / (19.48 - vapour);
+}
+/// Of calm air 0.
+double wind_direction(double u, double v) {
+  if (u == 0 && v == 0) return 0;
+  const auto from = 270 - std::atan2(v, u) * (180 / std::numbers::pi);
+  return from >= 360 ? from - 360 : from;
+}
+
+/// A function whose arguments have units, as its result.
+template <typename Function>
+struct Physical {
+  std::string_view name;
+  Function function;
+  std::string_view units;
+};
+constexpr std::array<Physical<Two>, 2> physical_twos = {{
+    {"dew_point", dew_point, "degC"},
+    {"wind_direction", wind_direction, "degree"},
+}};
+constexpr std::array<Physical<Three>, 1> physical_threes = {{{"relative_humidity", relative_humidity, "%"}}};
+
+constexpr std::array<std::pair<std::string_view, Reduction>, 4> reductions = {{
+    {"mean", Reduction::mean},
+    {"sum", Reduction::sum},
+    {"minimum", Reduction::minimum},
+    {"maximum", Reduction::maximum},
 }};
 
 class Compiler {
@@ -355,13 +425,21 @@ class Compiler {
       return out;
     }
     if (std::isalpha(c) == 0 && c != '_') return unexpected();
+    const auto name = word();
+    if (!take("(")) return variable(name);
+    for (const auto& [known, reduction] : reductions)
+      if (known == name) return reduced(name, reduction);
+    return call(name);
+  }
+
+  std::string word() {
     std::size_t length = 0;
     while (length < rest_.size() &&
            (std::isalnum(static_cast<unsigned char>(rest_[length])) != 0 || rest_[length] == '_'))
       ++length;
-    const std::string name(rest_.substr(0, length));
+    std::string name(rest_.substr(0, length));
     rest_.remove_prefix(length);
-    return take("(") ? call(name) : variable(name);
+    return name;
   }
 
   Result<Typed> variable(const std::string& name) {
@@ -376,8 +454,69 @@ class Compiler {
         return refuse("variable " + name + ": time is not its first dimension, which is not supported");
       return typed_variable(schema_, i, time_);
     }
+    if (const auto* const known = find_wrf_diagnostic(name)) {
+      auto made = compile_expression(std::string(known->formula), schema_, time_);
+      if (!made) return Error{Code::config, name + " = " + made.error().message, 0};
+      made->units = known->units;
+      return made;
+    }
+    for (const auto& d : wrf_diagnostics()) names.emplace_back(d.name);
     const auto meant = nearest(name, names);
     return refuse("variable " + name + " is not in the files" + (meant.empty() ? "" : "; did you mean " + meant + "?"));
+  }
+
+  /// The rest of `mean(x, dimension, …)`.
+  Result<Typed> reduced(const std::string& name, Reduction reduction) {
+    auto of = choice();
+    if (!of) return of;
+    std::vector<std::uint64_t> lengths(of->dimensions.size(), 0);
+    while (take(",")) {
+      skip();
+      const auto dimension = word();
+      std::vector<std::string> its;
+      bool found = false;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        const auto& d = schema_.dimensions[of->dimensions[i]];
+        its.push_back(d.name);
+        if (d.name != dimension) continue;
+        if (d.unlimited) return refuse(name + " along the unlimited dimension " + d.name + " is not supported");
+        found = true;
+        lengths[i] = d.length;
+      }
+      if (found) continue;
+      std::string all;
+      for (const auto& d : its) all += (all.empty() ? "" : ", ") + d;
+      const auto meant = nearest(dimension, its);
+      return refuse(name + ": '" + dimension + "' is no dimension of it" +
+                    (!meant.empty() ? "; did you mean " + meant + "?"
+                     : its.empty()  ? "; it has none"
+                                    : "; it has " + all));
+    }
+    if (!take(")")) return rest_.empty() ? refuse("a ) is missing") : unexpected();
+    if (std::all_of(lengths.begin(), lengths.end(), [](auto l) { return l == 0; }))
+      return refuse(name + " takes an expression and the dimensions that go, as in " + name + "(T, bottom_top)" +
+                    (reduction == Reduction::minimum   ? "; min(a, b) is the lesser of two"
+                     : reduction == Reduction::maximum ? "; max(a, b) is the greater of two"
+                                                       : ""));
+    std::vector<std::uint32_t> left;
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      if (lengths[i] == 0) left.push_back(of->dimensions[i]);
+    of->quantity = std::make_shared<Reduced>(of->quantity, std::move(lengths), reduction);
+    of->dimensions = std::move(left);
+    return of;
+  }
+
+  Result<Typed> at_sea_level(std::vector<Typed> of) {
+    if (auto fitted = fit({&of[0], &of[1], &of[2], &of[3]}); !fitted) return std::move(fitted).error();
+    auto out = joined({&of[0], &of[1], &of[2], &of[3]});
+    if (out.dimensions.empty()) return refuse("sea_level_pressure: there are no levels");
+    std::vector<std::shared_ptr<const Quantity>> all;
+    for (const auto& t : of) all.push_back(t.quantity);
+    const auto& levels = schema_.dimensions[out.dimensions.front()];
+    out.quantity = std::make_shared<SeaLevelPressure>(std::move(all), levels.length);
+    out.dimensions.erase(out.dimensions.begin());
+    out.units = "Pa";
+    return out;
   }
 
   Result<Typed> call(const std::string& name) {
@@ -394,11 +533,37 @@ class Compiler {
       return refuse(name + " takes " + std::to_string(n) + (n == 1 ? " argument" : " arguments") + ", and there are " +
                     std::to_string(arguments.size()));
     };
-    std::vector<std::string> known = {"destagger"};
-    if (name == "destagger") {
+    std::vector<std::string> known = {"destagger", "thickness", "sea_level_pressure"};
+    for (const auto& [reduction, which] : reductions) known.emplace_back(reduction);
+    if (name == "destagger" || name == "thickness") {
       if (arguments.size() != 1) return wants(1);
-      auto made = destaggered(std::move(arguments[0]), schema_);
+      auto made = name == "destagger" ? destaggered(std::move(arguments[0]), schema_)
+                                      : thickness(std::move(arguments[0]), schema_);
       return made ? std::move(made) : Result<Typed>(refuse(made.error().message));
+    }
+    if (name == "sea_level_pressure") {
+      if (arguments.size() != 4) return wants(4);
+      return at_sea_level(std::move(arguments));
+    }
+    for (const auto& f : physical_twos) {
+      known.emplace_back(f.name);
+      if (f.name != name) continue;
+      if (arguments.size() != 2) return wants(2);
+      auto made = two(f.function, std::move(arguments[0]), std::move(arguments[1]), f.name, false);
+      if (made) made->units = f.units;
+      return made;
+    }
+    for (const auto& f : physical_threes) {
+      known.emplace_back(f.name);
+      if (f.name != name) continue;
+      if (arguments.size() != 3) return wants(3);
+      auto &a = arguments[0], &b = arguments[1], &c = arguments[2];
+      if (auto fitted = fit({&a, &b, &c}); !fitted) return std::move(fitted).error();
+      auto out = joined({&a, &b, &c});
+      out.quantity = std::make_shared<Applied<Three>>(
+          f.function, std::vector<std::shared_ptr<const Quantity>>{a.quantity, b.quantity, c.quantity});
+      out.units = f.units;
+      return out;
     }
     for (const auto& f : ones) {
       known.emplace_back(f.name);
@@ -493,7 +658,10 @@ Typed typed_variable(const Schema& schema, std::uint32_t variable, std::uint32_t
   return out;
 }
 
-Result<Typed> destaggered(Typed of, const Schema& schema) {
+namespace {
+
+/// A quantity of two neighbours along every staggered dimension.
+Result<Typed> of_neighbours(Typed of, const Schema& schema, bool mean) {
   constexpr std::string_view ending = "_stag";
   bool any = false;
   for (std::size_t i = 0; i < of.dimensions.size(); ++i) {
@@ -505,12 +673,22 @@ Result<Typed> destaggered(Typed of, const Schema& schema) {
     if (it == schema.dimensions.end() || it->length + 1 != d.length) continue;  // soil_layers_stag
     any = true;
     of.dimensions[i] = static_cast<std::uint32_t>(it - schema.dimensions.begin());
-    of.quantity = std::make_shared<HalfWay>(of.quantity, i);
+    of.quantity = std::make_shared<OfNeighbours>(of.quantity, i, mean);
   }
   if (!any)
     return Error{Code::config, "nothing of it is staggered: it has no dimension like west_east_stag beside west_east",
                  0};
   return of;
+}
+
+}  // namespace
+
+Result<Typed> destaggered(Typed of, const Schema& schema) {
+  return of_neighbours(std::move(of), schema, true);
+}
+
+Result<Typed> thickness(Typed of, const Schema& schema) {
+  return of_neighbours(std::move(of), schema, false);
 }
 
 Result<Typed> repeated(Typed of, const std::vector<std::uint32_t>& to, const Schema& schema) {

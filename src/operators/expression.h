@@ -1,5 +1,6 @@
 // Expressions on variables: "hypot(destagger(U), destagger(V))", "T2 > 273.15 ? RAINNC : 0".
-// docs/operators/expressions.md has the language.
+// docs/operators/expressions.md has the language. A name that no variable of the file has may be one
+// of WRF's diagnostics (wrf_diagnostics.h).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ Typed typed_variable(const Schema& schema, std::uint32_t variable, std::uint32_t
 /// Half-way values along every dimension whose name ends in "_stag": WRF's staggered grids. The result has the
 /// dimension of the same name without it. Errors: Code::config where the schema has none such, or of another length.
 Result<Typed> destaggered(Typed of, const Schema& schema);
+
+/// The second of two neighbours less the first, in the same way.
+Result<Typed> thickness(Typed of, const Schema& schema);
 
 /// The same quantity along more dimensions: those of `to`, which has all of its own in the same order.
 /// Errors: Code::config where it has not.

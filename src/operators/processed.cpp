@@ -11,6 +11,7 @@
 #include "config/nearest.h"
 #include "operators/expression.h"
 #include "operators/vertical.h"
+#include "operators/wrf_diagnostics.h"
 
 namespace advectio {
 namespace {
@@ -131,6 +132,7 @@ class Plan {
   const std::vector<bool>& packed_alike_;
   std::set<std::uint32_t> time_bounds_;
   std::set<std::uint32_t> selected_, along_;
+  std::vector<ExpressionRule> to_make_;  ///< WRF's diagnostics among the rule's variables, then its expressions
   std::vector<Item> expressions_;
   std::optional<Typed> coordinate_;  ///< of the levels
   std::uint32_t level_dimension_ = 0;
@@ -177,6 +179,18 @@ Result<void> Plan::select() {
         return refuse(origin, "variable " + v.name + " is text, and has no statistics");
     }
     if (found) continue;
+    if (const auto* const known = find_wrf_diagnostic(pattern)) {
+      ExpressionRule made;
+      made.name = pattern;
+      made.formula = known->formula;
+      made.units = known->units;
+      made.long_name = known->long_name;
+      made.standard_name = known->standard_name;
+      made.origin = origin;
+      to_make_.push_back(std::move(made));
+      continue;
+    }
+    for (const auto& d : wrf_diagnostics()) names.emplace_back(d.name);
     const auto meant = nearest(pattern, names);
     return refuse(origin, "variable " + pattern + " is not in the files" +
                               (meant.empty() ? "" : "; did you mean " + meant + "?"));
@@ -336,7 +350,8 @@ const Variable* Plan::like(const std::vector<std::uint32_t>& dimensions,
 }
 
 Result<void> Plan::make_expressions() {
-  for (const auto& rule : rule_.expressions) {
+  to_make_.insert(to_make_.end(), rule_.expressions.begin(), rule_.expressions.end());
+  for (const auto& rule : to_make_) {
     const auto where = rule.name + " = ";
     auto made = compile_expression(rule.formula, input_, axis_.dimension);
     if (!made) return refuse(rule.origin, where + made.error().message);
@@ -348,6 +363,7 @@ Result<void> Plan::make_expressions() {
     const auto units = rule.units.empty() ? made->units : rule.units;
     if (!units.empty()) set_text(item.variable.attributes, "units", units);
     if (!rule.long_name.empty()) set_text(item.variable.attributes, "long_name", rule.long_name);
+    if (!rule.standard_name.empty()) set_text(item.variable.attributes, "standard_name", rule.standard_name);
     set_text(item.variable.attributes, "expression", rule.formula);
     if (const auto* const other = like(made->dimensions, made->variables)) {
       for (const char* name : {"coordinates", "grid_mapping"})
@@ -499,11 +515,18 @@ Result<void> Plan::add(Item item) {
   auto& v = item.variable;
   const auto number = item.made.variables.front();
   if (!item.from_file) {
-    if (const auto* const other = like(item.made.dimensions, item.made.variables)) {
-      v.contiguous = other->contiguous;
+    item.made.quantity = std::make_shared<ReadOnce>(item.made.quantity);
+    const auto* const other = like(item.made.dimensions, item.made.variables);
+    const auto& stored = other != nullptr ? *other : input_.variables[number];
+    v.contiguous = stored.contiguous;
+    v.filters = stored.filters;
+    v.endian = stored.endian;
+    if (other != nullptr) {
       v.chunks = other->chunks;
-      v.filters = other->filters;
-      v.endian = other->endian;
+    } else if (!v.contiguous) {  // of no variable's shape: a record is a chunk
+      v.chunks = {1};
+      for (const auto d : item.made.dimensions)
+        v.chunks.push_back(std::max<std::uint64_t>(1, input_.dimensions[d].length));
     }
   }
   if (coordinate_ && item.statistics) ADVECTIO_TRY(to_levels(item));

@@ -17,6 +17,7 @@ namespace advectio {
 struct Need {
   std::uint32_t variable = 0;
   Box box;
+  bool operator==(const Need&) const = default;
 };
 
 /// The values of needs, in their order; one reader of them.
@@ -41,6 +42,17 @@ class Quantity {
   /// values as the box, row-major. The result depends on these values alone, cell by cell: not on how a field is
   /// cut into boxes.
   virtual void make(const Box& box, Needed& values, std::span<double> result) const = 0;
+};
+
+/// Of each box of a variable that a quantity names several times one is needed.
+class ReadOnce final : public Quantity {
+ public:
+  explicit ReadOnce(std::shared_ptr<const Quantity> of) : of_(std::move(of)) {}
+  void needs(const Box& box, std::vector<Need>& all) const override;
+  void make(const Box& box, Needed& values, std::span<double> result) const override;
+
+ private:
+  std::shared_ptr<const Quantity> of_;
 };
 
 /// A variable as it is in the file.

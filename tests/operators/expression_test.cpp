@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 
+#include "operators/reduction.h"
 #include "operators/values.h"
 #include "operators/vertical.h"
 
@@ -29,6 +30,10 @@ class Expressions : public testing::Test {
     add("S", {2, 3}, "K");
     add("D", {0, 2, 3}, "");
     schema.variables.back().type = DataType::float64;
+    add("U10", {0, 2, 3}, "m s-1");
+    add("COSALPHA", {0, 2, 3}, "");
+    add("SINALPHA", {0, 2, 3}, "");
+    add("QVAPOR", {0, 1, 2, 3}, "kg kg-1");
   }
   void add(const std::string& name, std::vector<std::uint32_t> dimensions, const std::string& units) {
     Variable v;
@@ -110,6 +115,76 @@ TEST_F(Expressions, AreWhatTheySay) {
   EXPECT_TRUE(std::isnan(at_point("sqrt(-T)")));
   EXPECT_EQ(at_point("T * (S > 0)"), t) << "what has fewer dimensions is repeated";
   EXPECT_EQ(at_point("destagger(U)"), 0.5 * (value(3, {1, 2, 3}) + value(3, {1, 2, 4})));
+  EXPECT_EQ(at_point("thickness(U)"), value(3, {1, 2, 4}) - value(3, {1, 2, 3}));
+}
+
+TEST_F(Expressions, ReduceAFieldAlongDimensions) {
+  EXPECT_EQ(compiled("mean(T, x)").dimensions, (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(compiled("mean(T, x)").units, "K");
+  EXPECT_EQ(compiled("sum(T, z, y, x)").dimensions, (std::vector<std::uint32_t>{}));
+  EXPECT_EQ(compiled("T - mean(T, z)").dimensions, (std::vector<std::uint32_t>{1, 2, 3}));
+  const auto row = [&](std::uint64_t z, std::uint64_t y) {
+    double sum = 0;
+    for (std::uint64_t x = 0; x < 5; ++x) sum += value(0, {z, y, x});
+    return sum;
+  };
+  const auto mean = made(*compiled("mean(T, x)").quantity, {{0, 0}, {3, 4}});
+  for (std::uint64_t z = 0; z < 3; ++z)
+    for (std::uint64_t y = 0; y < 4; ++y) EXPECT_EQ(mean[z * 4 + y], row(z, y) / 5);
+  const auto column = [&](const std::string& text) { return made(*compiled(text).quantity, {{2, 3}, {1, 1}})[0]; };
+  EXPECT_EQ(column("maximum(T, z)"), value(0, {2, 2, 3}));
+  EXPECT_EQ(column("minimum(T, z)"), value(0, {0, 2, 3}));
+  EXPECT_EQ(column("sum(T, z)"), value(0, {0, 2, 3}) + value(0, {1, 2, 3}) + value(0, {2, 2, 3}));
+  // What is missing is passed over: the root is missing where T is greater.
+  const auto least = value(0, {0, 2, 3}), next = value(0, {1, 2, 3});
+  const auto bound = std::to_string(0.5 * (next + value(0, {2, 2, 3})));
+  EXPECT_EQ(column("mean(T + 0 * sqrt(" + bound + " - T), z)"), (least + next) / 2);
+  EXPECT_TRUE(std::isnan(column("mean(sqrt(-T), z)")));
+}
+
+TEST_F(Expressions, HaveTheDiagnosticsOfWrf) {
+  schema.dimensions[4].name = "x_stag";
+  EXPECT_EQ(at_point("p"), value(1, {1, 2, 3}) + value(2, {1, 2, 3}));
+  EXPECT_EQ(compiled("pressure").units, "hPa");
+  EXPECT_EQ(at_point("theta"), value(0, {1, 2, 3}) + 300);
+  EXPECT_EQ(compiled("tk").units, "K");
+  EXPECT_EQ(refused("slp"), "slp = z = 'destagger(PH + PHB) / 9.81': variable PH is not in the files; did you mean P?");
+  EXPECT_EQ(refused("thta"), "'thta': variable thta is not in the files; did you mean theta?");
+  add("p", {0, 2, 3}, "1");
+  EXPECT_EQ(compiled("p").units, "1") << "a variable of the file comes first";
+}
+
+TEST_F(Expressions, KnowMoistAirAndWind) {
+  // Saturated air of 20 °C and 1000 hPa; Bolton's formula is right to 0.3 %.
+  EXPECT_NEAR(at_point("relative_humidity(0.01470 + 0*T, 1e5, 293.15)"), 100, 0.3);
+  EXPECT_NEAR(at_point("relative_humidity(0.00735 + 0*T, 1e5, 293.15)"), 50, 0.2);
+  EXPECT_EQ(at_point("relative_humidity(-1 + 0*T, 1e5, 293.15)"), 0);
+  EXPECT_NEAR(at_point("dew_point(0.01470 + 0*T, 1e5)"), 19.80, 0.01) << "e = 23.09 hPa";
+  EXPECT_EQ(at_point("wind_direction(0*T, 0)"), 0);
+  EXPECT_EQ(at_point("wind_direction(0*T, -1)"), 0) << "from the north";
+  EXPECT_EQ(at_point("wind_direction(0*T - 1, 0)"), 90) << "from the east";
+  EXPECT_EQ(at_point("wind_direction(0*T, 1)"), 180);
+  EXPECT_EQ(at_point("wind_direction(0*T + 1, 0)"), 270);
+  EXPECT_EQ(compiled("sea_level_pressure(P, T, QVAPOR, T)").units, "Pa");
+  EXPECT_EQ(compiled("sea_level_pressure(P, T, QVAPOR, T)").dimensions, (std::vector<std::uint32_t>{2, 3}));
+}
+
+TEST(SeaLevelPressure, IsThatOfTheLowestLevelAtTheSea) {
+  // An atmosphere of 6.5 K/km and 15 °C at 1013.25 hPa.
+  const auto slp = [](double ground) {
+    std::vector<double> p, t, q, z;
+    for (const double above : {0., 200., 500., 1000., 1600., 2500.}) {
+      z.push_back(ground + above);
+      t.push_back(288.15 - 0.0065 * z.back());
+      p.push_back(101325 * std::pow(t.back() / 288.15, 9.81 / (0.0065 * 287)));
+      q.push_back(0);
+    }
+    return sea_level_pressure(p, t, q, z);
+  };
+  EXPECT_DOUBLE_EQ(slp(0), 101325);
+  EXPECT_NEAR(slp(100), 101325, 10);
+  const std::vector<double> near = {1e5, 99e3, 98e3}, any = {280, 280, 280};
+  EXPECT_TRUE(std::isnan(sea_level_pressure(near, any, any, any))) << "no level is 100 hPa above the first";
 }
 
 TEST_F(Expressions, KnowTheirUnitsAndTypes) {
@@ -138,6 +213,13 @@ TEST_F(Expressions, RefuseWhatMakesNoSense) {
       refused("U + V"),
       "'U + V': dimensions (z, y, x) and (z, y, x_stag) do not fit; destagger(…) takes a staggered variable to the "
       "others' points");
+  EXPECT_EQ(refused("mean(T, X)"), "'mean(T, X)': mean: 'X' is no dimension of it; it has z, y, x");
+  EXPECT_EQ(refused("mean(S, z_b)"), "'mean(S, z_b)': mean: 'z_b' is no dimension of it; it has y, x");
+  EXPECT_EQ(refused("maximum(T)"),
+            "'maximum(T)': maximum takes an expression and the dimensions that go, as in maximum(T, bottom_top); "
+            "max(a, b) is the greater of two");
+  EXPECT_EQ(refused("sea_level_pressure(P, T)"),
+            "'sea_level_pressure(P, T)': sea_level_pressure takes 4 arguments, and there are 2");
   EXPECT_EQ(refused("T +"), "'T +': it ends too early");
   EXPECT_EQ(refused("T $ 2"), "'T $ 2': '$' at character 3 does not belong there");
   EXPECT_EQ(refused("(T"), "'(T': a ) is missing");
@@ -152,6 +234,11 @@ TEST_F(Expressions, GiveTheSameBitsHoweverTheFieldIsCut) {
   const auto hold = [&](const Quantity& quantity, const Box& whole, const std::string& what) {
     const auto everything = made(quantity, whole);
     ASSERT_TRUE(std::any_of(everything.begin(), everything.end(), [](double v) { return v == v; })) << what;
+    const auto offset = [&](const std::vector<std::uint64_t>& at) {
+      std::uint64_t n = 0;
+      for (std::size_t i = 0; i < at.size(); ++i) n = n * whole.count[i] + at[i];
+      return n;
+    };
     for (int i = 0; i < 50; ++i) {
       Box box;
       for (const auto n : whole.count) {
@@ -161,14 +248,16 @@ TEST_F(Expressions, GiveTheSameBitsHoweverTheFieldIsCut) {
       const auto part = made(quantity, box);
       std::size_t next = 0;
       each(box, [&](const auto& at) {
-        ASSERT_EQ(std::bit_cast<std::uint64_t>(part[next++]),
-                  std::bit_cast<std::uint64_t>(everything[(at[0] * 4 + at[1]) * 5 + at[2]]))
+        ASSERT_EQ(std::bit_cast<std::uint64_t>(part[next++]), std::bit_cast<std::uint64_t>(everything[offset(at)]))
             << what;
       });
     }
   };
   for (const std::string text : {"hypot(destagger(U), V) * S", "T > S ? log(P + PB) : T ^ 0.3", "destagger(U) - D"})
     hold(*compiled(text).quantity, {{0, 0, 0}, {3, 4, 5}}, text);
+  hold(*compiled("sum(T, z, x) / mean(U, x_stag, z)").quantity, {{0}, {4}}, "reductions");
+  const ReadOnce once(compiled("T * T + S * mean(T, z, y)").quantity);
+  hold(once, {{0, 0, 0}, {3, 4, 5}}, "each once");
   LevelsRule rule;
   rule.method = LevelsRule::Method::log;
   const OnLevels levels(compiled("destagger(U) * T").quantity, compiled("P + PB").quantity, 0, 3, {45, 20, 30, 1},

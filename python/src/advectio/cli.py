@@ -557,6 +557,8 @@ def process(
 
     - {path: wind.nc, expressions: {speed: "hypot(U10, V10)"}, max: 6h}
 
+    - {path: weather.nc, variables: [T2, slp, rh2, umet10, vmet10]}
+
     Statistics are mean, min, max, sum, difference and point; windows are 30min, 6h, 1d, 1w, 1mo, 1y or all. {name} is the
     name of the first file. Files are stored as the input is, unless the rule says otherwise. docs/process.md has it all.
 

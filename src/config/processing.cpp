@@ -130,13 +130,15 @@ class RulesParser {
     if (key == "variables") return read_names(value, rule.variables);
     if (key == "expressions") return read_expressions(value, rule.expressions);
     if (key == "levels") return read_levels(value, rule.levels.emplace());
+    if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
     // Of the whole rule, see read_time.
     if (statistic_of(key) || key == "time" || key == "min_count" || key == "closed") return std::nullopt;
     const auto& fields = config::dataset_fields();
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path", "variables", "expressions", "levels", "time", "min_count", "closed"};
+    std::vector<std::string> known = {"path",   "variables", "expressions", "levels",
+                                      "regrid", "time",      "min_count",   "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);
@@ -289,6 +291,37 @@ class RulesParser {
       if (!(level * unit > least && level * unit <= most))
         return Fault{line_of(node), "a level lies outside of any atmosphere; " +
                                         std::string(pressure ? "0 to 1200 hPa" : "-1 to 200 km") + " can be"};
+    return std::nullopt;
+  }
+
+  Maybe read_regrid(const YAML::Node& node, RegridRule& rule) {
+    const std::string example =
+        "a file of weights is wanted, like weights.nc or {weights: weights.nc, missing_max: 0.5}";
+    rule.origin = origin(node);
+    if (node.IsScalar() && !node.Scalar().empty()) {
+      rule.weights = node.Scalar();
+      return std::nullopt;
+    }
+    if (!node.IsMap()) return Fault{line_of(node), example + ", this is " + shown(node)};
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const auto line = line_of(entry.first);
+      if (!seen.insert(key).second) return Fault{line, key + " stands there twice"};
+      const std::string text = entry.second.IsScalar() ? entry.second.Scalar() : "";
+      if (key == "weights" || key == "grid") {
+        if (text.empty()) return Fault{line, key + ": the path of a file is wanted, this is " + shown(entry.second)};
+        (key == "grid" ? rule.grid : rule.weights) = text;
+      } else if (key == "missing_max") {
+        const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), rule.missing_max);
+        if (ec != std::errc() || end != text.data() + text.size() || !(rule.missing_max >= 0 && rule.missing_max < 1))
+          return Fault{line_of(entry.second),
+                       "missing_max: a share from 0 to less than 1 is wanted, this is " + shown(entry.second)};
+      } else {
+        return Fault{line, "unknown key " + key + "; known: weights, grid, missing_max"};
+      }
+    }
+    if (rule.weights.empty()) return Fault{line_of(node), example};
     return std::nullopt;
   }
 

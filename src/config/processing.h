@@ -71,6 +71,14 @@ struct LevelsRule {
   std::string origin;
 };
 
+/// Another horizontal grid, by a file of weights.
+struct RegridRule {
+  std::string weights;     ///< path
+  std::string grid;        ///< path of a file with the destination's points; empty: the weights' file has them
+  double missing_max = 0;  ///< share of a cell's weights that missing values may have; with more it is missing
+  std::string origin;
+};
+
 /// One output.
 struct ProcessRule {
   std::string path;                         ///< with {name} for the name of the first input file; see process_path
@@ -79,6 +87,7 @@ struct ProcessRule {
   std::vector<NameAt> variables;            ///< names or patterns, or WRF's diagnostics; empty: all
   std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
   std::optional<LevelsRule> levels;
+  std::optional<RegridRule> regrid;
   std::vector<TimeStep> time;                  ///< in the order in which they are applied
   std::map<std::string, std::string> origins;  ///< key → where it is set
 };

@@ -81,8 +81,9 @@ void set_fill(Variable& v, double fill) {
 
 class Plan {
  public:
-  Plan(const Schema& input, const TimeAxis& axis, const ProcessRule& rule, const std::vector<bool>& packed_alike)
-      : input_(input), axis_(axis), rule_(rule), packed_alike_(packed_alike) {}
+  Plan(const Schema& input, const TimeAxis& axis, const ProcessRule& rule, const std::vector<bool>& packed_alike,
+       std::shared_ptr<const RegridWeights> weights)
+      : input_(input), axis_(axis), rule_(rule), packed_alike_(packed_alike), weights_(std::move(weights)) {}
 
   Result<Processed> make(const std::vector<Moment>& series);
 
@@ -120,6 +121,14 @@ class Plan {
   Result<void> add(Item item);
   Result<void> to_levels(Item& item);
   void add_levels();
+  Result<void> find_grid();
+  [[nodiscard]] bool on_grid(const std::vector<std::uint32_t>& dimensions) const;
+  [[nodiscard]] bool of_grid(const Variable& v) const;
+  [[nodiscard]] bool has_a_place(std::uint32_t number) const;
+  Result<void> to_grid(Item& item);
+  void add_grid();
+  void add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
+                      const std::vector<std::pair<std::string, std::string>>& attributes);
   [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
                                      const std::vector<std::uint32_t>& first) const;
   void drop_unused_dimensions();
@@ -137,6 +146,9 @@ class Plan {
   std::optional<Typed> coordinate_;  ///< of the levels
   std::uint32_t level_dimension_ = 0;
   std::vector<double> levels_;  ///< in the coordinate's units
+  std::shared_ptr<const RegridWeights> weights_;
+  std::vector<std::uint32_t> grid_;      ///< dimensions that go
+  std::vector<std::uint32_t> new_grid_;  ///< dimensions that come
   std::string time_name_;
   std::shared_ptr<const TimePlan> plan_, points_;
   std::vector<std::optional<Time>> intervals_;  // of the records that each step takes
@@ -219,6 +231,13 @@ Result<void> Plan::select() {
 }
 
 void Plan::take_along() {
+  std::erase_if(along_, [&](std::uint32_t i) { return of_grid(input_.variables[i]); });
+  // What has only a part of the grid's dimensions belongs to the grid that goes.
+  std::erase_if(selected_, [&](std::uint32_t i) {
+    if (has_a_place(i)) return false;
+    out_.left_out.push_back(input_.variables[i].name);
+    return true;
+  });
   std::vector<std::uint32_t> open(selected_.begin(), selected_.end());
   open.insert(open.end(), along_.begin(), along_.end());
   const auto take = [&](const std::vector<std::string>& names) {
@@ -227,6 +246,7 @@ void Plan::take_along() {
       if (!other || says_time(*other) || selected_.contains(*other) || along_.contains(*other)) continue;
       const auto& v = input_.variables[*other];
       if (timed(v) && (!is_numeric(v.type) || v.dimensions.front() != axis_.dimension)) continue;
+      if (of_grid(v)) continue;  // the new grid has coordinates of its own
       along_.insert(*other);
       open.push_back(*other);
     }
@@ -398,23 +418,151 @@ Result<void> Plan::find_levels() {
   return {};
 }
 
+void Plan::add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
+                          const std::vector<std::pair<std::string, std::string>>& attributes) {
+  Variable v;
+  v.name = name;
+  v.type = DataType::float64;
+  v.dimensions = std::move(dimensions);
+  for (const auto& [key, text] : attributes) set_text(v.attributes, key, text);
+  out_.schema.variables.push_back(std::move(v));
+  ProcessedVariable p;
+  p.kind = ProcessedVariable::Kind::coordinate;
+  p.values = std::move(values);
+  out_.variables.push_back(std::move(p));
+}
+
 void Plan::add_levels() {
   const auto& rule = *rule_.levels;
   const bool pressure = rule.kind == LevelsRule::Kind::pressure;
-  Variable v;
-  v.name = out_.schema.dimensions[level_dimension_].name;
-  v.type = DataType::float64;
-  v.dimensions = {level_dimension_};
-  set_text(v.attributes, "units", rule.units);
+  std::vector<std::pair<std::string, std::string>> attributes = {{"units", rule.units}};
   // Whether a height is above the sea or the ground, only the coordinate's author knows.
-  if (pressure) set_text(v.attributes, "standard_name", "air_pressure");
-  set_text(v.attributes, "positive", pressure ? "down" : "up");
-  set_text(v.attributes, "axis", "Z");
-  out_.schema.variables.push_back(std::move(v));
-  ProcessedVariable p;
-  p.kind = ProcessedVariable::Kind::levels;
-  out_.variables.push_back(std::move(p));
-  out_.levels = rule.levels;
+  if (pressure) attributes.emplace_back("standard_name", "air_pressure");
+  attributes.emplace_back("positive", pressure ? "down" : "up");
+  attributes.emplace_back("axis", "Z");
+  add_coordinate(out_.schema.dimensions[level_dimension_].name, {level_dimension_}, rule.levels, attributes);
+}
+
+/// The dimensions of the weights' source: the last ones of the first variable that has as many cells.
+Result<void> Plan::find_grid() {
+  if (!weights_) return {};
+  const auto& wanted = weights_->source_lengths;
+  const auto length = [&](std::uint32_t d) { return input_.dimensions[d].length; };
+  const auto look_at = [&](const std::vector<std::uint32_t>& dimensions) {
+    const auto rank = dimensions.size();
+    if (!grid_.empty() || rank == 0) return;
+    const std::vector<std::uint32_t> one = {dimensions.back()};
+    const auto two = rank < 2 ? std::vector<std::uint32_t>() : std::vector(dimensions.end() - 2, dimensions.end());
+    const auto cells = two.empty() ? 0 : length(two[0]) * length(two[1]);
+    if (wanted.size() == 2 && !two.empty() && length(two[0]) == wanted[0] && length(two[1]) == wanted[1]) {
+      grid_ = two;
+    } else if (wanted.size() == 1 && length(one[0]) == wanted[0]) {
+      grid_ = one;
+    } else if (wanted.size() == 1 && cells == wanted[0]) {
+      grid_ = two;
+    } else if (wanted.empty() && cells > *std::max_element(weights_->source.begin(), weights_->source.end())) {
+      grid_ = two;  // the file does not say how many
+    }
+  };
+  for (const auto& item : expressions_) look_at(item.made.dimensions);
+  for (const auto i : selected_) {
+    const auto& v = input_.variables[i];
+    if (!is_numeric(v.type) || !timed(v)) continue;
+    auto dimensions = v.dimensions;
+    dimensions.erase(dimensions.begin());
+    if (rule_.levels && rule_.levels->wrf && coordinate_)
+      if (auto mass = destaggered(typed_variable(input_, i, axis_.dimension), input_)) dimensions = mass->dimensions;
+    look_at(dimensions);
+  }
+  if (grid_.empty()) {
+    std::string text;
+    for (const auto n : wanted) text += (text.empty() ? "" : " x ") + std::to_string(n);
+    return refuse(rule_.regrid->origin, "regrid: no variable of this output is on the grid of the weights" +
+                                            (text.empty() ? "" : " (" + text + " cells)"));
+  }
+  for (const auto& [name, origin] : rule_.variables) {
+    const auto i = find_variable(input_, name);
+    if (!i || !selected_.contains(*i) || has_a_place(*i)) continue;
+    return refuse(origin, "regrid: variable " + name + " has only a part of the grid's dimensions");
+  }
+  const auto& to = weights_->destination;
+  const bool rows = to.lengths.size() == 2 && to.rectilinear;
+  const std::vector<std::string> names = to.lengths.size() == 1 ? std::vector<std::string>{"cell"}
+                                         : rows                 ? std::vector<std::string>{"lat", "lon"}
+                                                                : std::vector<std::string>{"y", "x"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    new_grid_.push_back(static_cast<std::uint32_t>(out_.schema.dimensions.size()));
+    out_.schema.dimensions.push_back({names[i], to.lengths[i], false});
+  }
+  return {};
+}
+
+bool Plan::on_grid(const std::vector<std::uint32_t>& dimensions) const {
+  return !grid_.empty() && dimensions.size() >= grid_.size() &&
+         std::equal(grid_.begin(), grid_.end(), dimensions.end() - static_cast<std::ptrdiff_t>(grid_.size()));
+}
+
+/// It says something of the grid that goes, and is no field: a coordinate, or a part of one.
+bool Plan::of_grid(const Variable& v) const {
+  const auto of_it = [&](std::uint32_t d) { return std::find(grid_.begin(), grid_.end(), d) != grid_.end(); };
+  return !grid_.empty() && std::any_of(v.dimensions.begin(), v.dimensions.end(), of_it);
+}
+
+/// It has nothing of the grid that goes, or can come to the one that comes.
+bool Plan::has_a_place(std::uint32_t number) const {
+  const auto& v = input_.variables[number];
+  // What is staggered is taken to mass points first.
+  return !of_grid(v) ||
+         (is_numeric(v.type) && (on_grid(v.dimensions) || (rule_.levels && rule_.levels->wrf && timed(v))));
+}
+
+void Plan::add_grid() {
+  const auto& to = weights_->destination;
+  const bool rows = to.rectilinear;
+  std::vector<std::pair<std::string, std::string>> lat = {{"standard_name", "latitude"}, {"units", "degrees_north"}},
+                                                   lon = {{"standard_name", "longitude"}, {"units", "degrees_east"}};
+  if (rows) {
+    lat.emplace_back("axis", "Y");
+    lon.emplace_back("axis", "X");
+  }
+  add_coordinate("lat", rows ? std::vector{new_grid_[0]} : new_grid_, to.lat, lat);
+  add_coordinate("lon", rows ? std::vector{new_grid_[1]} : new_grid_, to.lon, lon);
+}
+
+/// What is on the source's grid comes to the destination's.
+Result<void> Plan::to_grid(Item& item) {
+  auto& v = item.variable;
+  auto& made = item.made;
+  if (!on_grid(made.dimensions)) {
+    if (!item.named || made.dimensions.size() < grid_.size()) return {};
+    const auto text = [&](const std::vector<std::uint32_t>& dimensions) {
+      std::string out;
+      for (const auto d : dimensions)
+        out += (out.empty() ? "" : ", ") + out_.schema.dimensions[d].name + " = " +
+               std::to_string(out_.schema.dimensions[d].length);
+      return "(" + out + ")";
+    };
+    return refuse(item.origin, "regrid: variable " + v.name + " has " + text(made.dimensions) +
+                                   ", and the weights are of " + text(grid_) +
+                                   "; destagger(…) takes a staggered variable to the others' points");
+  }
+  std::vector<std::uint64_t> source;
+  for (const auto d : grid_) source.push_back(input_.dimensions[d].length);
+  made.quantity = std::make_shared<Regridded>(made.quantity, weights_, std::move(source), rule_.regrid->missing_max);
+  const auto leading = made.dimensions.size() - grid_.size();
+  made.dimensions.resize(leading);
+  made.dimensions.insert(made.dimensions.end(), new_grid_.begin(), new_grid_.end());
+  if (!v.contiguous) {
+    v.chunks.resize((made.timed ? 1 : 0) + leading);
+    v.chunks.insert(v.chunks.end(), weights_->destination.lengths.begin(), weights_->destination.lengths.end());
+  }
+  for (const char* name : {"coordinates", "grid_mapping", "cell_measures", "MemoryOrder", "stagger"})
+    remove_attribute(v.attributes, name);
+  if (!weights_->destination.rectilinear) set_text(v.attributes, "coordinates", "lat lon");
+  set_text(v.attributes, "regridding",
+           "weights of " + rule_.regrid->weights + (weights_->method.empty() ? "" : " (" + weights_->method + ")"));
+  item.from_file = false;
+  return {};
 }
 
 /// What is on model levels comes to the rule's.
@@ -477,7 +625,7 @@ Result<void> Plan::to_levels(Item& item) {
 
 Result<void> Plan::add_file_variable(std::uint32_t number) {
   const auto& v = input_.variables[number];
-  if (!timed(v)) {
+  if (!timed(v) && !(is_numeric(v.type) && on_grid(v.dimensions))) {
     ProcessedVariable p;
     p.kind = ProcessedVariable::Kind::copied;
     p.from = number;
@@ -490,7 +638,7 @@ Result<void> Plan::add_file_variable(std::uint32_t number) {
   item.variable = v;
   item.made = typed_variable(input_, number, axis_.dimension);
   item.from_file = true;
-  item.statistics = selected_.contains(number);
+  item.statistics = selected_.contains(number) && timed(v);
   item.named = item.statistics && !rule_.variables.empty();
   item.origin = item.named ? rule_.origins.at("variables") : rule_.origin;
   item.packing = packing_of(v);
@@ -530,7 +678,9 @@ Result<void> Plan::add(Item item) {
     }
   }
   if (coordinate_ && item.statistics) ADVECTIO_TRY(to_levels(item));
+  if (weights_) ADVECTIO_TRY(to_grid(item));
   ProcessedVariable p;
+  p.kind = item.made.timed ? ProcessedVariable::Kind::made : ProcessedVariable::Kind::made_once;
   p.from = number;
   p.quantity = item.made.quantity;
   p.whole = item.whole;
@@ -539,7 +689,7 @@ Result<void> Plan::add(Item item) {
   p.as_it_is =
       item.from_file && packed_alike_[number] &&
       std::all_of(steps.begin(), steps.end(), [](const TimeStep& s) { return s.statistic == Statistic::point; });
-  if (!v.contiguous && !steps.empty()) v.chunks.front() = 1;
+  if (!v.contiguous && !steps.empty() && item.made.timed) v.chunks.front() = 1;
   if (!p.as_it_is) {
     const auto type = item.made.single ? DataType::float32 : DataType::float64;
     const bool changed = type != v.type || item.packing.packed();
@@ -553,7 +703,8 @@ Result<void> Plan::add(Item item) {
     v.type = type;
     set_fill(v, p.fill);
   }
-  v.dimensions = {axis_.dimension};
+  v.dimensions.clear();
+  if (item.made.timed) v.dimensions.push_back(axis_.dimension);
   v.dimensions.insert(v.dimensions.end(), item.made.dimensions.begin(), item.made.dimensions.end());
   fit_filters(v);
   if (item.statistics && !rule_.time.empty())
@@ -590,6 +741,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   out_.schema = input_;
   out_.schema.variables.clear();
   ADVECTIO_TRY(find_levels());
+  ADVECTIO_TRY(find_grid());
   take_along();
   if (expressions_.empty() &&
       std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
@@ -609,6 +761,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   time_name_ = time.name;  // a coordinate variable, whatever the input has
   add_time(series);
   if (rule_.levels) add_levels();
+  if (weights_) add_grid();
   for (std::uint32_t i = 0; i < input_.variables.size(); ++i)
     if (selected_.contains(i) || along_.contains(i)) ADVECTIO_TRY(add_file_variable(i));
   for (auto& item : expressions_) {
@@ -696,8 +849,9 @@ Result<std::vector<Moment>> moments_of_text(const TimeAxis& axis, std::string_vi
 }
 
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
-                                 const ProcessRule& rule, const std::vector<bool>& packed_alike) {
-  return Plan(input, axis, rule, packed_alike).make(series);
+                                 const ProcessRule& rule, const std::vector<bool>& packed_alike,
+                                 std::shared_ptr<const RegridWeights> weights) {
+  return Plan(input, axis, rule, packed_alike, std::move(weights)).make(series);
 }
 
 }  // namespace advectio

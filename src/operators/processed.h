@@ -13,6 +13,7 @@
 #include "core/schema.h"
 #include "operators/calendar.h"
 #include "operators/quantity.h"
+#include "operators/regrid.h"
 #include "operators/time_statistic.h"
 #include "operators/values.h"
 
@@ -40,14 +41,16 @@ Result<std::vector<Moment>> moments_of_text(const TimeAxis& axis, std::string_vi
 /// A variable of an output.
 struct ProcessedVariable {
   enum class Kind : std::uint8_t {
-    time,    ///< the time coordinate
-    bounds,  ///< its bounds
-    levels,  ///< the coordinate of the rule's levels
-    copied,  ///< of the first file, as it is
-    made,    ///< record by record, then along time
+    time,        ///< the time coordinate
+    bounds,      ///< its bounds
+    coordinate,  ///< of the rule's levels or grid
+    copied,      ///< of the first file, as it is
+    made_once,   ///< of the first file, without a time dimension
+    made,        ///< record by record, then along time
   };
   Kind kind = Kind::made;
-  std::uint32_t from = 0;  ///< copied, made: the input's variable
+  std::uint32_t from = 0;      ///< copied, made: the input's variable
+  std::vector<double> values;  ///< of a coordinate
   // Of what is made:
   std::shared_ptr<const Quantity> quantity;
   std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
@@ -57,18 +60,19 @@ struct ProcessedVariable {
 };
 
 struct Processed {
-  Schema schema;                              ///< before the rule's storage
-  std::vector<ProcessedVariable> variables;   ///< one each of the schema's
-  std::uint32_t time = 0;                     ///< the time dimension
-  std::vector<double> times, bounds, levels;  ///< values of the coordinates that are made
+  Schema schema;                             ///< before the rule's storage
+  std::vector<ProcessedVariable> variables;  ///< one each of the schema's
+  std::uint32_t time = 0;                    ///< the time dimension
+  std::vector<double> times, bounds;         ///< values of the time coordinate and of its bounds
   std::uint64_t records = 0;
-  std::vector<std::string> left_out;  ///< variables with a time dimension that have no numbers
+  std::vector<std::string> left_out;  ///< variables that it cannot have: text along time, parts of a grid that goes
 };
 
 /// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
-/// ways where `packed_alike` says false of it. Errors: Code::config with the rule's file and line (an unknown variable,
-/// with the nearest name; text; windows that cannot be).
+/// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid`. Errors: Code::config with the rule's
+/// file and line (an unknown variable, with the nearest name; text; windows that cannot be).
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
-                                 const ProcessRule& rule, const std::vector<bool>& packed_alike);
+                                 const ProcessRule& rule, const std::vector<bool>& packed_alike,
+                                 std::shared_ptr<const RegridWeights> weights = nullptr);
 
 }  // namespace advectio

@@ -147,7 +147,7 @@ def _show(processed: Processed) -> None:
         end = "was there already" if output["kept"] else f"{size_text(output['bytes_written'])} written"
         out.print(f"{output['path']}: {what}; {end}", markup=False)
         if output["left_out"]:
-            out.print(f"  without {', '.join(output['left_out'])}: they have no numbers", markup=False)
+            out.print(f"  without {', '.join(output['left_out'])}: text, or a part of the old grid", markup=False)
     seconds = processed["seconds"]
     out.print(
         f"{counted(processed['files'], 'file')}, {counted(processed['records'], 'record')} from {processed['first']} to "

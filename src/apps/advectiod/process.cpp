@@ -18,6 +18,7 @@
 #include "core/field.h"
 #include "operators/operated_field.h"
 #include "operators/processed.h"
+#include "operators/regrid.h"
 #include "platform/machine.h"
 #include "server/storage.h"
 
@@ -150,10 +151,12 @@ class Process {
   Result<void> look_at(const std::string& path);
   Result<void> put_in_order();
   Result<void> plan();
+  Result<std::shared_ptr<const RegridWeights>> weights_of(const RegridRule& rule);
   Result<void> check_needs(const Output& output);
   Result<void> make(const Output& output, ProcessReport::Output& report);
   Result<void> write(const Output& output);
   Result<void> write_copied(const Output& output, std::uint32_t variable);
+  Result<void> write_made_once(const Output& output, std::uint32_t variable);
   Result<void> write_group(const Output& output, std::span<Work> group);
   Result<void> read(std::span<const Work> group, const Batch& batch, Places& places);
   void fold(const Output& output, Work& work, const Batch& batch, std::span<const std::uint64_t> places) const;
@@ -181,6 +184,8 @@ class Process {
   std::vector<Moment> series_;
   std::vector<bool> packed_alike_;
   std::vector<Output> outputs_;
+  /// By the paths of weights and grid: several outputs may have the same.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const RegridWeights>> weights_;
   std::unique_ptr<TileReaders> readers_;
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<MemoryBudget> sink_memory_;
@@ -337,6 +342,50 @@ Result<void> Process::check_needs(const Output& output) {
   return {};
 }
 
+/// A file that is read whole.
+Result<SmallFile> small_file(const std::string& path) {
+  auto opened = TileFile::open(path);
+  if (!opened) return std::move(opened).error();
+  auto head = (*opened)->head();
+  if (!head) return std::move(head).error();
+  SmallFile file;
+  file.path = path;
+  file.schema = std::move(head->schema);
+  file.lengths = std::move(head->lengths);
+  file.read = [file = std::shared_ptr<TileFile>(std::move(opened).value()), schema = file.schema,
+               lengths = file.lengths](std::uint32_t v) -> Result<std::vector<double>> {
+    const auto& variable = schema.variables[v];
+    Box box;
+    for (const auto d : variable.dimensions) box.count.push_back(lengths[d]);
+    box.start.assign(box.count.size(), 0);
+    Bytes raw(box.volume() * size_of(variable.type));
+    std::vector<double> values(box.volume());
+    ADVECTIO_TRY(file->read(v, box, raw.data()));
+    unpack(packing_of(variable), raw.data(), values);
+    return values;
+  };
+  return file;
+}
+
+Result<std::shared_ptr<const RegridWeights>> Process::weights_of(const RegridRule& rule) {
+  auto& known = weights_[{rule.weights, rule.grid}];
+  if (known) return known;
+  std::optional<GridPoints> points;
+  if (!rule.grid.empty()) {
+    auto file = small_file(rule.grid);
+    if (!file) return std::move(file).error();
+    auto read = grid_points(*file);
+    if (!read) return std::move(read).error();
+    points = std::move(read).value();
+  }
+  auto file = small_file(rule.weights);
+  if (!file) return std::move(file).error();
+  auto weights = regrid_weights(*file, points ? &*points : nullptr);
+  if (!weights) return std::move(weights).error();
+  known = std::make_shared<const RegridWeights>(std::move(weights).value());
+  return known;
+}
+
 Result<void> Process::plan() {
   std::set<std::string> taken;
   for (const auto& rule : request_.rules.outputs) {
@@ -357,7 +406,13 @@ Result<void> Process::plan() {
       return Error{
           Code::exists,
           output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it", 0};
-    auto processed = process_schema(first(), axis_, series_, rule, packed_alike_);
+    std::shared_ptr<const RegridWeights> weights;
+    if (rule.regrid) {
+      auto read = weights_of(*rule.regrid);
+      if (!read) return Error{Code::config, rule.regrid->origin + ": regrid: " + read.error().message, 0};
+      weights = std::move(read).value();
+    }
+    auto processed = process_schema(first(), axis_, series_, rule, packed_alike_, weights);
     if (!processed) return std::move(processed).error();
     output.processed = std::move(processed).value();
     auto stored = as_stored(output.processed.schema, rule.stored);
@@ -473,6 +528,41 @@ Result<void> Process::write_copied(const Output& output, std::uint32_t variable)
     }
     read_ += values->size();
     ADVECTIO_TRY(put(output, variable, std::move(box), std::move(values)));
+  }
+  return {};
+}
+
+/// What does not change with time is small beside what does: box by box on this thread.
+Result<void> Process::write_made_once(const Output& output, std::uint32_t variable) {
+  const auto& input = inputs_.front();
+  const auto& p = output.processed.variables[variable];
+  const auto& v = output.schema.variables[variable];
+  auto opened = TileFile::open(input.path);
+  if (!opened) return std::move(opened).error();
+  std::vector<std::uint64_t> lengths;
+  for (const auto d : v.dimensions) lengths.push_back(output.schema.dimensions[d].length);
+  auto chunks = v.chunks;
+  chunks.resize(lengths.size(), 1);
+  for (auto& box : cut(lengths, chunks, box_cells_max)) {
+    if (stop_) return Error{Code::gone, "interrupted", 0};
+    std::vector<Need> needs;
+    p.quantity->needs(box, needs);
+    std::vector<std::vector<double>> read(needs.size());
+    std::vector<std::span<const double>> values;
+    for (std::size_t n = 0; n < needs.size(); ++n) {
+      Bytes raw(bytes_of(needs[n]));
+      ADVECTIO_TRY((*opened)->read(needs[n].variable, needs[n].box, raw.data()));
+      read_ += raw.size();
+      read[n].resize(needs[n].box.volume());
+      unpack((*input.packing)[needs[n].variable], raw.data(), read[n]);
+      values.emplace_back(read[n]);
+    }
+    std::vector<double> result(box.volume());
+    Needed needed(values);
+    p.quantity->make(box, needed, result);
+    auto bytes = std::make_shared<Bytes>(result.size() * size_of(v.type));
+    narrow(v.type, p.fill, result, bytes->data());
+    ADVECTIO_TRY(put(output, variable, std::move(box), std::move(bytes)));
   }
   return {};
 }
@@ -617,10 +707,16 @@ Result<void> Process::write(const Output& output) {
       case ProcessedVariable::Kind::bounds:
         ADVECTIO_TRY(put(output, v, {{0, 0}, {p.records, 2}}, numbers(p.bounds)));
         break;
-      case ProcessedVariable::Kind::levels:
-        ADVECTIO_TRY(put(output, v, {{0}, {p.levels.size()}}, numbers(p.levels)));
+      case ProcessedVariable::Kind::coordinate: {
+        std::vector<std::uint64_t> lengths;
+        for (const auto d : output.schema.variables[v].dimensions)
+          lengths.push_back(output.schema.dimensions[d].length);
+        ADVECTIO_TRY(
+            put(output, v, {std::vector<std::uint64_t>(lengths.size(), 0), lengths}, numbers(p.variables[v].values)));
         break;
+      }
       case ProcessedVariable::Kind::copied: ADVECTIO_TRY(write_copied(output, v)); break;
+      case ProcessedVariable::Kind::made_once: ADVECTIO_TRY(write_made_once(output, v)); break;
       case ProcessedVariable::Kind::made: break;
     }
   }
@@ -691,7 +787,7 @@ Result<ProcessReport> Process::run() {
       for (const auto& need : work.needs) of_ += timed(need.variable) ? bytes_of(need) * series_.size() : 0;
     }
     for (const auto& p : output.processed.variables)
-      if (p.kind == ProcessedVariable::Kind::copied) {
+      if (p.kind == ProcessedVariable::Kind::copied || p.kind == ProcessedVariable::Kind::made_once) {
         std::uint64_t bytes = size_of(first().variables[p.from].type);
         for (const auto d : first().variables[p.from].dimensions) bytes *= inputs_.front().lengths[d];
         of_ += bytes;

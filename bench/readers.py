@@ -335,6 +335,7 @@ def main() -> int:
     if importlib.util.find_spec("adios2") is None:
         notes.print("SST is left out: pip install adios2")
         runs = {case: [] for case in runs if case.kind != "sst"}
+    good = True
     with network() as net:
         if net is None:
             notes.print("no second namespace: that takes root and ip")
@@ -345,6 +346,7 @@ def main() -> int:
                 runs[case].append(one(case, options, net))
             except (Failed, OSError) as failed:
                 notes.print(f"failed: {failed}", style="red")
+                good = False
             except (KeyboardInterrupt, SystemExit):
                 notes.print("stopped: this is what there is", style="red")
                 break
@@ -358,7 +360,7 @@ def main() -> int:
         print(
             json.dumps({"frame_bytes": size, "in_step": not options.free, "cores": os.cpu_count(), "methods": found}, indent=2)
         )
-        return 0
+        return 0 if good else 1
     table = Table(title=f"frames of {size / 1e6:.0f} MB", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("method", "readers", *COLUMNS.values()):
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
@@ -366,7 +368,7 @@ def main() -> int:
         cells = ["" if row[key] is None else f"{row[key]:.0f}" if "mb_s" in key else str(row[key]) for key in COLUMNS]
         table.add_row(str(row["method"]), str(row["readers"]), *cells)
     Console(highlight=False, width=max(180, Console().width)).print(table)
-    return 0
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

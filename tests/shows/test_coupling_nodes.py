@@ -405,8 +405,9 @@ def test_a_node_whose_server_is_killed_gets_another_and_loses_nothing(nodes: Nod
     plain.mkdir()
     assert run_plainly([*WRITER, "out.nc", "8"], plain).code == 0
     wanted = run_plainly([*READER, "out.nc"], plain)
-    reading = nodes.start(nodes.there, "b", [*READER, "out.nc"])
-    writing = nodes.start(nodes.here, "a", [*WRITER, "out.nc", "8", "0.4"])
+    patient = nodes.config(restart_max="1min")  # as long as another server may take to come on a busy machine
+    reading = nodes.start(nodes.there, "b", [*READER, "out.nc"], patient)
+    writing = nodes.start(nodes.here, "a", [*WRITER, "out.nc", "8", "0.4"], patient)
     writing.wait_for(lambda: "frame 1\n" in writing.lines, "a frame was synced")
     os.kill(nodes.server_of(getattr(nodes, site)), signal.SIGKILL)
     got = good(reading)

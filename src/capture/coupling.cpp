@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -15,23 +16,37 @@ namespace {
 /// This thread reads `couple.conf`. Where we are linked into the program, that goes through our own fopen.
 constinit thread_local bool reads_rules __attribute__((tls_model("initial-exec"))) = false;
 
-workflow::Workflow* find_workflow() {
+struct Found {
+  workflow::Workflow* workflow = nullptr;
+  std::string lost;  ///< the run is of this workflow, and its rules are not there any more; else empty
+};
+
+Found find_workflow() {
+  Found found;
+  const char* const named = std::getenv("ADVECTIO_WORKFLOW");
   const auto stage = stage_directory_of_process();
-  if (stage.empty()) return nullptr;
+  if (stage.empty()) return found;
   workflow::Settings settings;
   reads_rules = true;
   std::ifstream in(stage + "/couple.conf");
+  const bool there = in.is_open();
   for (std::string line; std::getline(in, line);) (void)settings.take_line(line);
   reads_rules = false;
-  return settings.memory.empty() || settings.rules.empty() ? nullptr : new workflow::Workflow(std::move(settings));
+  if (!settings.memory.empty() && !settings.rules.empty()) found.workflow = new workflow::Workflow(std::move(settings));
+  if (!there && named != nullptr) found.lost = named;
+  return found;
+}
+
+/// Once: a process belongs to one run.
+const Found& found_by_process() {
+  static const Found found = find_workflow();
+  return found;
 }
 
 }  // namespace
 
 workflow::Workflow* workflow_of_process() {
-  if (reads_rules) return nullptr;
-  static workflow::Workflow* const found = find_workflow();  // once: a process belongs to one run
-  return found;
+  return reads_rules ? nullptr : found_by_process().workflow;
 }
 
 void say_of_coupling(const std::string& text) {
@@ -46,11 +61,21 @@ void say_of_coupling(const std::string& text) {
 }
 
 namespace {
+
 Error logged(Error error) {
   say_of_coupling(error.message);
   return error;
 }
+
 }  // namespace
+
+Result<void> run_is_there(const std::string& path) {
+  if (reads_rules || found_by_process().lost.empty()) return {};
+  return logged(Error{Code::gone,
+                      "the run of this program in the workflow " + found_by_process().lost + " has ended; " + path +
+                          " is neither read nor written, as it may be coupled",
+                      EOWNERDEAD});
+}
 
 Result<Place> place_to_create(const std::string& path, bool no_clobber) {
   auto* workflow = workflow_of_process();

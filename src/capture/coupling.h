@@ -18,6 +18,10 @@ namespace advectio::capture {
 /// The workflow of this process' run; null: its config couples nothing. Opens no session.
 workflow::Workflow* workflow_of_process();
 
+/// Error, whose text has been logged: the run is of a workflow, and `advectio run` was killed before this process asked
+/// for its rules. Which files are coupled, it cannot know.
+Result<void> run_is_there(const std::string& path);
+
 /// Writes one line of log to stderr, each text once.
 void say_of_coupling(const std::string& text);
 

@@ -401,6 +401,16 @@ def test_a_partner_that_is_killed_as_a_whole_is_named(workflow: Workflow):
     workflow.advectio.recover_all()
 
 
+def test_a_process_whose_run_has_gone_reads_and_writes_nothing(workflow: Workflow):
+    """Ranks that start after `advectio run` was killed: an ordinary open would read what must not be read yet."""
+    good(workflow.start("a", [*WRITER, "old.nc", "1"], couple(rule("out.nc"))))
+    late = "export ADVECTIO_RUN=$ADVECTIO_RUN-gone;"
+    for command in (f"{' '.join(map(str, READER))} old.nc", f"{' '.join(map(str, WRITER))} new.nc 1"):
+        done = workflow.start("b", ["sh", "-c", f"{late} exec {command}"], couple(rule("out.nc"))).finish()
+        assert done.code == 1 and "has ended" in done.stderr and "is neither read nor written" in done.stderr, done.said
+    assert not (workflow.here / "new.nc").exists()
+
+
 def test_two_that_wait_for_each_other_are_both_named(workflow: Workflow):
     config = couple(rule("x.nc"), rule("y.nc", "b", "a"), wait_max="4s")
     one = workflow.start("a", [*READER, "y.nc"], config)

@@ -95,7 +95,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
 
         began = time.monotonic()
         traces.begin(run_directory)
-        environment, command = for_the_ranks(installed, run_directory, job, command)
+        environment, command = for_the_ranks(installed, run_directory, job, command, in_workflow)
         try:
             child = subprocess.Popen(
                 command,
@@ -268,13 +268,20 @@ def node_local(stage: str) -> None:
 
 
 def for_the_ranks(
-    installed: installation.Installation, run_directory: str, job: "launching.Job | None", command: list[str]
+    installed: installation.Installation,
+    run_directory: str,
+    job: "launching.Job | None",
+    command: list[str],
+    in_workflow: "workflow.Wanted | None" = None,
 ) -> tuple[dict[str, str], list[str]]:
     """The environment of the command, and the command: with several nodes its mpirun may have to be told to pass it on."""
     ours = {
         "ADVECTIO_RUN": run_directory,
         "LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD")),
     }
+    if in_workflow:
+        # A process that starts after the run was killed must not read a coupled file as if it were an ordinary one.
+        ours["ADVECTIO_WORKFLOW"] = in_workflow.directory
     if job:
         # That ranks on other nodes have our libraries loaded, too, and a server: all of them must know it alike.
         ours["ADVECTIO_SERVERS"] = str(job.nodes.number)

@@ -221,6 +221,13 @@ bool may_be_coupled(const char* path) {
          capture::workflow_of_process() != nullptr;
 }
 
+/// NC_NOERR: the run is there, or the file cannot be coupled.
+int run_is_there(const char* path) {
+  if (path == nullptr || *trimmed(path) == '\0' || is_url(trimmed(path))) return NC_NOERR;
+  const auto there = capture::run_is_there(trimmed(path));
+  return there ? NC_NOERR : code_of(there.error());
+}
+
 /// The library creates a file, and we have not seen the call that led there.
 void say_past_us(const char* path) {
   if (path == nullptr || std::getenv("ADVECTIO_RUN") == nullptr) return;
@@ -241,6 +248,7 @@ template <typename Create>
 int create_file(const Entry& entry, const char* path, int mode, int* ncid, Create&& create) {
   if (entry.past_us()) say_past_us(path);
   if (entry.nested()) return create(path);
+  if (const int lost = run_is_there(path); lost != NC_NOERR) return lost;
   Place place{path != nullptr ? trimmed(path) : "", {}};
   if (may_be_coupled(path)) {
     auto found = capture::place_to_create(trimmed(path), (mode & NC_NOCLOBBER) != 0);
@@ -277,6 +285,7 @@ CapturedFile* written_here(const char* path) {
 template <typename Open>
 int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& open) {
   if (entry.nested()) return open(path);
+  if (const int lost = run_is_there(path); lost != NC_NOERR) return lost;
   Place place{path != nullptr ? trimmed(path) : "", {}};
   const bool writing = (mode & NC_WRITE) != 0;
   if (may_be_coupled(path)) {
@@ -308,7 +317,8 @@ template <typename Find>
 PlaceTogether place_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path,
                              Find&& find) {
   PlaceTogether out{NC_NOERR, {path != nullptr ? trimmed(path) : "", {}}, nullptr};
-  if (!may_be_coupled(path) || !capture::workflow_of_process()->of(trimmed(path))) return out;
+  out.code = run_is_there(path);
+  if (out.code != NC_NOERR || !may_be_coupled(path) || !capture::workflow_of_process()->of(trimmed(path))) return out;
   if (!shadow::beyond_this_node())
     out.ranks = shadow::duplicate(reinterpret_cast<const void*>(entry.lib.nc_create_par), program);
   if (out.ranks == nullptr) {

@@ -134,7 +134,12 @@ struct PlaceTogether {
 template <typename Find>
 PlaceTogether place_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, Find&& find) {
   PlaceTogether out{NC_NOERR, {path != nullptr ? path : "", {}}, nullptr};
-  auto* workflow = path != nullptr && *path != '\0' ? capture::workflow_of_process() : nullptr;
+  if (path == nullptr || *path == '\0') return out;
+  if (const auto there = capture::run_is_there(path); !there) {
+    out.code = code_of(there.error());
+    return out;
+  }
+  auto* workflow = capture::workflow_of_process();
   if (workflow == nullptr || !workflow->of(path)) return out;
   if (const shadow::MpiRanks theirs(lib.mpi, comm, info); theirs.usable() && !shadow::beyond_this_node())
     out.ranks =

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "config/fields.h"
 #include "config/glob.h"
@@ -113,6 +115,8 @@ class RulesParser {
                      fault->text.rfind("unknown key", 0) == 0 ? where + ": " + fault->text : full + ": " + fault->text};
     }
     if (rule.path.empty()) return Fault{line_of(item), where + ": path is missing"};
+    if (rule.regrid && !rule.points.empty())
+      return Fault{config::line_of_key(item, "points"), where + ": regrid and points: one of them an output"};
     if (auto fault = read_time(where, item, rule)) return fault;
     DatasetRule stored;
     stored.values = rule.stored;
@@ -131,14 +135,15 @@ class RulesParser {
     if (key == "expressions") return read_expressions(value, rule.expressions);
     if (key == "levels") return read_levels(value, rule.levels.emplace());
     if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
+    if (key == "points") return read_points(value, rule.points);
     // Of the whole rule, see read_time.
     if (statistic_of(key) || key == "time" || key == "min_count" || key == "closed") return std::nullopt;
     const auto& fields = config::dataset_fields();
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path",   "variables", "expressions", "levels",
-                                      "regrid", "time",      "min_count",   "closed"};
+    std::vector<std::string> known = {"path",   "variables", "expressions", "levels", "regrid",
+                                      "points", "time",      "min_count",   "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);
@@ -291,6 +296,61 @@ class RulesParser {
       if (!(level * unit > least && level * unit <= most))
         return Fault{line_of(node), "a level lies outside of any atmosphere; " +
                                         std::string(pressure ? "0 to 1200 hPa" : "-1 to 200 km") + " can be"};
+    return std::nullopt;
+  }
+
+  /// {Zurich: [47.38, 8.54]}, or the path of a file with lines "name, latitude, longitude".
+  Maybe read_points(const YAML::Node& node, std::vector<PointRule>& points) {
+    const std::string example =
+        "places are wanted, like {Zurich: [47.38, 8.54]}, or a file with lines like Zurich, 47.38, 8.54";
+    const auto add = [&](int line, const std::string& name, const std::string& lat, const std::string& lon) -> Maybe {
+      PointRule point;
+      point.name = name;
+      const auto number = [](const std::string& text, double& to) {
+        const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), to);
+        return ec == std::errc() && end == text.data() + text.size();
+      };
+      if (!number(lat, point.lat) || !number(lon, point.lon) || !(std::abs(point.lat) <= 90) ||
+          !(std::abs(point.lon) <= 360))
+        return Fault{line,
+                     name + ": latitude (-90 to 90) and longitude in degrees are wanted, this is " + lat + ", " + lon};
+      for (const auto& other : points)
+        if (other.name == name) return Fault{line, name + " stands there twice"};
+      points.push_back(std::move(point));
+      return std::nullopt;
+    };
+    if (node.IsScalar() && !node.Scalar().empty()) {
+      auto text = config::read_text(node.Scalar());
+      if (!text) return Fault{line_of(node), text.error().message};
+      std::istringstream lines(*text);
+      int number = 0;
+      for (std::string line; std::getline(lines, line);) {
+        ++number;
+        line = line.substr(0, line.find('#'));
+        std::vector<std::string> parts;
+        std::istringstream in(line);
+        for (std::string part; std::getline(in, part, ',');) {
+          const auto first = part.find_first_not_of(" \t\r"), last = part.find_last_not_of(" \t\r");
+          parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
+        }
+        if (parts.empty() || (parts.size() == 1 && parts[0].empty())) continue;
+        if (number == 1 && parts.size() == 3 && parts[1].starts_with("lat")) continue;  // a heading
+        const auto at = node.Scalar() + ", line " + std::to_string(number) + ": ";
+        if (parts.size() != 3 || parts[0].empty())
+          return Fault{line_of(node), at + "name, latitude and longitude are wanted"};
+        if (auto fault = add(line_of(node), parts[0], parts[1], parts[2])) return Fault{fault->line, at + fault->text};
+      }
+      if (points.empty()) return Fault{line_of(node), node.Scalar() + " has no places"};
+      return std::nullopt;
+    }
+    if (!node.IsMap() || node.size() == 0) return Fault{line_of(node), example};
+    for (const auto& entry : node) {
+      const auto& at = entry.second;
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty() || !at.IsSequence() || at.size() != 2 ||
+          !at[0].IsScalar() || !at[1].IsScalar())
+        return Fault{line_of(entry.first), example};
+      if (auto fault = add(line_of(entry.first), entry.first.Scalar(), at[0].Scalar(), at[1].Scalar())) return fault;
+    }
     return std::nullopt;
   }
 

@@ -71,6 +71,12 @@ struct LevelsRule {
   std::string origin;
 };
 
+/// A place of which an output has the values.
+struct PointRule {
+  std::string name;
+  double lat = 0, lon = 0;  ///< degrees
+};
+
 /// Another horizontal grid, by a file of weights.
 struct RegridRule {
   std::string weights;     ///< path
@@ -88,6 +94,7 @@ struct ProcessRule {
   std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
   std::optional<LevelsRule> levels;
   std::optional<RegridRule> regrid;
+  std::vector<PointRule> points;               ///< in place of the horizontal grid; never with `regrid`
   std::vector<TimeStep> time;                  ///< in the order in which they are applied
   std::map<std::string, std::string> origins;  ///< key → where it is set
 };

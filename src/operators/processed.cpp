@@ -16,6 +16,9 @@
 namespace advectio {
 namespace {
 
+// Of a chunk of places: 256 KiB of float32.
+constexpr std::uint64_t chunk_cells = 1U << 16U;
+
 bool has_since(const Variable& v) {
   return text_of(v.attributes, "units").find(" since ") != std::string::npos;
 }
@@ -124,9 +127,12 @@ class Plan {
   Result<void> find_grid();
   [[nodiscard]] bool on_grid(const std::vector<std::uint32_t>& dimensions) const;
   [[nodiscard]] bool of_grid(const Variable& v) const;
+  [[nodiscard]] std::string grid_key() const { return rule_.regrid ? "regrid" : "points"; }
+  [[nodiscard]] std::string grid_origin() const { return rule_.origins.at(grid_key()); }
   [[nodiscard]] bool has_a_place(std::uint32_t number) const;
   Result<void> to_grid(Item& item);
   void add_grid();
+  void say_feature_type();
   void add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
                       const std::vector<std::pair<std::string, std::string>>& attributes);
   [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
@@ -477,19 +483,20 @@ Result<void> Plan::find_grid() {
   if (grid_.empty()) {
     std::string text;
     for (const auto n : wanted) text += (text.empty() ? "" : " x ") + std::to_string(n);
-    return refuse(rule_.regrid->origin, "regrid: no variable of this output is on the grid of the weights" +
-                                            (text.empty() ? "" : " (" + text + " cells)"));
+    return refuse(grid_origin(), grid_key() + ": no variable of this output is on the grid of the weights" +
+                                     (text.empty() ? "" : " (" + text + " cells)"));
   }
   for (const auto& [name, origin] : rule_.variables) {
     const auto i = find_variable(input_, name);
     if (!i || !selected_.contains(*i) || has_a_place(*i)) continue;
-    return refuse(origin, "regrid: variable " + name + " has only a part of the grid's dimensions");
+    return refuse(origin, grid_key() + ": variable " + name + " has only a part of the grid's dimensions");
   }
   const auto& to = weights_->destination;
   const bool rows = to.lengths.size() == 2 && to.rectilinear;
-  const std::vector<std::string> names = to.lengths.size() == 1 ? std::vector<std::string>{"cell"}
-                                         : rows                 ? std::vector<std::string>{"lat", "lon"}
-                                                                : std::vector<std::string>{"y", "x"};
+  const std::vector<std::string> names = !to.names.empty()        ? std::vector<std::string>{"station"}
+                                         : to.lengths.size() == 1 ? std::vector<std::string>{"cell"}
+                                         : rows                   ? std::vector<std::string>{"lat", "lon"}
+                                                                  : std::vector<std::string>{"y", "x"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     new_grid_.push_back(static_cast<std::uint32_t>(out_.schema.dimensions.size()));
     out_.schema.dimensions.push_back({names[i], to.lengths[i], false});
@@ -527,6 +534,30 @@ void Plan::add_grid() {
   }
   add_coordinate("lat", rows ? std::vector{new_grid_[0]} : new_grid_, to.lat, lat);
   add_coordinate("lon", rows ? std::vector{new_grid_[1]} : new_grid_, to.lon, lon);
+  if (to.names.empty()) return;
+  // CF-1.11, appendix H: places as discrete sampling geometries.
+  std::size_t length = 1;
+  for (const auto& name : to.names) length = std::max(length, name.size());
+  const auto characters = static_cast<std::uint32_t>(out_.schema.dimensions.size());
+  out_.schema.dimensions.push_back({"station_name_length", length, false});
+  add_coordinate("station_name", {new_grid_[0], characters}, {},
+                 {{"cf_role", "timeseries_id"}, {"long_name", "name of the station"}, {"_Encoding", "utf-8"}});
+  out_.schema.variables.back().type = DataType::text;
+  for (auto name : to.names) {
+    name.resize(length, '\0');
+    out_.variables.back().text += name;
+  }
+}
+
+/// CF-1.11, section 9.4: of series at places, where all of them are of one kind.
+void Plan::say_feature_type() {
+  std::set<std::size_t> ranks;
+  for (std::size_t i = 0; i < out_.variables.size(); ++i)
+    if (const auto& d = out_.schema.variables[i].dimensions;
+        out_.variables[i].kind == ProcessedVariable::Kind::made && d.back() == new_grid_.front())
+      ranks.insert(d.size());
+  if (ranks == std::set<std::size_t>{2}) set_text(out_.schema.attributes, "featureType", "timeSeries");
+  if (ranks == std::set<std::size_t>{3}) set_text(out_.schema.attributes, "featureType", "timeSeriesProfile");
 }
 
 /// What is on the source's grid comes to the destination's.
@@ -542,13 +573,14 @@ Result<void> Plan::to_grid(Item& item) {
                std::to_string(out_.schema.dimensions[d].length);
       return "(" + out + ")";
     };
-    return refuse(item.origin, "regrid: variable " + v.name + " has " + text(made.dimensions) +
+    return refuse(item.origin, grid_key() + ": variable " + v.name + " has " + text(made.dimensions) +
                                    ", and the weights are of " + text(grid_) +
                                    "; destagger(…) takes a staggered variable to the others' points");
   }
   std::vector<std::uint64_t> source;
   for (const auto d : grid_) source.push_back(input_.dimensions[d].length);
-  made.quantity = std::make_shared<Regridded>(made.quantity, weights_, std::move(source), rule_.regrid->missing_max);
+  made.quantity = std::make_shared<Regridded>(made.quantity, weights_, std::move(source),
+                                              rule_.regrid ? rule_.regrid->missing_max : 0);
   const auto leading = made.dimensions.size() - grid_.size();
   made.dimensions.resize(leading);
   made.dimensions.insert(made.dimensions.end(), new_grid_.begin(), new_grid_.end());
@@ -558,9 +590,11 @@ Result<void> Plan::to_grid(Item& item) {
   }
   for (const char* name : {"coordinates", "grid_mapping", "cell_measures", "MemoryOrder", "stagger"})
     remove_attribute(v.attributes, name);
-  if (!weights_->destination.rectilinear) set_text(v.attributes, "coordinates", "lat lon");
+  const auto& to = weights_->destination;
+  if (!to.rectilinear) set_text(v.attributes, "coordinates", to.names.empty() ? "lat lon" : "lat lon station_name");
+  const auto method = weights_->method.empty() ? "" : " (" + weights_->method + ")";
   set_text(v.attributes, "regridding",
-           "weights of " + rule_.regrid->weights + (weights_->method.empty() ? "" : " (" + weights_->method + ")"));
+           rule_.regrid ? "weights of " + rule_.regrid->weights + method : weights_->method);
   item.from_file = false;
   return {};
 }
@@ -690,6 +724,12 @@ Result<void> Plan::add(Item item) {
       item.from_file && packed_alike_[number] &&
       std::all_of(steps.begin(), steps.end(), [](const TimeStep& s) { return s.statistic == Statistic::point; });
   if (!v.contiguous && !steps.empty() && item.made.timed) v.chunks.front() = 1;
+  // Of a few places many records are a chunk.
+  if (weights_ && !weights_->destination.names.empty() && !v.contiguous && item.made.timed && !item.from_file) {
+    std::uint64_t cells = 1;
+    for (std::size_t d = 1; d < v.chunks.size(); ++d) cells *= v.chunks[d];
+    v.chunks.front() = std::clamp<std::uint64_t>(chunk_cells / std::max<std::uint64_t>(1, cells), 1, out_.records);
+  }
   if (!p.as_it_is) {
     const auto type = item.made.single ? DataType::float32 : DataType::float64;
     const bool changed = type != v.type || item.packing.packed();
@@ -773,6 +813,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   if (rule_.levels && std::none_of(out_.variables.begin(), out_.variables.end(), [](const auto& p) { return p.whole; }))
     return refuse(rule_.levels->origin,
                   "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
+  if (!rule_.points.empty()) say_feature_type();
   drop_unused_dimensions();
   return std::move(out_);
 }

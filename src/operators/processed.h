@@ -50,7 +50,8 @@ struct ProcessedVariable {
   };
   Kind kind = Kind::made;
   std::uint32_t from = 0;      ///< copied, made: the input's variable
-  std::vector<double> values;  ///< of a coordinate
+  std::vector<double> values;  ///< of a coordinate of numbers
+  std::string text;            ///< of one of text, all its characters
   // Of what is made:
   std::shared_ptr<const Quantity> quantity;
   std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
@@ -69,8 +70,8 @@ struct Processed {
 };
 
 /// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
-/// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid`. Errors: Code::config with the rule's
-/// file and line (an unknown variable, with the nearest name; text; windows that cannot be).
+/// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid` or `points`. Errors: Code::config
+/// with the rule's file and line (an unknown variable, with the nearest name; text; windows that cannot be).
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
                                  std::shared_ptr<const RegridWeights> weights = nullptr);

@@ -217,6 +217,77 @@ Result<RegridWeights> regrid_weights(const SmallFile& file, const GridPoints* gr
 
 namespace {
 
+struct Unit {
+  double x, y, z;
+};
+
+/// On the unit sphere.
+Unit unit(double lat, double lon) {
+  constexpr double radians = std::numbers::pi / 180;
+  return {std::cos(lat * radians) * std::cos(lon * radians), std::cos(lat * radians) * std::sin(lon * radians),
+          std::sin(lat * radians)};
+}
+
+/// Of the chord; grows with the distance on the sphere.
+double apart(const Unit& a, const Unit& b) {
+  const auto x = a.x - b.x, y = a.y - b.y, z = a.z - b.z;
+  return x * x + y * y + z * z;
+}
+
+}  // namespace
+
+Result<RegridWeights> nearest_cells(const GridPoints& grid, const std::vector<PointRule>& places) {
+  constexpr double earth_km = 6371;
+  const bool flat = grid.lengths.size() == 1;
+  const auto rows = flat ? 1 : grid.lengths[0], columns = grid.lengths.back();
+  std::vector<Unit> cells;
+  for (std::uint64_t y = 0; y < rows; ++y)
+    for (std::uint64_t x = 0; x < columns; ++x)
+      cells.push_back(grid.rectilinear ? unit(grid.lat[y], grid.lon[x])
+                                       : unit(grid.lat[y * columns + x], grid.lon[y * columns + x]));
+  RegridWeights out;
+  out.method = "nearest cell";
+  out.source_lengths = grid.lengths;
+  out.destination.lengths = {places.size()};
+  out.first = {0};
+  for (const auto& place : places) {
+    const auto at = unit(place.lat, place.lon);
+    std::size_t best = cells.size();
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      if (const auto d = apart(at, cells[i]); d < least) {
+        least = d;
+        best = i;
+      }
+    if (best == cells.size()) return Error{Code::invalid, "the grid has no latitudes and longitudes", 0};
+    // How far the cell is from its neighbours; a list of cells does not say.
+    double step = flat ? 4 : 0;
+    const auto neighbour = [&](bool there, std::size_t i) {
+      if (there) step = std::max(step, apart(cells[best], cells[i]));
+    };
+    if (!flat) {
+      neighbour(best % columns > 0, best - 1);
+      neighbour(best % columns + 1 < columns, best + 1);
+      neighbour(best >= columns, best - columns);
+      neighbour(best + columns < cells.size(), best + columns);
+    }
+    if (least > step && cells.size() > 1) {
+      const auto km = std::lround(2 * earth_km * std::asin(std::min(1.0, std::sqrt(least) / 2)));
+      return Error{Code::invalid,
+                   place.name + " lies outside of the grid: the nearest cell is " + std::to_string(km) + " km away", 0};
+    }
+    out.source.push_back(static_cast<std::uint32_t>(best));
+    out.weight.push_back(1);
+    out.first.push_back(out.source.size());
+    out.destination.lat.push_back(place.lat);
+    out.destination.lon.push_back(place.lon);
+    out.destination.names.push_back(place.name);
+  }
+  return out;
+}
+
+namespace {
+
 /// Numbers of a box's cells in its whole grid, row by row: the start of each run and its length.
 template <typename Visit>
 void each_run(const std::vector<std::uint64_t>& lengths, const Box& box, std::size_t leading, Visit visit) {

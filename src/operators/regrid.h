@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "config/processing.h"
 #include "core/result.h"
 #include "core/schema.h"
 #include "operators/quantity.h"
@@ -20,6 +21,7 @@ struct GridPoints {
   std::vector<std::uint64_t> lengths;
   std::vector<double> lat, lon;  ///< degrees; one each of a cell, or of `rectilinear` one each of a row and a column
   bool rectilinear = false;
+  std::vector<std::string> names;  ///< of places; else empty
   bool operator==(const GridPoints&) const = default;
 };
 
@@ -48,6 +50,10 @@ Result<GridPoints> grid_points(const SmallFile& file);
 /// not have them, else null. Errors: Code::unsupported and Code::invalid with the file's path: what is missing, or
 /// does not fit.
 Result<RegridWeights> regrid_weights(const SmallFile& file, const GridPoints* grid);
+
+/// Places of a grid: each has one link of weight 1 to the nearest cell, by the great circle. Errors: Code::invalid for
+/// a place that lies farther outside of the grid than its cells lie from each other.
+Result<RegridWeights> nearest_cells(const GridPoints& grid, const std::vector<PointRule>& places);
 
 /// A quantity on the weights' destination: its last dimensions, which are those of the source, become the
 /// destination's.

@@ -183,5 +183,27 @@ TEST(Regridded, BearsTheShareOfMissingValuesThatTheRuleAllows) {
   EXPECT_TRUE(std::isnan(with(0.9)[3])) << "never 0";
 }
 
+TEST(NearestCells, AreThoseOnTheSphere) {
+  GridPoints grid;
+  grid.lengths = {3, 4};
+  grid.lat = {-10, 0, 10};
+  grid.lon = {150, 160, 170, 180};
+  grid.rectilinear = true;
+  const auto w = nearest_cells(grid, {{"a", 1, 161}, {"b", -9, -179}, {"c", 14, 150}});
+  ASSERT_TRUE(w.ok()) << w.error().message;
+  EXPECT_EQ(w->source, (std::vector<std::uint32_t>{5, 3, 8})) << "-179 is near to 180";
+  EXPECT_EQ(w->weight, (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(w->destination.lengths, (std::vector<std::uint64_t>{3}));
+  EXPECT_EQ(w->destination.names, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(w->destination.lat, (std::vector<double>{1, -9, 14}));
+  EXPECT_EQ(nearest_cells(grid, {{"Oslo", 59.9, 10.7}}).error().message,
+            "Oslo lies outside of the grid: the nearest cell is 11448 km away");
+  GridPoints curved;
+  curved.lengths = {2, 2};
+  curved.lat = {0, 1, 10, 11};
+  curved.lon = {0, 10, -1, 9};
+  EXPECT_EQ(nearest_cells(curved, {{"d", 9, 0}})->source, (std::vector<std::uint32_t>{2}));
+}
+
 }  // namespace
 }  // namespace advectio

@@ -145,6 +145,63 @@ def test_weights_of_esmf_and_of_xesmf_give_the_same(
             np.testing.assert_array_equal(other, first)
 
 
+def test_places_have_the_values_of_their_cells(shared: Shared, worker: Callable[..., Result], tmp_path: Path):  # noqa: F811
+    source = shared(WRF)
+    places = {"Here": (23.5, -90.0), "Là-bas": (22.1, 271.8), "Edge": (21.81, -91.65)}
+    lines = "".join(f"{name}, {lat}, {lon}  # a place\n" for name, (lat, lon) in places.items())
+    (tmp_path / "stations.csv").write_text(f"name, lat, lon\n\n{lines}")
+    inline = ", ".join(f'"{name}": [{lat}, {lon}]' for name, (lat, lon) in places.items())
+    done(
+        worker(
+            [
+                "path: a.nc, variables: [T2, U10], points: stations.csv",
+                f"path: b.nc, variables: [T, tk], points: {{{inline}}}",
+                f"path: c.nc, variables: [T2, T], points: {{{inline}}}, mean: all",
+            ],
+            source,
+        )
+    )
+    lat, lon = (np.deg2rad(values(source, name)[0]) for name in ("XLAT", "XLONG"))
+    cells = []
+    for north, east in np.deg2rad(list(places.values())):
+        half = np.sin((lat - north) / 2) ** 2 + np.cos(lat) * np.cos(north) * np.sin((lon - east) / 2) ** 2
+        cells.append(np.unravel_index(int(np.argmin(half)), lat.shape))
+    y, x = (np.array(axis) for axis in zip(*cells, strict=True))
+    for file, name in (("a", "T2"), ("a", "U10"), ("b", "T")):
+        np.testing.assert_array_equal(values(tmp_path / "out" / f"{file}.nc", name), values(source, name)[..., y, x])
+    np.testing.assert_allclose(
+        values(tmp_path / "out" / "c.nc", "T2")[0], values(source, "T2")[:, y, x].mean(axis=0), rtol=1e-6
+    )
+    with netCDF4.Dataset(tmp_path / "out" / "a.nc") as file:
+        assert list(file["station_name"][:]) == list(places)
+        assert file.featureType == "timeSeries" and file["T2"].coordinates == "lat lon station_name"
+        assert file["T2"].dimensions == ("Time", "station") and "XLAT" not in file.variables
+        np.testing.assert_array_equal(file["lon"][:], [east for _, east in places.values()])
+    with netCDF4.Dataset(tmp_path / "out" / "b.nc") as file:
+        assert file.featureType == "timeSeriesProfile"
+    with netCDF4.Dataset(tmp_path / "out" / "c.nc") as file:
+        assert "featureType" not in file.ncattrs(), "series and profiles"
+
+
+def test_places_that_cannot_be(shared: Shared, refused: Callable[..., str], tmp_path: Path):  # noqa: F811
+    (tmp_path / "bad.csv").write_text("A, 23, -90\nB, 23\n")
+    (tmp_path / "none.csv").write_text("# nothing\n")
+    wrong = {
+        "points: {Oslo: [59.9, 10.7]}": "Oslo lies outside of the grid: the nearest cell is",
+        "points: {A: [23]}": "places are wanted, like {Zurich: [47.38, 8.54]}",
+        "points: {A: [95, 0]}": "A: latitude (-90 to 90) and longitude in degrees are wanted, this is 95, 0",
+        "points: bad.csv": "bad.csv, line 2: name, latitude and longitude are wanted",
+        "points: none.csv": "none.csv has no places",
+        "points: gone.csv": "gone.csv",
+        "points: {A: [23, -90]}, regrid: w.nc": "regrid and points: one of them an output",
+        "points: {A: [23, -90]}, variables: [U]": "no variable of this output is on the grid",
+    }
+    for rule, said in wrong.items():
+        keys = rule if "variables" in rule else f"variables: [T2], {rule}"
+        line = refused(f"path: a.nc, {keys}", shared(WRF))
+        assert "rules.yaml:2: " in line and said in line, line
+
+
 def test_rules_that_cannot_be(
     globe: Path,
     refused: Callable[..., str],  # noqa: F811

@@ -559,6 +559,8 @@ def process(
 
     - {path: weather.nc, variables: [T2, slp, rh2, umet10, vmet10]}
 
+    - {path: stations.nc, variables: [T2, wspd10], points: {Zurich: [47.38, 8.54]}}
+
     Statistics are mean, min, max, sum, difference and point; windows are 30min, 6h, 1d, 1w, 1mo, 1y or all. {name} is the
     name of the first file. Files are stored as the input is, unless the rule says otherwise. docs/process.md has it all.
 

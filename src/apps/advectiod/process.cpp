@@ -152,6 +152,7 @@ class Process {
   Result<void> put_in_order();
   Result<void> plan();
   Result<std::shared_ptr<const RegridWeights>> weights_of(const RegridRule& rule);
+  Result<std::shared_ptr<const RegridWeights>> cells_of(const std::vector<PointRule>& points);
   Result<void> check_needs(const Output& output);
   Result<void> make(const Output& output, ProcessReport::Output& report);
   Result<void> write(const Output& output);
@@ -386,6 +387,17 @@ Result<std::shared_ptr<const RegridWeights>> Process::weights_of(const RegridRul
   return known;
 }
 
+/// Of places: the nearest cells of the first file's grid.
+Result<std::shared_ptr<const RegridWeights>> Process::cells_of(const std::vector<PointRule>& points) {
+  auto file = small_file(inputs_.front().path);
+  if (!file) return std::move(file).error();
+  auto grid = grid_points(*file);
+  if (!grid) return std::move(grid).error();
+  auto cells = nearest_cells(*grid, points);
+  if (!cells) return std::move(cells).error();
+  return std::make_shared<const RegridWeights>(std::move(cells).value());
+}
+
 Result<void> Process::plan() {
   std::set<std::string> taken;
   for (const auto& rule : request_.rules.outputs) {
@@ -407,9 +419,10 @@ Result<void> Process::plan() {
           Code::exists,
           output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it", 0};
     std::shared_ptr<const RegridWeights> weights;
-    if (rule.regrid) {
-      auto read = weights_of(*rule.regrid);
-      if (!read) return Error{Code::config, rule.regrid->origin + ": regrid: " + read.error().message, 0};
+    if (rule.regrid || !rule.points.empty()) {
+      auto read = rule.regrid ? weights_of(*rule.regrid) : cells_of(rule.points);
+      const std::string key = rule.regrid ? "regrid" : "points";
+      if (!read) return Error{Code::config, rule.origins.at(key) + ": " + key + ": " + read.error().message, 0};
       weights = std::move(read).value();
     }
     auto processed = process_schema(first(), axis_, series_, rule, packed_alike_, weights);
@@ -711,8 +724,12 @@ Result<void> Process::write(const Output& output) {
         std::vector<std::uint64_t> lengths;
         for (const auto d : output.schema.variables[v].dimensions)
           lengths.push_back(output.schema.dimensions[d].length);
-        ADVECTIO_TRY(
-            put(output, v, {std::vector<std::uint64_t>(lengths.size(), 0), lengths}, numbers(p.variables[v].values)));
+        auto bytes = numbers(p.variables[v].values);
+        if (output.schema.variables[v].type == DataType::text) {
+          const auto text = std::as_bytes(std::span(p.variables[v].text));
+          bytes->assign(text.begin(), text.end());
+        }
+        ADVECTIO_TRY(put(output, v, {std::vector<std::uint64_t>(lengths.size(), 0), lengths}, std::move(bytes)));
         break;
       }
       case ProcessedVariable::Kind::copied: ADVECTIO_TRY(write_copied(output, v)); break;

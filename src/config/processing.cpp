@@ -136,14 +136,20 @@ class RulesParser {
     if (key == "levels") return read_levels(value, rule.levels.emplace());
     if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
     if (key == "points") return read_points(value, rule.points);
+    if (key == "cf") {
+      if (!value.IsScalar() || (value.Scalar() != "true" && value.Scalar() != "false"))
+        return Fault{line_of(value), "true or false is wanted, this is " + shown(value)};
+      rule.cf = value.Scalar() == "true";
+      return std::nullopt;
+    }
     // Of the whole rule, see read_time.
     if (statistic_of(key) || key == "time" || key == "min_count" || key == "closed") return std::nullopt;
     const auto& fields = config::dataset_fields();
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path",   "variables", "expressions", "levels", "regrid",
-                                      "points", "time",      "min_count",   "closed"};
+    std::vector<std::string> known = {"path",   "variables", "expressions", "levels",    "regrid",
+                                      "points", "cf",        "time",        "min_count", "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);

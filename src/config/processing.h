@@ -94,6 +94,7 @@ struct ProcessRule {
   std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
   std::optional<LevelsRule> levels;
   std::optional<RegridRule> regrid;
+  bool cf = false;                             ///< standard names, units and projection as CF-1.11 has them
   std::vector<PointRule> points;               ///< in place of the horizontal grid; never with `regrid`
   std::vector<TimeStep> time;                  ///< in the order in which they are applied
   std::map<std::string, std::string> origins;  ///< key → where it is set

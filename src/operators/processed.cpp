@@ -137,7 +137,6 @@ class Plan {
                       const std::vector<std::pair<std::string, std::string>>& attributes);
   [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
                                      const std::vector<std::uint32_t>& first) const;
-  void drop_unused_dimensions();
   void fit_coordinates(Variable& v) const;
   [[nodiscard]] std::string cell_methods(const std::string& before) const;
 
@@ -755,23 +754,6 @@ Result<void> Plan::add(Item item) {
   return {};
 }
 
-void Plan::drop_unused_dimensions() {
-  auto& s = out_.schema;
-  std::set<std::uint32_t> used;
-  for (const auto& v : s.variables) used.insert(v.dimensions.begin(), v.dimensions.end());
-  std::vector<std::uint32_t> place(s.dimensions.size(), 0);
-  std::vector<Dimension> kept;
-  for (std::uint32_t d = 0; d < s.dimensions.size(); ++d) {
-    if (!used.contains(d)) continue;
-    place[d] = static_cast<std::uint32_t>(kept.size());
-    kept.push_back(s.dimensions[d]);
-  }
-  for (auto& v : s.variables)
-    for (auto& d : v.dimensions) d = place[d];
-  out_.time = place[axis_.dimension];
-  s.dimensions = std::move(kept);
-}
-
 Result<Processed> Plan::make(const std::vector<Moment>& series) {
   for (const auto& v : input_.variables)
     if (timed(v) && v.dimensions.size() == 1 && has_since(v))
@@ -814,11 +796,29 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
     return refuse(rule_.levels->origin,
                   "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
   if (!rule_.points.empty()) say_feature_type();
-  drop_unused_dimensions();
+  out_.time = axis_.dimension;
+  drop_unused_dimensions(out_);
   return std::move(out_);
 }
 
 }  // namespace
+
+void drop_unused_dimensions(Processed& processed) {
+  auto& s = processed.schema;
+  std::set<std::uint32_t> used;
+  for (const auto& v : s.variables) used.insert(v.dimensions.begin(), v.dimensions.end());
+  std::vector<std::uint32_t> place(s.dimensions.size(), 0);
+  std::vector<Dimension> kept;
+  for (std::uint32_t d = 0; d < s.dimensions.size(); ++d) {
+    if (!used.contains(d)) continue;
+    place[d] = static_cast<std::uint32_t>(kept.size());
+    kept.push_back(s.dimensions[d]);
+  }
+  for (auto& v : s.variables)
+    for (auto& d : v.dimensions) d = place[d];
+  processed.time = place[processed.time];
+  s.dimensions = std::move(kept);
+}
 
 Result<TimeAxis> find_time_axis(const Schema& schema) {
   TimeAxis axis;

@@ -51,7 +51,7 @@ struct ProcessedVariable {
   Kind kind = Kind::made;
   std::uint32_t from = 0;      ///< copied, made: the input's variable
   std::vector<double> values;  ///< of a coordinate of numbers
-  std::string text;            ///< of one of text, all its characters
+  std::string text;            ///< of one of another type, all its bytes
   // Of what is made:
   std::shared_ptr<const Quantity> quantity;
   std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
@@ -68,6 +68,9 @@ struct Processed {
   std::uint64_t records = 0;
   std::vector<std::string> left_out;  ///< variables that it cannot have: text along time, parts of a grid that goes
 };
+
+/// Dimensions that no variable has go.
+void drop_unused_dimensions(Processed& processed);
 
 /// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
 /// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid` or `points`. Errors: Code::config

@@ -8,7 +8,7 @@
 namespace advectio {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double missing = std::numeric_limits<double>::quiet_NaN();
 
 LevelsRule rule(LevelsRule::Kind kind, LevelsRule::Method method = LevelsRule::Method::linear,
                 LevelsRule::Below below = LevelsRule::Below::missing) {
@@ -54,9 +54,9 @@ TEST(Levels, BelowTheGroundAreMissingOrAsTheLowestModelLevel) {
 }
 
 TEST(Levels, BesideMissingValuesAreMissing) {
-  EXPECT_TRUE(std::isnan(at({1000, 800}, {1, nan}, 900, pressure)));
-  EXPECT_TRUE(std::isnan(at({1000, nan, 400}, {1, 2, 3}, 900, pressure)));
-  EXPECT_EQ(at({1000, 800, nan}, {1, 2, nan}, 900, pressure), 1.5);
+  EXPECT_TRUE(std::isnan(at({1000, 800}, {1, missing}, 900, pressure)));
+  EXPECT_TRUE(std::isnan(at({1000, missing, 400}, {1, 2, 3}, 900, pressure)));
+  EXPECT_EQ(at({1000, 800, missing}, {1, 2, missing}, 900, pressure), 1.5);
   EXPECT_TRUE(std::isnan(at({}, {}, 900, pressure)));
 }
 

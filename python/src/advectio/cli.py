@@ -557,7 +557,7 @@ def process(
 
     - {path: wind.nc, expressions: {speed: "hypot(U10, V10)"}, max: 6h}
 
-    - {path: weather.nc, variables: [T2, slp, rh2, umet10, vmet10]}
+    - {path: weather.nc, variables: [T2, slp, rh2, umet10, vmet10], cf: true}
 
     - {path: stations.nc, variables: [T2, wspd10], points: {Zurich: [47.38, 8.54]}}
 

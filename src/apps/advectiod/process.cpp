@@ -16,6 +16,7 @@
 #include "apps/advectiod/tile_readers.h"
 #include "core/executor.h"
 #include "core/field.h"
+#include "operators/cf.h"
 #include "operators/operated_field.h"
 #include "operators/processed.h"
 #include "operators/regrid.h"
@@ -428,6 +429,12 @@ Result<void> Process::plan() {
     auto processed = process_schema(first(), axis_, series_, rule, packed_alike_, weights);
     if (!processed) return std::move(processed).error();
     output.processed = std::move(processed).value();
+    if (rule.cf) {
+      auto file = small_file(inputs_.front().path);
+      if (!file) return std::move(file).error();
+      const auto points = grid_points(*file);  // not every file has some
+      make_cf(output.processed, first(), rule, axis_.text, points ? &*points : nullptr);
+    }
     auto stored = as_stored(output.processed.schema, rule.stored);
     if (!stored) return std::move(stored).error().with(rule.origin);
     auto operators = operators_of(rule.stored);
@@ -725,7 +732,7 @@ Result<void> Process::write(const Output& output) {
         for (const auto d : output.schema.variables[v].dimensions)
           lengths.push_back(output.schema.dimensions[d].length);
         auto bytes = numbers(p.variables[v].values);
-        if (output.schema.variables[v].type == DataType::text) {
+        if (!p.variables[v].text.empty()) {
           const auto text = std::as_bytes(std::span(p.variables[v].text));
           bytes->assign(text.begin(), text.end());
         }

@@ -16,11 +16,9 @@ from typing import Any
 from advectio import inspecting, places, recovering
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import Survey
-from advectio.joining import View
 from advectio.protocol import NoServer, Status, status_of
 from advectio.server import end_with_parent
-
-INTERRUPTED = 128 + signal.SIGINT
+from advectio.worker import INTERRUPTED, View
 
 
 @dataclass(frozen=True)

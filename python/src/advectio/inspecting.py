@@ -14,10 +14,10 @@ from rich.table import Table
 
 from advectio import installation, launching, nodes, places, tables
 from advectio.errors import UserError
-from advectio.joining import View
 from advectio.quantities import size_text
 from advectio.server import ended_how
 from advectio.summary import counted
+from advectio.worker import View
 
 
 class Damage(TypedDict):

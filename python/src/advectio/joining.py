@@ -1,27 +1,21 @@
 """``advectio join``: one file of the tiles of a split one. Which files belong together is found here, by their names; whether
 they do, and where each lies, is advectiod's to say, from their attributes."""
 
-import contextlib
-import glob
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from advectio import installation, places
 from advectio.errors import UserError, say
 from advectio.quantities import rate_text, size_text, time_text
-from advectio.server import ended_how
-from advectio.summary import console, counted
+from advectio.summary import counted
+from advectio.worker import INTERRUPTED, Outcome, View, matching, run_worker
 
 # How tiles are named, and what is left of the name for the whole: WRF, SCALE, NEMO.
 _NAMES = (
@@ -29,8 +23,6 @@ _NAMES = (
     (re.compile(r"(?P<base>.+)\.pe\d{6,}\.nc"), ".nc"),
     (re.compile(r"(?P<base>.+)_\d{4,}\.nc"), ".nc"),
 )
-
-INTERRUPTED = 128 + signal.SIGINT
 
 
 class Joined(TypedDict):
@@ -102,14 +94,9 @@ def families(names: Sequence[str]) -> dict[str, list[str]]:
 
 def _expanded(names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        if os.path.exists(name):
-            if os.path.isdir(name):
-                raise UserError(f"{name} is a directory; name its tiles, e.g. '{os.path.join(name, '*_0000')}'")
-            yield name
-        elif glob.has_magic(name) and (matching := sorted(glob.glob(name))):
-            yield from matching
-        else:
-            raise UserError(f"{name}: there is no such file" + (", and none matches" if glob.has_magic(name) else ""))
+        if os.path.isdir(name):
+            raise UserError(f"{name} is a directory; name its tiles, e.g. '{os.path.join(name, '*_0000')}'")
+        yield from matching(name)
 
 
 def _siblings(directory: str, whole: str) -> list[str]:
@@ -133,43 +120,6 @@ def output_paths(wholes: Sequence[str], output: str) -> list[str]:
     return [output]
 
 
-class View:
-    """The bar on a terminal; nothing elsewhere."""
-
-    def __init__(self, shown: bool) -> None:
-        self._progress = (
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[sizes]}"),
-                console=console(),
-                transient=True,
-            )
-            if shown
-            else None
-        )
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> "View":
-        if self._progress:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
-
-    def begin(self, name: str) -> None:
-        if self._progress:
-            if self._task is not None:
-                self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(name, total=None, sizes="opening tiles")
-
-    def update(self, done: int, of: int) -> None:
-        if self._progress and self._task is not None:
-            self._progress.update(self._task, total=of, completed=done, sizes=f"{size_text(done)} of {size_text(of)}")
-
-
 def join(options: Options) -> int:
     wanted = families(options.tiles)
     outputs = output_paths(list(wanted), options.output)
@@ -179,15 +129,16 @@ def join(options: Options) -> int:
     worst = 0
     with View(shown=not options.as_json and sys.stderr.isatty()) as view:
         for output, tiles in zip(outputs, wanted.values(), strict=True):
-            view.begin(os.path.basename(output))
-            code, result, error = _one(server, options, tiles, output, view)
-            if result is not None:
-                joined.append(result)
+            view.begin(os.path.basename(output), "opening tiles")
+            ended = _one(server, options, tiles, output, view)
+            if ended.result is not None:
+                joined.append(cast(Joined, ended.result))
                 continue
-            worst = max(worst, code)
+            error = "interrupted; it is not written" if ended.code == INTERRUPTED else ended.error
+            worst = max(worst, ended.code)
             failed.append({"output": output, "error": error})
             say("error", error if len(outputs) == 1 else f"{output}: {error}")
-            if code == INTERRUPTED:
+            if ended.code == INTERRUPTED:
                 break
     if options.as_json:
         print(json.dumps({"joined": joined, "failed": failed}, indent=2))
@@ -196,40 +147,12 @@ def join(options: Options) -> int:
     return worst
 
 
-def _one(server: str, options: Options, tiles: Sequence[str], output: str, view: View) -> tuple[int, Joined | None, str]:
-    """Exit code, what came of it, and else why not."""
-    command = [server, "join", "--output", output]
+def _one(server: str, options: Options, tiles: Sequence[str], output: str, view: View) -> Outcome:
     config = places.config_file(options.config)
+    command = [server, "join", "--output", output]
     command += (["--config", config] if config else []) + (["--rule", options.rule] if options.rule else [])
-    command += ["--force"] * options.force + ["--take-first"] * options.take_first + ["-"]
-    # Within `advectio run`, the worker's own files are not to be carried.
-    environment = {name: value for name, value in os.environ.items() if name != "ADVECTIO_RUN"}
-    began = time.monotonic()
-    worker = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    assert worker.stdin and worker.stdout and worker.stderr
-    result: dict[str, Any] | None = None
-    try:
-        with contextlib.suppress(BrokenPipeError), worker.stdin:
-            worker.stdin.write("".join(f"{tile}\n" for tile in tiles))
-        for line in worker.stdout:
-            said = json.loads(line)
-            result = said.get("result", result)
-            if "done" in said:
-                view.update(said["done"], said["of"])
-        errors = worker.stderr.read()
-        code = worker.wait()
-    except KeyboardInterrupt:
-        worker.terminate()
-        worker.wait()
-        return INTERRUPTED, None, "interrupted; it is not written"
-    if code == 0 and result is not None:
-        result["seconds"] = round(time.monotonic() - began, 3)
-        return 0, cast(Joined, result), ""
-    lines = errors.strip().splitlines()
-    text = lines[0].removeprefix("advectiod: error: ") if lines else f"advectiod join: {ended_how(code)}"
-    return code if code > 0 else 1, None, text
+    command += ["--force"] * options.force + ["--take-first"] * options.take_first
+    return run_worker(command, tiles, view.update)
 
 
 def _show(joined: Sequence[Joined]) -> None:

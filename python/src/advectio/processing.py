@@ -1,28 +1,19 @@
 """``advectio process``: further files of files, by the rules that ``outputs`` of a dataset will have. Names and patterns of
 files are resolved here; what is in them, and whether the rules fit, is advectiod's to say."""
 
-import contextlib
-import glob
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from advectio import installation
 from advectio.errors import UserError, say
 from advectio.quantities import rate_text, size_text, time_text
-from advectio.server import ended_how
-from advectio.summary import console, counted
-
-INTERRUPTED = 128 + signal.SIGINT
+from advectio.summary import counted
+from advectio.worker import INTERRUPTED, View, datasets, run_worker
 
 
 class ProcessedOutput(TypedDict):
@@ -59,83 +50,28 @@ class Options:
     as_json: bool = False
 
 
-def expanded(names: Sequence[str]) -> list[str]:
-    """Files as named, and those that match a quoted pattern, each once."""
-    found: dict[str, None] = {}
-    for name in names:
-        if os.path.isdir(name):
-            raise UserError(f"{name} is a directory; name its files, e.g. '{os.path.join(name, 'wrfout_d01_*')}'")
-        if os.path.exists(name):
-            found[name] = None
-        elif glob.has_magic(name) and (matching := sorted(glob.glob(name))):
-            found.update(dict.fromkeys(path for path in matching if not os.path.isdir(path)))
-        else:
-            raise UserError(f"{name}: there is no such file" + (", and none matches" if glob.has_magic(name) else ""))
-    return list(found)
-
-
 def process(options: Options) -> int:
     if options.force and options.keep:
         raise UserError("--force replaces outputs that are there, --keep leaves them: say one of the two")
-    files = expanded(options.files)
+    files = datasets(options.files, "wrfout_d01_*")
     command = [installation.find().server, "process", "--rules", options.rules, "--output", options.output]
     command += ["--memory", options.memory] + (["--jobs", str(options.jobs)] if options.jobs else [])
-    command += ["--force"] * options.force + ["--keep"] * options.keep + ["-"]
-    shown = not options.as_json and sys.stderr.isatty()
-    began = time.monotonic()
-    code, result, error = _work(command, files, shown)
-    if result is None:
-        say("error", error)
-        return code
-    result["seconds"] = round(time.monotonic() - began, 3)
-    processed = cast(Processed, result)
+    command += ["--force"] * options.force + ["--keep"] * options.keep
+    with View(shown=not options.as_json and sys.stderr.isatty()) as view:
+        view.begin(counted(len(files), "file"))
+        ended = run_worker(command, files, view.update)
+    if ended.code == INTERRUPTED:
+        say("error", "interrupted; outputs that were complete are there (--keep goes on after them)")
+        return ended.code
+    if ended.result is None:
+        say("error", ended.error)
+        return ended.code
+    processed = cast(Processed, ended.result)
     if options.as_json:
         print(json.dumps(processed, indent=2))
     else:
         _show(processed)
     return 0
-
-
-def _work(command: Sequence[str], files: Sequence[str], shown: bool) -> tuple[int, dict[str, Any] | None, str]:
-    """Exit code, what came of it, and else why not."""
-    # Within `advectio run`, the worker's own files are not to be carried.
-    environment = {name: value for name, value in os.environ.items() if name != "ADVECTIO_RUN"}
-    worker = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-    assert worker.stdin and worker.stdout and worker.stderr
-    result: dict[str, Any] | None = None
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[sizes]}"),
-        TimeRemainingColumn(),
-        console=console(),
-        transient=True,
-        disable=not shown,
-    )
-    with bar:
-        task = bar.add_task(counted(len(files), "file"), total=None, sizes="opening files")
-        try:
-            with contextlib.suppress(BrokenPipeError), worker.stdin:
-                worker.stdin.write("".join(f"{path}\n" for path in files))
-            for line in worker.stdout:
-                said = json.loads(line)
-                result = said.get("result", result)
-                if "done" in said:
-                    sizes = f"{size_text(said['done'])} of {size_text(said['of'])}"
-                    bar.update(task, total=said["of"], completed=said["done"], sizes=sizes)
-            errors = worker.stderr.read()
-            code = worker.wait()
-        except KeyboardInterrupt:
-            worker.terminate()
-            worker.wait()
-            return INTERRUPTED, None, "interrupted; outputs that were complete are there (--keep goes on after them)"
-    if code == 0 and result is not None:
-        return 0, result, ""
-    lines = errors.strip().splitlines()
-    text = lines[0].removeprefix("advectiod: error: ") if lines else f"advectiod process: {ended_how(code)}"
-    return code if code > 0 else 1, None, text
 
 
 def _show(processed: Processed) -> None:

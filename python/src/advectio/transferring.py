@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advectio.errors import UserError
-from advectio.joining import View
 from advectio.protocol import Transferred
 from advectio.quantities import size_text
+from advectio.worker import View
 
 _BLOCK = 8 << 20
 _OWN_NAMES = re.compile(r"\..*\.advectio-.*")  # hard links of files in flight, and our own unfinished copies

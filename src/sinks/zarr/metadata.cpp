@@ -401,8 +401,55 @@ Result<Form> form_of(const Json& array, DataType type) {
   }
 }
 
-Json root_of(const Schema& schema, Json arrays, const std::string& owner) {
+DataType attribute_type(const Json& value) {
+  if (value.is_string()) return DataType::text;
+  if (value.is_number_float()) return DataType::float64;
+  if (value.is_number_integer()) {
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
+      return DataType::uint64;
+    return std::in_range<std::int32_t>(value.get<std::int64_t>()) ? DataType::int32 : DataType::int64;
+  }
+  if (!value.is_array() || value.empty()) return DataType::none;
+  auto type = DataType::none;
+  for (const auto& x : value) {
+    auto its = x.is_string() ? DataType::string : x.is_number() ? attribute_type(x) : DataType::none;
+    if (its == DataType::none) return DataType::none;
+    if (type == DataType::none || type == its) {
+      type = its;
+    } else if (type == DataType::string || its == DataType::string) {
+      return DataType::none;
+    } else if (type == DataType::float64 || its == DataType::float64) {
+      type = DataType::float64;
+    } else {
+      type = type == DataType::uint64 || its == DataType::uint64 ? DataType::uint64 : DataType::int64;
+    }
+  }
+  return type;
+}
+
+namespace {
+
+Json types_of(const std::vector<Attribute>& attributes, DataType variable) {
+  Json types = Json::object();
+  for (const auto& a : attributes) {
+    if (variable != DataType::none && a.name == "_FillValue") continue;
+    if (attribute_type(attribute_of(a)) != a.type) types[a.name] = name_of(a.type);
+    if (a.type != DataType::text) continue;
+    const auto end = std::find_if(a.values.rbegin(), a.values.rend(), [](std::byte b) { return b != std::byte{0}; });
+    if (end != a.values.rbegin()) types[a.name] = "char+" + std::to_string(end - a.values.rbegin());
+  }
+  return types;
+}
+
+}  // namespace
+
+Json root_of(const Schema& schema, const std::vector<std::uint64_t>& lengths, Json arrays, const std::string& owner) {
   auto unlimited = Json::array();
+  auto dimensions = Json::object(), types = Json::object();
+  for (std::size_t d = 0; d < schema.dimensions.size(); ++d) dimensions[schema.dimensions[d].name] = lengths[d];
+  if (auto global = types_of(schema.attributes, DataType::none); !global.empty()) types[""] = std::move(global);
+  for (const auto& v : schema.variables)
+    if (auto its = types_of(v.attributes, v.type); !its.empty()) types[v.name] = std::move(its);
   for (const auto& d : schema.dimensions)
     if (d.unlimited) unlimited.push_back(d.name);
   return {{"zarr_format", 3},
@@ -411,7 +458,9 @@ Json root_of(const Schema& schema, Json arrays, const std::string& owner) {
           {"consolidated_metadata",
            {{"kind", "inline"},
             {"must_understand", false},
+            {"dimensions", std::move(dimensions)},
             {"unlimited_dimensions", std::move(unlimited)},
+            {"attribute_types", std::move(types)},
             {"dataset", owner},
             {"metadata", std::move(arrays)}}}};
 }

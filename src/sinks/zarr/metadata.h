@@ -51,10 +51,16 @@ Result<Form> form_of(const Json& array, DataType type);
 /// ones.
 Json attributes_of(const std::vector<Attribute>& attributes, DataType type);
 
-/// The store's root: a group with the metadata of all its arrays. Beside the arrays it has two words
-/// that only we know: dimensions that may grow (`unlimited_dimensions`), and which dataset it is of
-/// (`dataset`).
-Json root_of(const Schema& schema, Json arrays, const std::string& owner);
+/// The type of an attribute that JSON has as this: text, int32, int64, float64, string; none: JSON of
+/// another kind. What netCDF had may have been another one.
+DataType attribute_type(const Json& value);
+
+/// The store's root: a group with the metadata of all its arrays. Beside the arrays it has words that
+/// only we know: which dataset it is of (`dataset`), and what Zarr does not keep of netCDF. These are
+/// all dimensions (`dimensions`, with their `lengths`), those that may grow (`unlimited_dimensions`),
+/// and types of attributes that are not what `attribute_type` says (`attribute_types`: by array, by
+/// name; the array "" is the group; "char+2" is a text with two NULs at its end).
+Json root_of(const Schema& schema, const std::vector<std::uint64_t>& lengths, Json arrays, const std::string& owner);
 
 /// As it goes into a file. Bytes of texts that are not UTF-8 are replaced (U+FFFD).
 std::string text_of(const Json& json);

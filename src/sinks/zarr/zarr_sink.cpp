@@ -459,7 +459,8 @@ Result<void> ZarrSink::redo_of(bool last, Redo& redo, Written& written) {
     redo.names.push_back({part_of(directories[i] + '/' + root_name), directories[i] + '/' + root_name});
   }
   ADVECTIO_TRY(shards_.prepare(directories, redo, written.files, written.replacing));
-  ADVECTIO_TRY(write_part(root_name, zarr::text_of(zarr::root_of(schema_, std::move(arrays), options_.owner))));
+  ADVECTIO_TRY(
+      write_part(root_name, zarr::text_of(zarr::root_of(schema_, lengths_, std::move(arrays), options_.owner))));
   written.replacing.push_back(path() + '/' + part_of(root_name));
   redo.root = {part_of(root_name), root_name};
   return {};

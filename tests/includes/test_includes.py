@@ -21,6 +21,7 @@ ORDER = [
     "assembly",
     "operators",
     "sinks",
+    "sources",
     "cluster",
     "server",
     "apps",
@@ -34,7 +35,7 @@ NEVER = {"capture": {"assembly", "operators", "sinks", "cluster", "server"}}
 FORBIDDEN_SYSTEM = re.compile(r"^(mpi|pnetcdf)\.h$")
 SPEAKS_MPI = ("capture/pnetcdf/", "capture/shadow/mpi_library.", "apps/advectiod/mpi_transport.")
 
-# What siblings share: the faces of capture, and the sinks. It uses none of them, and what stands before them does not
+# What siblings share: the faces of capture, the sinks, and the sources. It uses none of them, and what stands before them does not
 # use it.
 SHARED_BY_SIBLINGS = {("capture", "shadow"), ("sinks", "chunks"), ("sinks", "transaction")}
 
@@ -58,8 +59,8 @@ def fault(file: str, included: str, system: bool) -> str | None:
         return f"{folder}/ runs inside the model and never uses {target}/"
     if ORDER.index(target) > ORDER.index(folder):
         return f"{target}/ stands after {folder}/"
-    if folder == target and folder in ("sinks", "capture"):
-        # Siblings: a sink does not know another sink, a face not another face. What they share lies above them.
+    if folder == target and folder in ("sinks", "sources", "capture"):
+        # Siblings: a sink does not know another sink, a source not another source, a face not another face. What they share lies above them.
         mine, other = Path(file).parent.parts, Path(included).parent.parts
         if len(other) > 1 and other != mine and not (other in SHARED_BY_SIBLINGS and len(mine) > 1):
             return f"{'/'.join(mine)}/ and {'/'.join(other)}/ are siblings"

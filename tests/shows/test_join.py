@@ -416,7 +416,7 @@ def test_a_reader_that_dies_is_said(shared: Shared, advectio: Advectio, tmp_path
     worker.stdout.readline()
     os.kill(children(worker.pid)[0], signal.SIGKILL)
     _, errors = worker.communicate(timeout=60)
-    assert (worker.returncode, errors) == (1, "advectiod: error: a process that reads tiles has ended\n")
+    assert (worker.returncode, errors) == (1, "advectiod: error: a process that reads files has ended\n")
     assert list(tmp_path.glob("*out.nc*")) == [] and list(tmp_path.glob(".*out.nc*")) == []
 
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "apps/advectiod/tile_file.h"
+#include "apps/advectiod/open_source.h"
 #include "config/config.h"
 #include "config/glob.h"
 #include "platform/files.h"
@@ -80,7 +80,7 @@ Result<nlohmann::ordered_json> held_against(const Config& config, const std::vec
   ConfigNames names;
   for (const auto& file : files) {
     const auto path = std::filesystem::absolute(file).lexically_normal().string();
-    auto opened = TileFile::open(path);
+    auto opened = open_source(path);
     if (!opened) return std::move(opened).error();
     auto head = (*opened)->head();
     if (!head) return std::move(head).error().with(path);

@@ -9,23 +9,19 @@
 #include <map>
 #include <memory>
 
+#include "apps/advectiod/boxes.h"
 #include "apps/advectiod/new_file.h"
 #include "apps/advectiod/open_sink.h"
-#include "apps/advectiod/tile_file.h"
-#include "apps/advectiod/tile_readers.h"
+#include "apps/advectiod/open_source.h"
 #include "core/executor.h"
 #include "core/field.h"
 #include "core/placement.h"
 #include "platform/machine.h"
 #include "server/storage.h"
+#include "sources/source_readers.h"
 
 namespace advectio {
 namespace {
-
-std::uint64_t aligned(std::uint64_t bytes) {
-  constexpr std::uint64_t line = 64;
-  return (bytes + line - 1) / line * line;
-}
 
 /// A piece, and what has been read of it.
 struct ReadPiece {
@@ -69,7 +65,7 @@ class Join {
   std::string model_;
   Whole whole_;
   Schema schema_;  // as stored
-  std::unique_ptr<TileReaders> readers_;
+  std::unique_ptr<SourceReaders> readers_;
   std::uint64_t filled_ = 0;  // of the memory shared with them; the sink has borrowed it until it commits
   std::deque<Bytes> held_;    // the same, of what has not gone through them
   std::uint64_t held_bytes_ = 0, done_ = 0, of_ = 0;
@@ -86,7 +82,7 @@ Result<void> Join::look_at_tiles() {
   for (const auto& path : request_.tiles) {
     if (lengths.contains(path)) continue;
     if (stop_) return Error{Code::gone, "interrupted", 0};
-    auto file = TileFile::open(path);
+    auto file = open_source(path);
     if (!file) return std::move(file).error();
     auto head = (*file)->head();
     if (!head) return std::move(head).error();
@@ -193,7 +189,7 @@ Result<void> Join::make_room(std::uint64_t bytes) {
 }
 
 Result<void> Join::read_alone(std::uint32_t v, ReadPiece& part) {
-  auto opened = TileFile::open(paths_[part.piece.tile]);
+  auto opened = open_source(paths_[part.piece.tile]);
   if (!opened) return std::move(opened).error();
   const auto& file = **opened;
   const auto type = schema_.variables[v].type;
@@ -220,7 +216,7 @@ Result<void> Join::read(std::uint32_t v, std::vector<ReadPiece>& parts) {
     for (auto& part : parts) ADVECTIO_TRY(read_alone(v, part));
     return {};
   }
-  std::vector<TileReaders::Request> requests;
+  std::vector<SourceReaders::Request> requests;
   requests.reserve(parts.size());
   for (auto& part : parts) {
     const auto size = part.piece.from.volume() * element;
@@ -298,8 +294,8 @@ Result<void> Join::finish() {
 Result<JoinReport> Join::run() {
   allow_open_files();  // readers keep their tiles open
   // Before there are threads and open files.
-  auto readers =
-      TileReaders::start(std::min<std::size_t>(request_.threads, request_.tiles.size()), request_.memory_max);
+  auto readers = SourceReaders::start(std::min<std::size_t>(request_.threads, request_.tiles.size()),
+                                      request_.memory_max, open_source);
   if (!readers) return std::move(readers).error();
   readers_ = std::move(readers).value();
   ADVECTIO_TRY(look_at_tiles());

@@ -17,6 +17,13 @@ struct SharedBySinks {
   std::shared_ptr<Skeletons> skeletons = std::make_shared<Skeletons>();
 };
 
+/// Of a Zarr store that becomes netCDF: HDF5 has filters for all of its codecs, and few programs that read netCDF have
+/// the filters. Codecs that are not asked for become deflate.
+void make_readable(Schema& schema);
+
+/// What the sink of a format can do.
+Abilities abilities_of(FileFormat format);
+
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
                                         Helpers* helpers);
 

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <set>
 
+#include "apps/advectiod/boxes.h"
 #include "apps/advectiod/new_file.h"
 #include "apps/advectiod/open_sink.h"
-#include "apps/advectiod/tile_file.h"
-#include "apps/advectiod/tile_readers.h"
+#include "apps/advectiod/open_source.h"
 #include "core/executor.h"
 #include "core/field.h"
 #include "operators/cf.h"
@@ -22,6 +22,8 @@
 #include "operators/regrid.h"
 #include "platform/machine.h"
 #include "server/storage.h"
+#include "sources/source_readers.h"
+#include "sources/times.h"
 
 namespace advectio {
 namespace {
@@ -31,11 +33,6 @@ constexpr std::size_t files_open_max = 8;
 // More cells in a box make no chunk cheaper; with fewer, messages to readers begin to count.
 constexpr std::uint64_t box_cells_max = 1U << 20U, box_cells_min = 1U << 14U;
 constexpr std::uint64_t batch_bytes_max = 32U << 20U;
-
-std::uint64_t aligned(std::uint64_t bytes) {
-  constexpr std::uint64_t line = 64;
-  return (bytes + line - 1) / line * line;
-}
 
 /// A file of the series.
 struct Input {
@@ -49,36 +46,6 @@ struct Input {
   std::shared_ptr<const std::vector<Packing>> packing;
   [[nodiscard]] std::uint64_t end() const { return first + moments.size(); }
 };
-
-/// Boxes that cover `lengths`, in whole chunks, of about so many cells; the slowest dimensions are cut first.
-std::vector<Box> cut(const std::vector<std::uint64_t>& lengths, const std::vector<std::uint64_t>& chunks,
-                     std::uint64_t cells) {
-  auto step = lengths;
-  const auto volume = [&] {
-    std::uint64_t n = 1;
-    for (const auto s : step) n *= s;
-    return n;
-  };
-  for (std::size_t i = 0; i < step.size() && volume() > cells; ++i) {
-    const auto chunk = std::max<std::uint64_t>(1, chunks[i]), rest = volume() / step[i];
-    step[i] = std::min(lengths[i], std::max<std::uint64_t>(1, cells / rest / chunk) * chunk);
-  }
-  std::vector<Box> boxes;
-  if (volume() == 0) return boxes;
-  Box box;
-  box.start.assign(lengths.size(), 0);
-  for (;;) {
-    box.count.clear();
-    for (std::size_t i = 0; i < step.size(); ++i) box.count.push_back(std::min(step[i], lengths[i] - box.start[i]));
-    boxes.push_back(box);
-    auto i = step.size();
-    for (; i > 0; --i) {
-      if ((box.start[i - 1] += step[i - 1]) < lengths[i - 1]) break;
-      box.start[i - 1] = 0;
-    }
-    if (i == 0) return boxes;
-  }
-}
 
 /// Jobs that are waited for together.
 class Together {
@@ -188,7 +155,7 @@ class Process {
   std::vector<Output> outputs_;
   /// By the paths of weights and grid: several outputs may have the same.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<const RegridWeights>> weights_;
-  std::unique_ptr<TileReaders> readers_;
+  std::unique_ptr<SourceReaders> readers_;
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<MemoryBudget> sink_memory_;
   std::uint64_t batch_bytes_ = 0, state_max_ = 0, held_max_ = 0;
@@ -198,7 +165,7 @@ class Process {
 };
 
 Result<void> Process::look_at(const std::string& path) {
-  auto opened = TileFile::open(path);
+  auto opened = open_source(path);
   if (!opened) return std::move(opened).error();
   const auto& file = **opened;
   auto head = file.head();
@@ -210,53 +177,22 @@ Result<void> Process::look_at(const std::string& path) {
   else
     input.schema = std::make_shared<const Schema>(std::move(head->schema));
   input.lengths = std::move(head->lengths);
-  auto axis = find_time_axis(*input.schema);
-  if (!axis) return std::move(axis).error().with(path);
-  const auto whole = [&](std::uint32_t v) {
-    Box box;
-    for (const auto d : input.schema->variables[v].dimensions) box.count.push_back(input.lengths[d]);
-    box.start.assign(box.count.size(), 0);
-    return box;
-  };
-  const auto numbers = [&](std::uint32_t v) -> Result<std::vector<double>> {
-    const auto box = whole(v);
-    const auto& variable = input.schema->variables[v];
-    Bytes raw(box.volume() * size_of(variable.type));
-    std::vector<double> values(box.volume());
-    ADVECTIO_TRY(file.read(v, box, raw.data()));
-    unpack(packing_of(variable), raw.data(), values);
-    return values;
-  };
-  auto moments = [&]() -> Result<std::vector<Moment>> {
-    if (axis->text) {
-      const auto box = whole(axis->variable);
-      Bytes raw(box.volume());
-      ADVECTIO_TRY(file.read(axis->variable, box, raw.data()));
-      return moments_of_text(*axis, {reinterpret_cast<const char*>(raw.data()), raw.size()}, box.count[1]);
-    }
-    auto values = numbers(axis->variable);
-    if (!values) return std::move(values).error();
-    std::vector<double> bounds;
-    if (axis->bounds) {
-      auto read = numbers(*axis->bounds);
-      if (!read) return std::move(read).error();
-      bounds = std::move(read).value();
-    }
-    return moments_of_numbers(*axis, *values, bounds);
-  }();
-  if (!moments) return std::move(moments).error().with(path);
-  if (moments->empty()) return Error{Code::invalid, path + " has no record", 0};
-  for (std::size_t i = 1; i < moments->size(); ++i)
-    if ((*moments)[i].at <= (*moments)[i - 1].at)
+  auto times = times_of(file, {*input.schema, input.lengths});
+  if (!times) return std::move(times).error().with(path);
+  auto& axis = times->axis;
+  auto& moments = times->moments;
+  if (moments.empty()) return Error{Code::invalid, path + " has no record", 0};
+  for (std::size_t i = 1; i < moments.size(); ++i)
+    if (moments[i].at <= moments[i - 1].at)
       return Error{Code::invalid,
                    path + ": its times do not grow: record " + std::to_string(i) + " is " +
-                       time_text((*moments)[i].at, axis->units.calendar) + ", after " +
-                       time_text((*moments)[i - 1].at, axis->units.calendar),
+                       time_text(moments[i].at, axis.units.calendar) + ", after " +
+                       time_text(moments[i - 1].at, axis.units.calendar),
                    0};
-  input.moments = std::move(moments).value();
+  input.moments = std::move(moments);
   if (inputs_.empty()) {
-    axis_ = std::move(axis).value();
-  } else if (axis->units.calendar != axis_.units.calendar) {
+    axis_ = std::move(axis);
+  } else if (axis.units.calendar != axis_.units.calendar) {
     return Error{Code::invalid, path + " has another calendar than " + inputs_.front().path, 0};
   }
   inputs_.push_back(std::move(input));
@@ -346,7 +282,7 @@ Result<void> Process::check_needs(const Output& output) {
 
 /// A file that is read whole.
 Result<SmallFile> small_file(const std::string& path) {
-  auto opened = TileFile::open(path);
+  auto opened = open_source(path);
   if (!opened) return std::move(opened).error();
   auto head = (*opened)->head();
   if (!head) return std::move(head).error();
@@ -354,7 +290,7 @@ Result<SmallFile> small_file(const std::string& path) {
   file.path = path;
   file.schema = std::move(head->schema);
   file.lengths = std::move(head->lengths);
-  file.read = [file = std::shared_ptr<TileFile>(std::move(opened).value()), schema = file.schema,
+  file.read = [file = std::shared_ptr<const Source>(std::move(opened).value()), schema = file.schema,
                lengths = file.lengths](std::uint32_t v) -> Result<std::vector<double>> {
     const auto& variable = schema.variables[v];
     Box box;
@@ -435,7 +371,12 @@ Result<void> Process::plan() {
       const auto points = grid_points(*file);  // not every file has some
       make_cf(output.processed, first(), rule, axis_.text, points ? &*points : nullptr);
     }
-    auto stored = as_stored(output.processed.schema, rule.stored);
+    auto& schema = output.processed.schema;
+    if (schema.format == FileFormat::zarr) {
+      schema.format = rule.stored.format.value_or(FileFormat::netcdf4);
+      if (is_hdf5(schema.format) && rule.stored.codec == Codec::asked) make_readable(schema);
+    }
+    auto stored = as_stored(schema, rule.stored);
     if (!stored) return std::move(stored).error().with(rule.origin);
     auto operators = operators_of(rule.stored);
     auto declared = operators.declare(std::move(stored).value());
@@ -529,7 +470,7 @@ Result<void> Process::write_copied(const Output& output, std::uint32_t variable)
   const auto& input = inputs_.front();
   const auto from = output.processed.variables[variable].from;
   const auto& v = input.schema->variables[from];
-  auto opened = TileFile::open(input.path);
+  auto opened = open_source(input.path);
   if (!opened) return std::move(opened).error();
   std::vector<std::uint64_t> lengths;
   for (const auto d : v.dimensions) lengths.push_back(input.lengths[d]);
@@ -557,7 +498,7 @@ Result<void> Process::write_made_once(const Output& output, std::uint32_t variab
   const auto& input = inputs_.front();
   const auto& p = output.processed.variables[variable];
   const auto& v = output.schema.variables[variable];
-  auto opened = TileFile::open(input.path);
+  auto opened = open_source(input.path);
   if (!opened) return std::move(opened).error();
   std::vector<std::uint64_t> lengths;
   for (const auto d : v.dimensions) lengths.push_back(output.schema.dimensions[d].length);
@@ -589,7 +530,7 @@ Result<void> Process::write_made_once(const Output& output, std::uint32_t variab
 
 /// The values of all needs of a batch: of each all records, one after the other.
 Result<void> Process::read(std::span<const Work> group, const Batch& batch, Places& places) {
-  std::vector<TileReaders::Request> requests;
+  std::vector<SourceReaders::Request> requests;
   auto to = batch.memory;
   std::size_t number = 0;
   // Of several files each is opened by one reader, of few all read a part.
@@ -762,7 +703,8 @@ Result<void> Process::make(const Output& output, ProcessReport::Output& report) 
   std::error_code failed;
   if (!parent.empty()) std::filesystem::create_directories(parent, failed);
   if (failed) return system_error("make the directory " + parent.string(), failed.value());
-  auto file = NewFile::begin(system_files(), output.path, request_.replace, "process");
+  auto file = NewFile::begin(system_files(), output.path, request_.replace, "process",
+                             output.schema.format == FileFormat::zarr);
   if (!file) return std::move(file).error();
   auto sink = open_sink({(*file)->path(), output.schema.format, output.rule->stored, false}, {sink_memory_}, *executor_,
                         nullptr);
@@ -819,7 +761,7 @@ Result<ProcessReport> Process::run() {
   }
   batch_bytes_ = aligned(batch_bytes_);
   // Before there are threads.
-  auto readers = TileReaders::start(request_.threads, 2 * batch_bytes_, files_open_max);
+  auto readers = SourceReaders::start(request_.threads, 2 * batch_bytes_, open_source, files_open_max);
   if (!readers) return std::move(readers).error();
   readers_ = std::move(readers).value();
   executor_ = std::make_unique<Executor>(request_.threads);

@@ -1,4 +1,4 @@
-#include "apps/advectiod/tile_file.h"
+#include "sources/netcdf/netcdf_source.h"
 
 #include <dlfcn.h>
 
@@ -67,9 +67,9 @@ struct Range {
 
 }  // namespace
 
-Result<std::unique_ptr<TileFile>> TileFile::open(const std::string& path) {
+Result<std::unique_ptr<Source>> NetcdfSource::open(const std::string& path) {
   const std::lock_guard lock(library_mutex());
-  // Each chunk is read once: a cache would only keep what nobody asks for again, for every variable of every tile.
+  // Each chunk is read once: a cache would only keep what nobody asks for again, for every variable of every file.
   static const int uncached = nc_set_chunk_cache(0, 0, 0.0F);
   (void)uncached;
   int ncid = -1;
@@ -77,25 +77,25 @@ Result<std::unique_ptr<TileFile>> TileFile::open(const std::string& path) {
     return code > 0
                ? system_error("open " + path, code)
                : Error{code == NC_ENOTNC ? Code::unsupported : Code::io, "open " + path + ": " + nc_strerror(code), 0};
-  std::unique_ptr<TileFile> file(new TileFile(path, ncid));
+  std::unique_ptr<NetcdfSource> file(new NetcdfSource(path, ncid));
   if (auto format = format_of(ncid); format && is_hdf5(*format)) file->chunks_ = std::make_unique<ChunkReader>(path);
-  return file;
+  return std::unique_ptr<Source>(std::move(file));
 }
 
-TileFile::~TileFile() {
+NetcdfSource::~NetcdfSource() {
   const std::lock_guard lock(library_mutex());
   chunks_.reset();
   nc_close(ncid_);
 }
 
-Result<TileHead> TileFile::head() const {
+Result<SourceHead> NetcdfSource::head() const {
   const std::lock_guard lock(library_mutex());
-  TileHead head;
+  SourceHead head;
   ADVECTIO_TRY_WITH(read_head(head), path_);
   return head;
 }
 
-Result<void> TileFile::read_head(TileHead& to) const {
+Result<void> NetcdfSource::read_head(SourceHead& to) const {
   auto format = format_of(ncid_);
   if (!format) return std::move(format).error();
   auto& schema = to.schema;
@@ -116,7 +116,7 @@ Result<void> TileFile::read_head(TileHead& to) const {
   return {};
 }
 
-Result<void> TileFile::read(std::uint32_t variable, const Box& box, std::byte* to) const {
+Result<void> NetcdfSource::read(std::uint32_t variable, const Box& box, std::byte* to) const {
   if (box.empty()) return {};
   const std::lock_guard lock(library_mutex());
   const auto number = static_cast<int>(variable);
@@ -131,7 +131,7 @@ Result<void> TileFile::read(std::uint32_t variable, const Box& box, std::byte* t
   return {};
 }
 
-Result<Bytes> TileFile::read_strings(std::uint32_t variable, const Box& box) const {
+Result<Bytes> NetcdfSource::read_strings(std::uint32_t variable, const Box& box) const {
   std::vector<char*> strings(box.volume(), nullptr);
   Bytes out;
   if (strings.empty()) return out;

@@ -1,4 +1,4 @@
-#include "apps/advectiod/tile_readers.h"
+#include "sources/source_readers.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -11,7 +11,6 @@
 #include <deque>
 #include <map>
 
-#include "apps/advectiod/tile_file.h"
 #include "core/bytes.h"
 
 namespace advectio {
@@ -19,7 +18,7 @@ namespace {
 
 constexpr std::size_t message_bytes_max = 16 << 10;
 
-Bytes encode(const TileReaders::Request& r) {
+Bytes encode(const SourceReaders::Request& r) {
   Bytes out;
   Encoder e(out);
   e.text(r.path);
@@ -31,8 +30,8 @@ Bytes encode(const TileReaders::Request& r) {
   return out;
 }
 
-TileReaders::Request decode(std::span<const std::byte> message) {
-  TileReaders::Request r;
+SourceReaders::Request decode(std::span<const std::byte> message) {
+  SourceReaders::Request r;
   Decoder d(message);
   r.path = d.text();
   r.variable = d.number<std::uint32_t>();
@@ -52,24 +51,24 @@ ssize_t receive(int socket, std::span<std::byte> into) {
 }
 
 /// What a reader process does until its socket is closed. An answer without text is a good one.
-[[noreturn]] void serve(int socket, std::byte* memory, std::size_t files_open_max) {
-  std::map<std::string, std::unique_ptr<TileFile>> files;
+[[noreturn]] void serve(int socket, std::byte* memory, const OpenSource& open, std::size_t open_max) {
+  std::map<std::string, std::unique_ptr<Source>> sources;
   std::vector<std::byte> message(message_bytes_max);
   for (;;) {
     const auto n = receive(socket, message);
     if (n <= 0) ::_exit(0);
     const auto request = decode(std::span(message).first(static_cast<std::size_t>(n)));
     Result<void> done;
-    if (files.size() >= files_open_max && !files.contains(request.path)) files.clear();
-    auto& file = files[request.path];
-    if (!file) {
-      auto opened = TileFile::open(request.path);
+    if (sources.size() >= open_max && !sources.contains(request.path)) sources.clear();
+    auto& source = sources[request.path];
+    if (!source) {
+      auto opened = open(request.path);
       if (opened)
-        file = std::move(opened).value();
+        source = std::move(opened).value();
       else
         done = std::move(opened).error();
     }
-    if (file) done = file->read(request.variable, request.box, memory + request.to);
+    if (source) done = source->read(request.variable, request.box, memory + request.to);
     Bytes answer;
     Encoder(answer).text(done ? "" : done.error().message);
     if (::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) ::_exit(1);
@@ -78,18 +77,18 @@ ssize_t receive(int socket, std::span<std::byte> into) {
 
 }  // namespace
 
-Result<std::unique_ptr<TileReaders>> TileReaders::start(unsigned count, std::uint64_t bytes,
-                                                        std::size_t files_open_max) {
-  std::unique_ptr<TileReaders> readers(new TileReaders);
+Result<std::unique_ptr<SourceReaders>> SourceReaders::start(unsigned count, std::uint64_t bytes, const OpenSource& open,
+                                                            std::size_t open_max) {
+  std::unique_ptr<SourceReaders> readers(new SourceReaders);
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return system_error("memory for " + std::to_string(bytes) + " bytes of tiles", errno);
+  if (memory == MAP_FAILED) return system_error("memory for " + std::to_string(bytes) + " bytes of values", errno);
   readers->memory_ = Mapping(static_cast<std::byte*>(memory), bytes);
-  for (unsigned i = 0; i < count; ++i) ADVECTIO_TRY(readers->start_one(files_open_max));
+  for (unsigned i = 0; i < count; ++i) ADVECTIO_TRY(readers->start_one(open, open_max));
   return readers;
 }
 
-Result<void> TileReaders::start_one(std::size_t files_open_max) {
+Result<void> SourceReaders::start_one(const OpenSource& open, std::size_t open_max) {
   int ends[2] = {-1, -1};
   // Messages keep their bounds.
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return system_error("start a reader", errno);
@@ -104,14 +103,14 @@ Result<void> TileReaders::start_one(std::size_t files_open_max) {
     // Kept open here, the sockets of those before would never end for them.
     for (const auto& other : readers_) ::close(other.socket);
     ::close(ends[0]);
-    serve(ends[1], memory_.data(), files_open_max);
+    serve(ends[1], memory_.data(), open, open_max);
   }
   ::close(ends[1]);
   readers_.push_back({pid, ends[0], false});
   return {};
 }
 
-TileReaders::~TileReaders() {
+SourceReaders::~SourceReaders() {
   for (const auto& reader : readers_) {
     ::close(reader.socket);
     if (reader.busy) ::kill(reader.pid, SIGKILL);
@@ -121,19 +120,19 @@ TileReaders::~TileReaders() {
     }
 }
 
-Result<void> TileReaders::take_answer(Reader& reader) {
+Result<void> SourceReaders::take_answer(Reader& reader) {
   std::vector<std::byte> message(message_bytes_max);
   const auto n = receive(reader.socket, message);
-  if (n <= 0) return Error{Code::gone, "a process that reads tiles has ended", 0};
+  if (n <= 0) return Error{Code::gone, "a process that reads files has ended", 0};
   reader.busy = false;
   Decoder d(std::span<const std::byte>(message).first(static_cast<std::size_t>(n)));
   if (auto text = d.text(); !text.empty()) return Error{Code::io, std::move(text), 0};
   return {};
 }
 
-Result<void> TileReaders::read(std::span<const Request> requests, const std::atomic<bool>& stop) {
+Result<void> SourceReaders::read(std::span<const Request> requests, const std::atomic<bool>& stop) {
   std::vector<std::deque<const Request*>> queues(readers_.size());
-  for (const auto& r : requests) queues[r.tile % readers_.size()].push_back(&r);
+  for (const auto& r : requests) queues[r.number % readers_.size()].push_back(&r);
   for (;;) {
     std::vector<pollfd> busy;
     std::vector<Reader*> who;
@@ -144,7 +143,7 @@ Result<void> TileReaders::read(std::span<const Request> requests, const std::ato
         queues[i].pop_front();
         if (message.size() > message_bytes_max ||
             ::send(reader.socket, message.data(), message.size(), MSG_NOSIGNAL) < 0)
-          return Error{Code::gone, "a process that reads tiles has ended", 0};
+          return Error{Code::gone, "a process that reads files has ended", 0};
         reader.busy = true;
       }
       if (!reader.busy) continue;

@@ -1,4 +1,4 @@
-// Processes that read files: tiles of a whole, files of a series. The netCDF library reads and decompresses under one
+// Processes that read sources: tiles of a whole, files of a series. The netCDF library reads and decompresses under one
 // lock, so that threads would only wait for each other.
 #pragma once
 
@@ -14,27 +14,28 @@
 #include "core/box.h"
 #include "core/result.h"
 #include "platform/files.h"
+#include "sources/source.h"
 
 namespace advectio {
 
-class TileReaders {
+class SourceReaders {
  public:
   struct Request {
-    std::size_t tile = 0;  ///< all of one number are read by the same reader
+    std::size_t number = 0;  ///< all of one number are read by the same reader
     std::string path;
     std::uint32_t variable = 0;  ///< not of strings
     Box box;
     std::uint64_t to = 0;  ///< where in `memory`
   };
 
-  /// `count` processes that share `bytes` of memory with this one, which must have no other thread yet. Each keeps at
-  /// most `files_open_max` files open.
-  static Result<std::unique_ptr<TileReaders>> start(unsigned count, std::uint64_t bytes,
-                                                    std::size_t files_open_max = SIZE_MAX);
+  /// `count` processes that share `bytes` of memory with this one, which must have no other thread yet. Each opens what
+  /// it reads by `open`, and keeps at most `open_max` sources open.
+  static Result<std::unique_ptr<SourceReaders>> start(unsigned count, std::uint64_t bytes, const OpenSource& open,
+                                                      std::size_t open_max = SIZE_MAX);
   /// Ends them.
-  ~TileReaders();
-  TileReaders(const TileReaders&) = delete;
-  TileReaders& operator=(const TileReaders&) = delete;
+  ~SourceReaders();
+  SourceReaders(const SourceReaders&) = delete;
+  SourceReaders& operator=(const SourceReaders&) = delete;
 
   [[nodiscard]] std::byte* memory() const noexcept { return memory_.data(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return memory_.bytes(); }
@@ -49,8 +50,8 @@ class TileReaders {
     int socket = -1;
     bool busy = false;
   };
-  TileReaders() = default;
-  Result<void> start_one(std::size_t files_open_max);
+  SourceReaders() = default;
+  Result<void> start_one(const OpenSource& open, std::size_t open_max);
   Result<void> take_answer(Reader& reader);
 
   Mapping memory_;

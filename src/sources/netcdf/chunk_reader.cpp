@@ -1,4 +1,4 @@
-#include "apps/advectiod/chunk_reader.h"
+#include "sources/netcdf/chunk_reader.h"
 
 #include <libdeflate.h>
 

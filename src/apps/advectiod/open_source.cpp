@@ -1,0 +1,16 @@
+#include "apps/advectiod/open_source.h"
+
+#include <filesystem>
+
+#include "sources/netcdf/netcdf_source.h"
+#include "sources/zarr/zarr_source.h"
+
+namespace advectio {
+
+Result<std::unique_ptr<Source>> open_source(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return open_zarr_source(path);
+  return NetcdfSource::open(path);
+}
+
+}  // namespace advectio

@@ -1,0 +1,15 @@
+// Which source a path gets.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/result.h"
+#include "sources/source.h"
+
+namespace advectio {
+
+/// A netCDF file, or the directory of a Zarr store. Errors: Code::unsupported for another directory.
+Result<std::unique_ptr<Source>> open_source(const std::string& path);
+
+}  // namespace advectio

@@ -9,6 +9,7 @@ import pytest
 from advectio import (
     checking,
     config_json,
+    converting,
     inspecting,
     joining,
     linking,
@@ -32,7 +33,7 @@ SHAPES = [
     config_json.Transfers, config_json.Transfer, config_json.Here, config_json.Like, inspecting.Survey, inspecting.SurveyOfNodes,
     inspecting.JournalSurvey, inspecting.Damage, inspecting.DatasetSurvey, inspecting.RecordLine, inspecting.Record,
     recovering.Recovery, recovering.DryRecovery, recovering.RecoveredReport, recovering.ReachedReport, recovering.Writer,
-    joining.Result, joining.Joined, joining.Failed, processing.Processed, processing.ProcessedOutput, plotting.Pictures, plotting.Picture,
+    joining.Result, joining.Joined, joining.Failed, processing.Processed, processing.ProcessedOutput, converting.Converted, converting.ConvertedOutput, plotting.Pictures, plotting.Picture,
     view.Address,
 ]  # fmt: skip
 

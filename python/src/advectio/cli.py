@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 import advectio
 from advectio import (
     checking,
+    converting,
     draining,
     inspecting,
     installation,
@@ -570,6 +571,131 @@ def process(
     Exit code 2 when the rules, the files or the arguments are wrong, 1 when reading or writing has failed.
     """
     raise typer.Exit(processing.process(processing.Options(files, rules, output, force, keep, memory, jobs, as_json)))
+
+
+@_command(
+    app,
+    examples=(
+        ("advectio convert wrfout_d01_2005-08-28_00:00:00 wrfout.zarr", "netCDF to Zarr"),
+        ("advectio convert wrfout.zarr wrfout.nc", "and back: the same values and attributes"),
+        ("advectio convert 'wrfout_d01_*' rain.nc -v 'RAIN*,T2' --codec deflate", "some variables of all files, as one series"),
+        ("advectio convert 'wrfout_d01_*_00??' whole.nc", "split files (WRF, SCALE, NEMO) become one"),
+        ("advectio convert run.nc points.zarr --chunks Time=1000,y=20,x=20 --codec zstd --level 3", "chunks for time series"),
+        ("advectio convert 'wrfout_d01_*' by_variable/ --split-by variable", "one file for each variable, over all times"),
+        ("advectio convert run.nc day.nc --times 2005-08-28", "one day; --records 0:24 does it by number"),
+        ("advectio convert run.nc old.nc --to classic", "for programs that read netCDF-3 only"),
+    ),
+)
+def convert(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC… DST",
+            help="Files, Zarr stores or patterns in quotes; the last name is what is made.",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="zarr, netcdf4, netcdf4-classic, classic, cdf2 or cdf5 (default: DST.zarr is Zarr, else as SRC).",
+            show_default=False,
+            autocompletion=lambda: ["zarr", "netcdf4", "netcdf4-classic", "classic", "cdf2", "cdf5"],
+        ),
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--variables", "-v", metavar="NAME,…", help="Only these, or patterns, with their coordinates."),
+    ] = None,
+    records: Annotated[
+        str | None, typer.Option("--records", metavar="SLICE", help="Only these records, as a Python slice: 0:24, ::4, -1.")
+    ] = None,
+    times: Annotated[
+        str | None,
+        typer.Option("--times", metavar="FROM..TO", help="Only records of these times: 2005-08-28..2005-08-29T06:00."),
+    ] = None,
+    along: Annotated[
+        str | None,
+        typer.Option("--along", metavar="DIM", help="The dimension along which files follow each other (default: time)."),
+    ] = None,
+    split_by: Annotated[
+        str | None,
+        typer.Option(
+            "--split-by",
+            metavar="variable",
+            help="A file for each variable, with its coordinates: DST/NAME.nc, or DST with {variable} in it.",
+            autocompletion=lambda: ["variable"],
+        ),
+    ] = None,
+    codec: Annotated[
+        str | None,
+        typer.Option(
+            "--codec",
+            metavar="NAME",
+            help="deflate, zstd, lz4, blosc-zstd, blosc-lz4, szip or none (default: as SRC).",
+            show_default=False,
+            autocompletion=lambda: ["deflate", "zstd", "lz4", "blosc-zstd", "blosc-lz4", "szip", "none"],
+        ),
+    ] = None,
+    level: Annotated[int | None, typer.Option("--level", metavar="N", help="Of the codec.", show_default=False)] = None,
+    chunks: Annotated[
+        str | None, typer.Option("--chunks", metavar="DIM=N,…", help="Chunk lengths; those not named stay as they are.")
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option("--rule", "-r", metavar="KEYS", help="Further keys of a dataset rule: 'round: {T2: 12}'."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace DST where it is there already.")] = False,
+    take_first: Annotated[
+        bool,
+        typer.Option("--take-first", help="Where files disagree about what all of them hold, take the first one's values."),
+    ] = False,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="Memory for values that are read and not yet written.")
+    ] = "256MiB",
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Cores to use (default: all).", show_default=False),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Convert files: netCDF to Zarr and back, split files to one, other chunks and codecs, some variables or times.
+
+    It reads netCDF (all formats) and Zarr version 3, in parallel and in bounded memory. Values and attributes stay the same.
+    Chunks and compression stay as they are, unless an option says otherwise. docs/convert.md has it all.
+
+    Several files are one series: they follow each other along time, in the order of their times. Tiles of split output are
+    joined. Files of different grids, with overlapping times or other attributes are refused.
+
+    Everything that can be wrong with files and options is found before anything is written. DST appears when it is complete.
+
+    Exit code 2 when the files or the arguments are wrong, 1 when reading or writing has failed.
+    """
+    names = [name for text in variables or [] for name in text.split(",") if name]
+    raise typer.Exit(
+        converting.convert(
+            converting.Options(
+                paths,
+                to,
+                names,
+                records,
+                times,
+                along,
+                split_by,
+                codec,
+                level,
+                chunks,
+                rule,
+                force,
+                take_first,
+                memory,
+                jobs,
+                as_json,
+            )
+        )
+    )
 
 
 @_command(

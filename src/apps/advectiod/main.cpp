@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/advectiod/config_command.h"
+#include "apps/advectiod/convert_command.h"
 #include "apps/advectiod/inspect_command.h"
 #include "apps/advectiod/join_command.h"
 #include "apps/advectiod/open_sink.h"
@@ -51,6 +52,12 @@ constexpr const char* usage =
     "  advectiod process --rules FILE --output DIR [--force] [--keep] [--memory SIZE] [--jobs N] FILE... (or - for "
     "stdin)\n"
     "      make further files of files; what is going on is told as by join\n"
+    "  advectiod convert --output PATH [--to FORMAT] [--rule KEYS] [--variables NAMES] [--records SLICE | --times "
+    "FROM..TO]\n"
+    "                    [--along DIMENSION] [--split] [--force] [--take-first] [--memory SIZE] [--jobs N] SRC... (or "
+    "- for "
+    "stdin)\n"
+    "      make files of files, in another format or stored otherwise; what is going on is told as by join\n"
     "  advectiod config [--config FILE] [--json | --yaml], or --example, or --reference\n"
     "      check a config and print every value with its origin\n"
     "  advectiod --version\n";
@@ -277,6 +284,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(argv[1], "inspect") == 0) return inspect_command(std::vector<std::string>(argv + 2, argv + argc));
   if (std::strcmp(argv[1], "join") == 0) return join_command(std::vector<std::string>(argv + 2, argv + argc));
   if (std::strcmp(argv[1], "process") == 0) return process_command(std::vector<std::string>(argv + 2, argv + argc));
+  if (std::strcmp(argv[1], "convert") == 0) return convert_command(std::vector<std::string>(argv + 2, argv + argc));
   auto arguments = parse(argc, argv);
   if (!arguments) return complain(arguments.error().message);
   const auto& a = *arguments;

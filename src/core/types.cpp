@@ -29,6 +29,8 @@ std::string_view name_of(FileFormat format) noexcept {
     case FileFormat::netcdf4_classic: return "netCDF-4 classic model";
     case FileFormat::cdf5: return "cdf5";
     case FileFormat::zarr: return "Zarr";
+    case FileFormat::bp5: return "BP5";
+    case FileFormat::sst: return "SST";
   }
   return "unknown";
 }

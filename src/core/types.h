@@ -51,14 +51,16 @@ constexpr bool is_known(DataType type) noexcept {
 std::string_view name_of(DataType type) noexcept;
 
 /// What a file is. A program asks for one of netCDF's, whose numbers these are; `netcdf4_classic` is
-/// NC_NETCDF4|NC_CLASSIC_MODEL. Zarr, of which a file is a directory, only the config can ask for.
+/// NC_NETCDF4|NC_CLASSIC_MODEL. Only the config can ask for the others (`is_store`).
 enum class FileFormat : std::int32_t {
   classic = 1,
   offset64 = 2,
   netcdf4 = 3,
   netcdf4_classic = 4,
   cdf5 = 5,
-  zarr = 6
+  zarr = 6,
+  bp5 = 7,  // ADIOS2
+  sst = 8   // ADIOS2
 };
 
 constexpr bool is_hdf5(FileFormat f) noexcept {
@@ -68,6 +70,12 @@ constexpr bool is_hdf5(FileFormat f) noexcept {
 /// CDF-1, -2 and -5.
 constexpr bool is_classic(FileFormat f) noexcept {
   return f == FileFormat::classic || f == FileFormat::offset64 || f == FileFormat::cdf5;
+}
+
+/// Something else takes the place of the program's file: a directory (Zarr, BP5), or a stream of
+/// which only the address is a file (SST).
+constexpr bool is_store(FileFormat f) noexcept {
+  return f == FileFormat::zarr || f == FileFormat::bp5 || f == FileFormat::sst;
 }
 
 std::string_view name_of(FileFormat format) noexcept;

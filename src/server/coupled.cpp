@@ -24,7 +24,7 @@ DatasetPolicy in_memory(const DatasetPolicy& asked) {
   policy.durable = false;
   policy.chunks = asked.chunks;
   // A file in memory is read by the netCDF library.
-  if (asked.format != FileFormat::zarr) policy.format = asked.format;
+  if (!asked.format || !is_store(*asked.format)) policy.format = asked.format;
   return policy;
 }
 
@@ -48,8 +48,9 @@ DatasetPolicy CoupledOutputs::policy(const std::string& path) const {
   const auto file = workflow_->of(path);
   if (!file || !file->writes) return policy;
   if (file->rule->mode == Mode::memory_and_file) add_part(policy, *file);
-  if (file->rule->mode == Mode::file && policy.format == FileFormat::zarr) {
-    log_.warning(path + ": another program reads it with netCDF (couple, mode: file), so format: zarr does not hold");
+  if (file->rule->mode == Mode::file && policy.format && is_store(*policy.format)) {
+    log_.warning(path + ": another program reads it with netCDF (couple, mode: file), so format: " +
+                 std::string(name_of(*policy.format)) + " does not hold");
     policy.format.reset();
   }
   return policy;

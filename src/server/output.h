@@ -147,10 +147,10 @@ struct Output : std::enable_shared_from_this<Output> {
     last_stall.reset();
   }
 
-  /// A directory (Zarr) takes the place of the file. The program's file stays empty, and says which
-  /// dataset that is until the directory is complete.
-  [[nodiscard]] bool is_store() const { return policy.format == FileFormat::zarr; }
-  /// What readers open: the file, or the directory in its place.
+  /// A store (`is_store` of its format) takes the place of the file. The program's file stays empty,
+  /// and says which dataset that is until the store is complete.
+  [[nodiscard]] bool is_store() const { return policy.format && advectio::is_store(*policy.format); }
+  /// What readers open: the file, or the store in its place.
   [[nodiscard]] std::string destination() const;
 
   [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }

@@ -15,7 +15,15 @@
 namespace advectio {
 namespace {
 
-constexpr std::string_view store_suffix = ".zarr", placeholder_suffix = ".zarr.output";
+std::string_view suffix_of(FileFormat store) {
+  switch (store) {
+    case FileFormat::bp5: return ".bp";
+    case FileFormat::sst: return ".sst";
+    default: return ".zarr";
+  }
+}
+
+constexpr std::string_view of_placeholder = ".output";
 
 /// Under no other name first: a directory that begins to refuse changes would keep that. Returns the state's name.
 Result<std::string> make_empty(const std::string& path) {
@@ -39,29 +47,31 @@ bool program_writes(const Run& run, const std::string& path) {
 
 }  // namespace
 
-std::string store_path(const std::string& file) {
+std::string store_path(const std::string& file, FileFormat format) {
+  const auto suffix = suffix_of(format);
   const auto directory = directory_of(file);
   auto name = file.substr(directory.size());
-  if (name.starts_with('.') && name.ends_with(placeholder_suffix))
-    return directory + name.substr(1, name.size() - 1 - placeholder_suffix.size()).append(store_suffix);
-  for (const std::string_view suffix : {std::string_view(".nc"), store_suffix})
-    if (name.size() > suffix.size() && name.ends_with(suffix)) {
-      name.resize(name.size() - suffix.size());
+  const auto placeholder = std::string(suffix).append(of_placeholder);
+  if (name.starts_with('.') && name.ends_with(placeholder))
+    return directory + name.substr(1, name.size() - 1 - placeholder.size()).append(suffix);
+  for (const std::string_view other : {std::string_view(".nc"), suffix})
+    if (name.size() > other.size() && name.ends_with(other)) {
+      name.resize(name.size() - other.size());
       break;
     }
-  return directory + name.append(store_suffix);
+  return directory + name.append(suffix);
 }
 
 std::string file_of_output(const OutputRule& rule, const std::string& dataset) {
   auto path = output_path(rule, dataset);
-  if (rule.policy.format != FileFormat::zarr) return path;
-  const auto store = store_path(path), directory = directory_of(store);
-  const auto name = store.substr(directory.size(), store.size() - directory.size() - store_suffix.size());
-  return directory + "." + name + std::string(placeholder_suffix);
+  const auto& format = rule.policy.format;
+  if (!format || !is_store(*format)) return path;
+  const auto store = store_path(path, *format), directory = directory_of(store);
+  return directory + "." + store.substr(directory.size()).append(of_placeholder);
 }
 
 std::string Output::destination() const {
-  return is_store() ? store_path(path) : path;
+  return is_store() ? store_path(path, *policy.format) : path;
 }
 
 Result<void> make_output_file(Run& run, Output& output, const std::string& link_name,

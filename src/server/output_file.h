@@ -9,11 +9,11 @@
 
 namespace advectio {
 
-/// The directory that takes the place of a file in a format of directories: `.zarr` is added to the
-/// name, in place of `.nc`. Of a further output's placeholder: what that stands for.
-std::string store_path(const std::string& file);
+/// The store that takes the place of a file: the format's suffix (`.zarr`) is added to the name, in
+/// place of `.nc`. Of a further output's placeholder: what that stands for.
+std::string store_path(const std::string& file, FileFormat format);
 
-/// Where the file of a further output lies. In a format of directories: an empty hidden file, the
+/// Where the file of a further output lies. In a format of stores: an empty hidden file, the
 /// placeholder, which stands for it while it is written.
 std::string file_of_output(const OutputRule& rule, const std::string& dataset);
 

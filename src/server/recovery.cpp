@@ -52,11 +52,12 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
         path = told.ends_with('/' + file) ? told : directory_of(link) + file;
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
+      request.format = request.policy.format.value_or(request.format);
       if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + state_name + ".schema"))
         if (auto schema = decode_schema(*bytes)) request.format = request.policy.format.value_or(schema->format);
-      const bool is_store = request.policy.format == FileFormat::zarr;
-      if (is_store) request.path = store_path(path);
-      if (!is_store || run_.files.exists(request.path))
+      const bool in_store = is_store(request.format);
+      if (in_store) request.path = store_path(path, request.format);
+      if (!in_store || run_.files.exists(request.path))
         if (auto sink = run_.sinks(request)) (*sink)->abandon();
     }
   }

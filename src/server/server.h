@@ -25,13 +25,13 @@ namespace advectio {
 
 /// What a sink is opened for.
 struct SinkRequest {
-  std::string path;  ///< an existing file, whose inode stays; of Zarr a directory, which may be missing
+  std::string path;  ///< an existing file, whose inode stays; of a store what takes its place, which may be missing
   FileFormat format = FileFormat::netcdf4;
   DatasetPolicy policy;
   bool resume = false;
   bool ordered = false;     ///< what is durable stays so, whatever part of what comes after it reaches the disk
   bool together = false;    ///< several ranks write it together, and may open it together later
-  std::string owner;        ///< of a directory: which dataset it is of; empty: of any
+  std::string owner;        ///< of a store: which dataset it is of; empty: of any
   bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
 };
 using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;

@@ -133,7 +133,12 @@ Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
   if (policy.format) s.format = *policy.format;
   for (std::size_t i = 0; i < s.variables.size(); ++i) {
     auto& v = s.variables[i];
-    if (is_classic(s.format)) {
+    if (s.format == FileFormat::bp5 || s.format == FileFormat::sst) {
+      v.contiguous = true;
+      v.compact = false;
+      v.chunks.clear();
+      v.filters.clear();
+    } else if (is_classic(s.format)) {
       const bool cdf5 = s.format == FileFormat::cdf5;
       if (v.type == DataType::string || (!cdf5 && v.type > DataType::float64))
         return Error{Code::unsupported,

@@ -42,11 +42,15 @@ TEST(Storage, ZarrKeepsChunksFiltersAndTypes) {
 }
 
 TEST(Storage, AStoreHasTheNameOfItsFile) {
-  EXPECT_EQ(store_path("/run/wrfout_d01_2026-11-26_00:00:00"), "/run/wrfout_d01_2026-11-26_00:00:00.zarr");
-  EXPECT_EQ(store_path("/run/history.nc"), "/run/history.zarr");
-  EXPECT_EQ(store_path("/run/history.zarr"), "/run/history.zarr");
-  EXPECT_EQ(store_path("/run/.nc"), "/run/.nc.zarr");
-  EXPECT_EQ(store_path("/run.nc/a"), "/run.nc/a.zarr");
+  EXPECT_EQ(store_path("/run/wrfout_d01_2026-11-26_00:00:00", FileFormat::zarr),
+            "/run/wrfout_d01_2026-11-26_00:00:00.zarr");
+  EXPECT_EQ(store_path("/run/history.nc", FileFormat::zarr), "/run/history.zarr");
+  EXPECT_EQ(store_path("/run/history.zarr", FileFormat::zarr), "/run/history.zarr");
+  EXPECT_EQ(store_path("/run/.nc", FileFormat::zarr), "/run/.nc.zarr");
+  EXPECT_EQ(store_path("/run.nc/a", FileFormat::zarr), "/run.nc/a.zarr");
+  EXPECT_EQ(store_path("/run/history.nc", FileFormat::bp5), "/run/history.bp");
+  EXPECT_EQ(store_path("/run/history.bp", FileFormat::bp5), "/run/history.bp");
+  EXPECT_EQ(store_path("/run/history.nc", FileFormat::sst), "/run/history.sst");
 }
 
 TEST(Storage, AFurtherStoreHasAPlaceholderBesideIt) {
@@ -55,9 +59,13 @@ TEST(Storage, AFurtherStoreHasAPlaceholderBesideIt) {
   rule.policy.format = FileFormat::zarr;
   const auto placeholder = file_of_output(rule, "/run/a.nc");
   EXPECT_EQ(placeholder, "/run/small/.a.zarr.output");
-  EXPECT_EQ(store_path(placeholder), "/run/small/a.zarr");
+  EXPECT_EQ(store_path(placeholder, FileFormat::zarr), "/run/small/a.zarr");
   rule.path = "{name}.zarr";
-  EXPECT_EQ(store_path(file_of_output(rule, "/run/a")), "/run/a.zarr");
+  EXPECT_EQ(store_path(file_of_output(rule, "/run/a"), FileFormat::zarr), "/run/a.zarr");
+  rule.path = "{name}";
+  rule.policy.format = FileFormat::bp5;
+  EXPECT_EQ(file_of_output(rule, "/run/a.nc"), "/run/.a.bp.output");
+  EXPECT_EQ(store_path("/run/.a.bp.output", FileFormat::bp5), "/run/a.bp");
 }
 
 TEST(Storage, NamesTheFiltersThatReadersNeed) {

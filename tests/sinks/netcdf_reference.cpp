@@ -170,7 +170,9 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
     case FileFormat::cdf5: mode |= NC_64BIT_DATA; break;
     case FileFormat::netcdf4: mode |= NC_NETCDF4; break;
     case FileFormat::netcdf4_classic: mode |= NC_NETCDF4 | NC_CLASSIC_MODEL; break;
-    case FileFormat::zarr: mode |= NC_NETCDF4; break;
+    case FileFormat::zarr:
+    case FileFormat::bp5:
+    case FileFormat::sst: mode |= NC_NETCDF4; break;
   }
   int nc = -1;
   check(nc_create(path.c_str(), mode, &nc), path);
@@ -197,7 +199,7 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
       if (v.endian != Endian::native)
         check(nc_def_var_endian(nc, id, v.endian == Endian::big ? NC_ENDIAN_BIG : NC_ENDIAN_LITTLE), v.name);
       // Not every netCDF library has the codecs of Zarr, and values are the same without.
-      for (const auto& f : s.format == FileFormat::zarr ? std::vector<Filter>() : v.filters) {
+      for (const auto& f : is_store(s.format) ? std::vector<Filter>() : v.filters) {
         if (f.id == filter_id::shuffle)
           check(nc_def_var_deflate(nc, id, 1, 0, 0), v.name);
         else if (f.id == filter_id::fletcher32)

@@ -121,11 +121,10 @@ Result<void> Join::open_output() {
   auto stored = as_stored(whole_.schema, request_.policy);
   if (!stored) return std::move(stored).error().with(request_.output);
   schema_ = std::move(stored).value();
-  if (schema_.format == FileFormat::zarr)
+  if (is_store(schema_.format))
     return Error{Code::unsupported,
-                 request_.output +
-                     ": files on the disk are joined to a netCDF file, not to Zarr (format: zarr); give "
-                     "it a rule with another format",
+                 request_.output + ": files on the disk are joined to a netCDF file, not to " +
+                     std::string(name_of(schema_.format)) + "; give it a rule with another format",
                  0};
   // A classic file does not say whether it was filled before it was written; where every point is written it need not.
   if (!is_hdf5(schema_.format))

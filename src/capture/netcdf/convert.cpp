@@ -46,7 +46,9 @@ int creation_mode(FileFormat format) {
     case FileFormat::cdf5: return NC_64BIT_DATA;
     case FileFormat::netcdf4_classic: return NC_NETCDF4 | NC_CLASSIC_MODEL;
     case FileFormat::netcdf4:
-    case FileFormat::zarr: break;
+    case FileFormat::zarr:
+    case FileFormat::bp5:
+    case FileFormat::sst: break;
   }
   return NC_NETCDF4;
 }

@@ -13,7 +13,8 @@ namespace advectio::testing {
 
 class FedSink {
  public:
-  explicit FedSink(std::unique_ptr<Sink> sink) : sink_(std::move(sink)) {}
+  /// `frames`: that the dataset has had before.
+  explicit FedSink(std::unique_ptr<Sink> sink, std::uint64_t frames = 0) : sink_(std::move(sink)), number_(frames) {}
   ~FedSink() { sink_.reset(); }  // before the fields
   FedSink(const FedSink&) = delete;
   FedSink& operator=(const FedSink&) = delete;
@@ -35,6 +36,8 @@ class FedSink {
     frame_.clear();
     return done;
   }
+  /// The dataset has had so many frames before the next one.
+  void set_frames(std::uint64_t frames) { number_ = frames; }
   /// The frame has ended, and is committed with a later one.
   void wait_for_the_next() { begun_ = false; }
   Result<void> checkpoint() {
@@ -59,7 +62,7 @@ class FedSink {
   Frame frame_;
   std::unique_ptr<Sink> sink_;
   std::shared_ptr<const Operators> operators_;
-  std::uint64_t number_ = 0;
+  std::uint64_t number_;
   bool begun_ = false;
 };
 

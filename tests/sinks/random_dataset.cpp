@@ -153,7 +153,7 @@ Schema random_schema(Random& r, const Ability& can) {
       v.compact = true;
     }
     if (can.storage && size_of(v.type) > 1 && chance(r, 25)) v.endian = chance(r, 60) ? Endian::big : Endian::little;
-    if (chance(r, 25) && v.type != DataType::string) {
+    if (chance(r, 25) && v.type != DataType::string && can.no_fill) {
       v.no_fill = true;
     } else if (chance(r, 30)) {
       v.has_fill = true;
@@ -177,26 +177,28 @@ Schema random_schema(Random& r, const Ability& can) {
 
 std::vector<OwnedBlock> random_frame(Random& r, const Schema& s, std::uint64_t frame) {
   std::vector<OwnedBlock> out;
+  const bool appends = s.format == FileFormat::bp5;
   for (std::uint32_t i = 0; i < s.variables.size(); ++i) {
     const auto& v = s.variables[i];
     const bool missing = v.type != DataType::string;
-    if (missing && chance(r, 10)) continue;
+    const bool needed = appends && frame == 0;
+    if (missing && !needed && chance(r, 10)) continue;
     Box whole;
     std::vector<std::uint32_t> seen;
     bool open = false;
     for (const auto d : v.dimensions) {
       const auto& dim = s.dimensions[d];
-      whole.start.push_back(dim.unlimited ? frame : 0);
+      whole.start.push_back(dim.unlimited ? (appends ? 2 * frame : frame) : 0);
       whole.count.push_back(dim.unlimited ? 1 + below(r, 2) : dim.length);
       open |= dim.unlimited;
     }
-    if (!open && frame > 0 && !chance(r, 25)) continue;
+    if (!open && frame > 0 && (appends || !chance(r, 25))) continue;
     std::vector<Box> boxes;
     cut(r, whole, boxes, 6);
     if (chance(r, 20)) cut(r, whole, boxes, 2);
     std::shuffle(boxes.begin(), boxes.end(), r);
     for (auto& box : boxes) {
-      if (missing && chance(r, 4)) continue;
+      if (missing && !(needed && &box == boxes.data()) && chance(r, 4)) continue;
       std::vector<std::uint64_t> stride;
       if (missing && chance(r, 6) && box.rank() > 0) {
         for (auto& c : box.count) {

@@ -20,6 +20,7 @@ struct Ability {
   std::vector<DataType> types;  ///< numbers and text
   std::vector<std::vector<Filter>> pipelines = {{}};
   bool storage = true;  ///< layouts, chunks, filters, byte order
+  bool no_fill = true;  ///< variables that are not filled
 };
 
 /// What the sink says that it can do.
@@ -29,7 +30,8 @@ using Random = std::mt19937_64;
 
 Schema random_schema(Random& random, const Ability& ability);
 /// Blocks of one frame: every variable's part of it, cut at random, in any order; some parts are missing, some come
-/// twice.
+/// twice. Of a format that only appends (BP5) a frame has records of its own, and the first one has
+/// something of every variable.
 std::vector<OwnedBlock> random_frame(Random& random, const Schema& schema, std::uint64_t frame);
 /// An output's operators: all floating-point variables keep `bits` of mantissa; 0: as the schema says.
 std::shared_ptr<Operators> rounding(unsigned bits = 0);

@@ -1,10 +1,12 @@
 // How fast a sink takes real model output from memory to a file.
 //
-//   sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--zarr] [--codec NAME]...
+//   sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--zarr | --bp5]
+//                   [--codec NAME]...
 //
 // The first record of every variable of FILE (a netCDF file) is put as one block per variable and frame. --levels:
-// chunks of one horizontal level, whatever FILE has. --zarr: a Zarr store in place of a netCDF-4 file. Prints one line
-// per codec: raw MB/s, ratio, and CPU seconds of gather and compression.
+// chunks of one horizontal level, whatever FILE has. --zarr, --bp5: a Zarr store or a BP5 file (of ADIOS2, which
+// knows none of the codecs) in place of a netCDF-4 file. Prints one line per codec: raw MB/s, ratio, and CPU seconds of
+// gather and compression.
 #include <netcdf.h>
 
 #include <algorithm>
@@ -19,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "sinks/adios2/bp5_sink.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/zarr/zarr_sink.h"
 
@@ -90,7 +93,7 @@ int main(int argc, char** argv) {
   std::string input, out = "/dev/shm/sink_throughput.nc";
   unsigned threads = std::thread::hardware_concurrency();
   int frames = 4;
-  bool levels = false, durable = false, zarr = false;
+  bool levels = false, durable = false, zarr = false, bp5 = false;
   std::vector<std::string> chosen;
   for (int i = 1; i < argc; ++i) {
     const std::string a = argv[i];
@@ -107,6 +110,8 @@ int main(int argc, char** argv) {
       durable = true;
     else if (a == "--zarr")
       zarr = true;
+    else if (a == "--bp5")
+      bp5 = true;
     else if (a == "--codec")
       chosen.emplace_back(next());
     else
@@ -114,8 +119,8 @@ int main(int argc, char** argv) {
   }
   if (input.empty()) {
     std::fprintf(stderr,
-                 "usage: sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] [--zarr] "
-                 "[--codec NAME]...\n");
+                 "usage: sink_throughput FILE [--out PATH] [--threads N] [--frames N] [--levels] [--durable] "
+                 "[--zarr | --bp5] [--codec NAME]...\n");
     return 2;
   }
   using namespace filter_id;
@@ -154,6 +159,10 @@ int main(int argc, char** argv) {
         options.deflate = codec.deflate;
         options.level = codec.level;
         return open_zarr(system_files(), out, options, executor, false);
+      }
+      if (bp5) {
+        schema.format = FileFormat::bp5;
+        return open_bp5(system_files(), out, {}, false);
       }
       std::ofstream(out).flush();
       Netcdf4Options options;
@@ -200,8 +209,8 @@ int main(int argc, char** argv) {
     fail((*sink)->close());
     const auto seconds = now() - begin;
     const auto c = (*sink)->counters();
-    std::uintmax_t bytes = zarr ? 0 : std::filesystem::file_size(out);
-    if (zarr)
+    std::uintmax_t bytes = zarr || bp5 ? 0 : std::filesystem::file_size(out);
+    if (zarr || bp5)
       for (const auto& e : std::filesystem::recursive_directory_iterator(out))
         if (e.is_regular_file()) bytes += e.file_size();
     const auto raw = static_cast<double>(in.bytes) * frames;

@@ -643,17 +643,20 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
                                                std::numeric_limits<std::uint64_t>::max(), false,
                                                "Chunk length per dimension name; dimensions not named stay as asked."),
                    "{bottom_top: 1}"),
-      choice_field<P, std::optional<FileFormat>>("format", &P::format,
-                                                 "asked, netcdf4, netcdf4-classic, classic, 64bit-offset, cdf5, zarr",
-                                                 {{"asked", std::nullopt},
-                                                  {"netcdf4", FileFormat::netcdf4},
-                                                  {"netcdf4-classic", FileFormat::netcdf4_classic},
-                                                  {"classic", FileFormat::classic},
-                                                  {"64bit-offset", FileFormat::offset64},
-                                                  {"cdf5", FileFormat::cdf5},
-                                                  {"zarr", FileFormat::zarr}},
-                                                 "File format; asked: what the program asked for; zarr: a directory "
-                                                 "NAME.zarr in place of the file, see sinks/zarr.md."),
+      choice_field<P, std::optional<FileFormat>>(
+          "format", &P::format, "asked, netcdf4, netcdf4-classic, classic, 64bit-offset, cdf5, zarr, bp5, sst",
+          {{"asked", std::nullopt},
+           {"netcdf4", FileFormat::netcdf4},
+           {"netcdf4-classic", FileFormat::netcdf4_classic},
+           {"classic", FileFormat::classic},
+           {"64bit-offset", FileFormat::offset64},
+           {"cdf5", FileFormat::cdf5},
+           {"zarr", FileFormat::zarr},
+           {"bp5", FileFormat::bp5},
+           {"sst", FileFormat::sst}},
+          "File format; asked: what the program asked for; zarr: a directory "
+          "NAME.zarr in place of the file, see sinks/zarr.md; bp5: NAME.bp of "
+          "ADIOS2, and sst: a stream of ADIOS2, see sinks/bp5.md."),
       with_example(
           map_field<P, unsigned>("round", &P::round, "none", "{T: 10, \"*\": 12} or none", 1, 52, true,
                                  "Significant bits to keep per floating-point variable (name or pattern): lossy, "
@@ -751,6 +754,14 @@ std::optional<Fault> check_storage(const std::string& where, const YAML::Node& i
     return Fault{line("codec"), where +
                                     ".codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
                                     "blosc-lz4 or blosc-zstd"};
+  if (v.format == FileFormat::bp5 || v.format == FileFormat::sst) {
+    const bool has = v.codec == Codec::none || v.codec == Codec::blosc_lz4 || v.codec == Codec::blosc_zstd;
+    if (names_codec && !has)
+      return Fault{line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +
+                                      " cannot be: of our codecs ADIOS2 has blosc-lz4 and blosc-zstd"};
+    if (!v.chunks.empty())
+      return Fault{line("chunks"), where + ".chunks cannot be: ADIOS2 has blocks as they were put"};
+  }
   if (v.format && is_classic(*v.format)) {
     if (names_codec && v.codec != Codec::none)
       return Fault{line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +

@@ -278,6 +278,10 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:4: datasets[0].level: 10 is outside 1 to 9 of blosc-zstd"},
         Wrong{"datasets:\n  - match: a\n    format: cdf5\n    codec: zstd\n",
               "advectio.yaml:4: datasets[0].codec: zstd cannot be: the classic formats have no compression"},
+        Wrong{"datasets:\n  - match: a\n    format: bp5\n    codec: zstd\n",
+              "advectio.yaml:4: datasets[0].codec: zstd cannot be: of our codecs ADIOS2 has blosc-lz4 and blosc-zstd"},
+        Wrong{"datasets:\n  - match: a\n    format: sst\n    chunks: {lev: 1}\n",
+              "advectio.yaml:4: datasets[0].chunks cannot be: ADIOS2 has blocks as they were put"},
         Wrong{"datasets:\n  - match: a\n    format: zarr\n    codec: szip\n",
               "advectio.yaml:4: datasets[0].codec: szip cannot be: Zarr has no such codec; take deflate, zstd, lz4, "
               "blosc-lz4 or blosc-zstd"},

@@ -11,6 +11,7 @@ MPI_SERVER = "advectiod_mpi"  # where MPI was there when it was built: one serve
 NETCDF = "libadvectio_netcdf.so"
 PNETCDF = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
 READERS = "libadvectio_readers.so"  # the client of live readers
+ADIOS2 = "ADVECTIO_ADIOS2"  # where servers find ADIOS2 (format: bp5 or sst)
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
@@ -58,12 +59,21 @@ def find() -> Installation:
         server = _first(place, _SERVER_AT)
         netcdf = _first(place, _NETCDF_AT)
         if server and netcdf:
+            _name_adios2()
             return Installation(server, netcdf, _first(place, _PNETCDF_AT), _first(place, _MPI_SERVER_AT))
     raise UserError(
         f"{SERVER} and {NETCDF} are not there; looked in: "
         + ", ".join(places())
         + " (build them with `make build`, or set ADVECTIO_PREFIX)"
     )
+
+
+def _name_adios2() -> None:
+    """The wheel of this Python, where it has one and nobody has named another. It is not imported."""
+    for place in sys.path if ADIOS2 not in os.environ else []:
+        if os.path.isfile(os.path.join(place, "adios2", "libadios2_c.so")):
+            os.environ[ADIOS2] = os.path.join(os.path.abspath(place), "adios2")
+            return
 
 
 def readers_library() -> str:

@@ -69,7 +69,7 @@ class DatasetStatus(TypedDict):
     writer: str
     tiles: int | None  # of split output, that became this file
     output_of: NotRequired[str | None]  # the dataset of which it is a further file (the config's outputs)
-    in_place_of: NotRequired[str | None]  # the program's file, where this is a directory in its place (format: zarr)
+    in_place_of: NotRequired[str | None]  # the program's file, where this is in its place (format: zarr, bp5, sst)
     frames_synced: int
     frames_visible: int
     frames_durable: int

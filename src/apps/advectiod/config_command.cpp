@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/advectiod/open_sink.h"
 #include "apps/advectiod/open_source.h"
 #include "config/config.h"
 #include "config/glob.h"
@@ -51,7 +52,8 @@ nlohmann::ordered_json on_this_machine(const Config& config) {
 nlohmann::ordered_json not_readable(const Config& config) {
   auto all = nlohmann::ordered_json::array();
   const auto look = [&](const DatasetRule& rule, const DatasetPolicy& policy, const std::string& origin) {
-    if (policy.format == FileFormat::zarr) return;  // no netCDF program reads it, and Zarr's readers have all codecs
+    // No netCDF program reads it, and its own readers have all codecs.
+    if (policy.format && is_store(*policy.format)) return;
     const auto filters = filters_named(policy);
     auto programs = nlohmann::ordered_json::array();
     for (const auto& program : config.readers.programs)
@@ -127,6 +129,10 @@ int config_command(std::span<const std::string> arguments) {
     auto config = file.empty() ? Result<Config>(default_config()) : load_config(file);
     if (!config) {
       std::fprintf(stderr, "advectiod: error: %s\n", config.error().message.c_str());
+      return 2;
+    }
+    if (auto can = can_be_written(*config); !can) {
+      std::fprintf(stderr, "advectiod: error: %s\n", can.error().message.c_str());
       return 2;
     }
     if (form == "--yaml") {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -266,6 +267,14 @@ int serve(Arguments a, const Config& config, bool recover) {
   serving = nullptr;
   if (recover && (transport == nullptr || transport->node() == 0)) std::printf("%s\n", (*server)->status().c_str());
   if (transport != nullptr) transport->leave(stopped == 0);
+  // A reader that has stopped would hold up the end of its stream, and with it that of the run.
+  constexpr std::chrono::seconds patience(10);
+  if (!shared.streams->wait(patience)) {
+    log.warning("a reader of a stream (format: sst) does not let it end; it is left");
+    server->reset();
+    std::fflush(nullptr);
+    ::_exit(static_cast<int>(outcome));
+  }
   return static_cast<int>(outcome);
 }
 
@@ -295,6 +304,7 @@ int main(int argc, char** argv) {
 
   if (a.command == "serve") {
     if (a.run_dir.empty()) return complain("serve needs --run-dir DIR");
+    if (auto can = can_be_written(*config); !can) return complain(can.error().message);
     return serve(a, *config, false);
   }
   if (a.command == "workflow") {

@@ -1,11 +1,60 @@
 #include "apps/advectiod/open_sink.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
+#include "sinks/adios2/bp5_sink.h"
 #include "sinks/cdf5/cdf5_sink.h"
 #include "sinks/zarr/zarr_sink.h"
 
 namespace advectio {
+namespace {
+
+/// ADIOS2's operator for a codec. `asked` is none: what the program asks of HDF5 is not ADIOS2's.
+Result<adios2::Compression> compression_of(const DatasetPolicy& policy) {
+  adios2::Compression out;
+  switch (policy.codec) {
+    case Codec::asked:
+    case Codec::none: return out;
+    case Codec::blosc_lz4:
+    case Codec::blosc_zstd: break;
+    default:
+      return Error{Code::config,
+                   "codec: " + std::string(name_of(policy.codec)) +
+                       " cannot be with ADIOS2, which has blosc-lz4 and blosc-zstd of our codecs; name one of them, or "
+                       "none, in the rule with the format",
+                   0};
+  }
+  out.type = "blosc";
+  out.parameters = {{"compressor", policy.codec == Codec::blosc_lz4 ? "lz4" : "zstd"},
+                    {"clevel", std::to_string(policy.level.value_or(1))},
+                    {"doshuffle", policy.shuffle == Shuffle::bit    ? "BLOSC_BITSHUFFLE"
+                                  : policy.shuffle == Shuffle::none ? "BLOSC_NOSHUFFLE"
+                                                                    : "BLOSC_SHUFFLE"}};
+  return out;
+}
+
+Result<void> can_be_written(const DatasetPolicy& policy, const std::string& origin) {
+  if (policy.format != FileFormat::bp5 && policy.format != FileFormat::sst) return {};
+  const auto what = origin + ": format: " + std::string(policy.format == FileFormat::bp5 ? "bp5" : "sst");
+  auto compression = compression_of(policy);
+  if (!compression) return std::move(compression).error().with(what);
+  if (auto can = adios2::can_compress(*compression); !can) return std::move(can).error().with(what);
+  return {};
+}
+
+}  // namespace
+
+Result<void> can_be_written(const Config& config) {
+  for (const auto& rule : config.datasets) {
+    if (rule.sets("format")) ADVECTIO_TRY(can_be_written(rule.values, rule.origins.at("format")));
+    if (!rule.sets("outputs")) continue;
+    for (const auto& output : rule.values.outputs)
+      ADVECTIO_TRY(can_be_written(output.policy, rule.origins.at("outputs")));
+  }
+  return {};
+}
 
 namespace {
 
@@ -34,6 +83,8 @@ void make_readable(Schema& schema) {
 
 Abilities abilities_of(FileFormat format) {
   if (format == FileFormat::zarr) return zarr_abilities();
+  if (format == FileFormat::bp5) return bp5_abilities();
+  if (format == FileFormat::sst) return sst_abilities();
   return is_hdf5(format) ? netcdf4_abilities() : cdf5_abilities();
 }
 
@@ -49,6 +100,17 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
     options.level = request.policy.level;
     options.deflate = deflate;
     return open_zarr(system_files(), request.path, options, executor, request.resume);
+  }
+  if (request.format == FileFormat::bp5) {
+    auto compression = compression_of(request.policy);
+    if (!compression) return std::move(compression).error();
+    return open_bp5(system_files(), request.path, {request.ordered, request.owner, std::move(compression).value()},
+                    request.resume);
+  }
+  if (request.format == FileFormat::sst) {
+    auto compression = compression_of(request.policy);
+    if (!compression) return std::move(compression).error();
+    return open_sst(request.path, {std::move(compression).value(), shared.streams});
   }
   if (!is_hdf5(request.format)) {
     Cdf5Options options;

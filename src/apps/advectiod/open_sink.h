@@ -3,9 +3,11 @@
 
 #include <memory>
 
+#include "config/config.h"
 #include "core/executor.h"
 #include "core/result.h"
 #include "server/server.h"
+#include "sinks/adios2/sst_sink.h"
 #include "sinks/netcdf4/netcdf4_sink.h"
 #include "sinks/sink.h"
 
@@ -15,6 +17,7 @@ namespace advectio {
 struct SharedBySinks {
   std::shared_ptr<MemoryBudget> memory;
   std::shared_ptr<Skeletons> skeletons = std::make_shared<Skeletons>();
+  std::shared_ptr<ClosingStreams> streams = std::make_shared<ClosingStreams>();
 };
 
 /// Of a Zarr store that becomes netCDF: HDF5 has filters for all of its codecs, and few programs that read netCDF have
@@ -23,6 +26,10 @@ void make_readable(Schema& schema);
 
 /// What the sink of a format can do.
 Abilities abilities_of(FileFormat format);
+
+/// An error that names the rule whose format or codec this machine cannot write: ADIOS2 is missing, or
+/// has not what is asked of it. Loads it only where some rule needs it.
+Result<void> can_be_written(const Config& config);
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
                                         Helpers* helpers);

@@ -209,6 +209,9 @@ def on_disk(path: str) -> str:
     """Where the file is that a program wrote as `path`: there, or the Zarr store in its place (format: zarr)."""
     store = path.removesuffix(".nc").removesuffix(".zarr") + ".zarr"
     written = os.path.isfile(path) and os.path.getsize(path) > 0
+    bp = path.removesuffix(".nc").removesuffix(".bp") + ".bp"
+    if not written and os.path.exists(os.path.join(bp, "advectio.json")):
+        raise UserError(f"{bp} is read by ADIOS2; Advectio's readers get the frames that are still in the stage")
     return store if not written and os.path.exists(os.path.join(store, "zarr.json")) else path
 
 

@@ -254,6 +254,7 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
 Result<void> Conversion::plan() {
   const auto& schema = input_->schema();
   format_ = request_.policy.format.value_or(schema.format == FileFormat::zarr ? FileFormat::netcdf4 : schema.format);
+  ADVECTIO_TRY(can_be_made_of_files(format_));
   std::vector<std::uint32_t> chosen;
   if (request_.variables.empty()) {
     for (std::uint32_t i = 0; i < schema.variables.size(); ++i) chosen.push_back(i);

@@ -88,6 +88,12 @@ Abilities abilities_of(FileFormat format) {
   return is_hdf5(format) ? netcdf4_abilities() : cdf5_abilities();
 }
 
+Result<void> can_be_made_of_files(FileFormat format) {
+  if (format != FileFormat::bp5 && format != FileFormat::sst) return {};
+  return Error{Code::unsupported,
+               "format " + std::string(name_of(format)) + " is written by `advectio run`, and not made of files yet", 0};
+}
+
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
                                         Helpers* helpers) {
   const auto deflate = request.policy.deflate == DeflateBy::libdeflate ? DeflateMaker::libdeflate : DeflateMaker::isal;

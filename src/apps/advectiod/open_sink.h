@@ -31,6 +31,9 @@ Abilities abilities_of(FileFormat format);
 /// has not what is asked of it. Loads it only where some rule needs it.
 Result<void> can_be_written(const Config& config);
 
+/// An error where `join`, `process` and `convert` do not write that format.
+Result<void> can_be_made_of_files(FileFormat format);
+
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
                                         Helpers* helpers);
 

@@ -378,6 +378,7 @@ Result<void> Process::plan() {
     }
     auto stored = as_stored(schema, rule.stored);
     if (!stored) return std::move(stored).error().with(rule.origin);
+    ADVECTIO_TRY_WITH(can_be_made_of_files(stored->format), rule.origin);
     auto operators = operators_of(rule.stored);
     auto declared = operators.declare(std::move(stored).value());
     if (!declared) return std::move(declared).error().with(rule.origin);

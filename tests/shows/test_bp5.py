@@ -92,7 +92,13 @@ def name_of(file: Path | str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "frames"), [("made", 5), ("wrf471/serial/wrfout_d01_4frames.nc", 2), ("wrf/wrf_cropped.nc", 2)]
+    ("name", "frames"),
+    [
+        ("made", 5),
+        ("wrf471/serial/wrfout_d01_4frames.nc", 2),
+        ("scale/history.pe000000.nc", 2),
+        ("nemo/mesh_mask.nc", 2),
+    ],
 )
 def test_a_bp_file_has_for_adios2_what_the_file_has(source: Source, replay: Path, pair: Pair, name: str, frames: int):
     command = [replay, "--frames", str(frames + 1), "--frames-per-file", str(frames), source(name)]
@@ -349,7 +355,7 @@ def test_no_process_but_servers_loads_adios2(made: Path, replay: Path, pair: Pai
     """ADIOS2 runs in the server, and only where somebody asks for it."""
     for config, loads in ((BP5, True), (None, False)):
         running = pair.advectio.start([replay, made, *FOREVER], pair.carried, config)
-        running.wait_for(lambda: running.frames() >= 2, "2 frames were written")
+        running.wait_for(lambda r=running: r.frames() >= 2, "2 frames were written")
         mapped = {
             name: [Path(f"/proc/{pid}/maps").read_text() for pid in running.pids(name)] for name in ("replay", "advectiod")
         }

@@ -177,8 +177,9 @@ Result<void> Bp5Sink::open_writer() {
   adios2::EngineSetup setup;
   setup.type = "BP5";
   setup.name = path();
-  // Errors come from the call that meets them.
-  setup.parameters = {{"AsyncOpen", "false"}, {"AsyncWrite", "false"}};
+  // Errors come from the call that meets them. Larger pieces are written from the stage, without a
+  // copy (by default from 4 MiB on).
+  setup.parameters = {{"AsyncOpen", "false"}, {"AsyncWrite", "false"}, {"MinDeferredSize", "65536"}};
   setup.compression = options_.compression;
   if (committed_.now.steps > 0) {
     setup.mode = adios2::Mode::append;

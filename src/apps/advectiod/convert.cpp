@@ -18,6 +18,7 @@
 #include "apps/advectiod/open_sink.h"
 #include "apps/advectiod/open_source.h"
 #include "apps/advectiod/selection.h"
+#include "config/nearest.h"
 #include "core/executor.h"
 #include "core/field.h"
 #include "operators/operated_field.h"
@@ -251,8 +252,22 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
   return out;
 }
 
+/// `--chunks` and the rule's keys name dimensions.
+Result<void> check_dimensions(const Schema& schema, const DatasetPolicy& policy) {
+  std::vector<std::string> known;
+  for (const auto& d : schema.dimensions) known.push_back(d.name);
+  for (const auto& [name, length] : policy.chunks) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto meant = nearest(name, known);
+    return invalid("chunks: the files have no dimension " + name +
+                   (meant.empty() ? "" : "; did you mean " + meant + "?"));
+  }
+  return {};
+}
+
 Result<void> Conversion::plan() {
   const auto& schema = input_->schema();
+  ADVECTIO_TRY(check_dimensions(schema, request_.policy));
   format_ = request_.policy.format.value_or(schema.format == FileFormat::zarr ? FileFormat::netcdf4 : schema.format);
   ADVECTIO_TRY(can_be_made_of_files(format_));
   std::vector<std::uint32_t> chosen;

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numbers>
 #include <optional>
@@ -511,7 +512,7 @@ class Compiler {
     auto out = joined({&of[0], &of[1], &of[2], &of[3]});
     if (out.dimensions.empty()) return refuse("sea_level_pressure: there are no levels");
     std::vector<std::shared_ptr<const Quantity>> all;
-    for (const auto& t : of) all.push_back(t.quantity);
+    std::transform(of.begin(), of.end(), std::back_inserter(all), [](const Typed& t) { return t.quantity; });
     const auto& levels = schema_.dimensions[out.dimensions.front()];
     out.quantity = std::make_shared<SeaLevelPressure>(std::move(all), levels.length);
     out.dimensions.erase(out.dimensions.begin());

@@ -532,7 +532,7 @@ Result<void> Conversion::make(const Output& output) {
   sink_ = sink->get();
   frame_.clear();
   frame_.declare(output.schema);
-  const auto written = [&]() -> Result<void> {
+  auto written = [&]() -> Result<void> {
     ADVECTIO_TRY_WITH(sink_->declare(output.schema), output.path);
     ADVECTIO_TRY_WITH(sink_->begin(1), output.path);
     ADVECTIO_TRY(write(output));

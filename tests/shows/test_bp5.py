@@ -290,8 +290,9 @@ class Consumer:
             )
 
     def lines(self) -> list[str]:
-        assert self.process.poll() in (None, 0), self.lines_in.read_text()
-        return self.lines_in.read_text().splitlines()
+        lines = self.lines_in.read_text().splitlines()
+        assert self.process.poll() in (None, 0), lines
+        return lines
 
     def stands_still(self) -> bool:
         assert self.process.poll() is None, self.lines_in.read_text()
@@ -304,11 +305,14 @@ def test_a_consumer_of_adios2_follows_a_stream_and_a_killed_one_harms_nobody(
     config = 'datasets: [{match: "*", promise: visible, durable: false, outputs: [{path: "{name}.sst", format: sst}]}]\n'
     running = pair.advectio.start([replay, *FOREVER, "--frames-per-file", "100000", made], pair.carried, config)
     address = running.wait_for(lambda: next(pair.carried.glob("*.sst"), None), "there was a stream")
-    killed = Consumer(address, "killed", tmp_path)
+    # One after the other: a reader of SST that joins while another does may be left without steps.
     reads = Consumer(address, "reads", tmp_path)
+    running.wait_for(lambda: len(reads.lines()) >= 2, "a consumer read")
+    killed = Consumer(address, "killed", tmp_path)
     running.wait_for(lambda: killed.process.poll() is not None, "one consumer was killed")
     seen = len(reads.lines())
     running.wait_for(lambda: len(reads.lines()) >= seen + 3, "the other one went on")
+    assert reads.process.poll() is None, reads.lines()
     running.kill("replay")
     running.finish()
     assert reads.process.wait(120) == 0 and killed.process.returncode == -signal.SIGKILL

@@ -16,7 +16,7 @@ constexpr std::array system_names = {"libadios2_c.so", "libadios2_c.so.2.12", "l
 constexpr const char* file_name = "libadios2_c.so";
 
 struct Loaded {
-  Library library;
+  Library functions;
   bool complete = false;
   std::string why;  ///< where it is not
 };
@@ -42,7 +42,7 @@ void* find_library(std::string& why) {
 
 Loaded load() {
   Loaded out;
-  auto& l = out.library;
+  auto& l = out.functions;
   l.handle = find_library(out.why);
   if (l.handle == nullptr) return out;
   out.complete = true;
@@ -78,7 +78,7 @@ Loaded load() {
 
 Result<const Library*> library() {
   static const Loaded loaded = load();
-  if (loaded.complete) return &loaded.library;
+  if (loaded.complete) return &loaded.functions;
   return Error{Code::unsupported,
                "ADIOS2 is not found (" + loaded.why +
                    "): pip install adios2 beside advectio, or name the directory of libadios2_c.so in ADVECTIO_ADIOS2",

@@ -138,9 +138,9 @@ class Case:
         first = ["read first.nc 77"] if self.excluded and program.io == "netcdf" else []
         return words + [word for step in (*first, *program.steps) for word in step.split()]
 
-    def may_fail(self) -> set[str]:
-        """Programs that were struck, and those that need them."""
-        names = {s.program for s in self.strikes if s.victim != "server"}
+    def may_fail(self, never_began: set[str]) -> set[str]:
+        """Programs that were struck, those that never began, and those that need them."""
+        names = {s.program for s in self.strikes if s.victim != "server"} | never_began
         if self.kind == "apart":
             names |= {p.name for p in self.programs if p.needs}  # where time is short, so it is for all who wait
         while True:
@@ -420,6 +420,9 @@ class Run:
         for one in self.started:
             if one.run_dir.exists():
                 must({"run", "all"} & set(one.struck), f"{one.run_dir} of {one.name} is left behind")
+                if not (one.run_dir / "control").exists():  # killed before there was anything to recover
+                    shutil.rmtree(one.run_dir)
+                    continue
                 steps.append(lambda one=one: self.call("recover", one.run_dir))
         for w in range(self.case.workflows):
             directory = self.directory / f"w{w}" / "workflow"
@@ -438,12 +441,22 @@ class Run:
         left = [p for p in self.here.rglob("*") if "advectio" in p.name]
         must(not left, f"left beside the output: {left}")
 
+    def never_began(self) -> set[str]:
+        """Programs whose server was killed before it could serve: `advectio run` refuses to begin."""
+        return {
+            one.program.name
+            for one in self.started
+            if "server" in one.struck and "the server ended while starting" in one.text("stderr")
+        }
+
     def check_program(self, one: Started) -> None:
         assert one.process
         code, said = one.process.returncode, one.text("stderr")
         must("WRONG" not in said, f"{one.name}: wrong values: {said}")
         must("terminate called" not in said and "Segmentation" not in said, f"{one.name}: {said}")
-        if one.program.name not in self.case.may_fail():
+        if one.program.name in self.never_began():
+            return
+        if one.program.name not in self.case.may_fail(self.never_began()):
             must(code == 0, f"{one.name}: exit code {code}, though nothing that it needs was struck")
         if code in (0, NEVER_CAME) or set(one.struck) - {"server"}:
             return
@@ -470,7 +483,7 @@ class Run:
                 if word == "closed":
                     closed[rest[0]] = max(closed.get(rest[0], 0), int(rest[1]))
         words = [str(PROGRAM), "--tag", "0", "--cells", str(self.case.cells), "--frames", str(FRAMES)]
-        gentle = not self.case.may_fail()
+        gentle = not self.case.may_fail(self.never_began())
         for name, version in closed.items():
             must(name in files, f"{name} is not on the disk, though version {version} was closed")
             done = subprocess.run(

@@ -292,6 +292,21 @@ def _is_version(name: str) -> bool:
     return name.partition(".")[0].isdigit()
 
 
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:  # another program has just removed it
+        return 0
+
+
+def _target(path: str) -> str:
+    """Of a symbolic link; empty: it is none, or not there any more."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def files(memory: str) -> list[dict[str, Any]]:
     found = []
     for path, directory, names in version_directories(memory):
@@ -305,8 +320,8 @@ def files(memory: str) -> list[dict[str, Any]]:
             if n.startswith("read.") and version and os.path.basename(_read(os.path.join(directory, n))) == version
         }
         writer = version.partition(".")[2] if version else None
-        size = sum(os.lstat(p).st_size for n in names if os.path.lexists(p := os.path.join(directory, n)))
-        target = os.readlink(p) if version and os.path.islink(p := os.path.join(directory, version)) else ""
+        size = sum(_size(os.path.join(directory, n)) for n in names)
+        target = _target(os.path.join(directory, version)) if version else ""
         elsewhere = target[1:].partition("/") if target.startswith("@") else None
         found.append(
             {

@@ -135,8 +135,9 @@ TEST(ProcessRules, RefuseLevelsAndExpressionsThatCannotBe) {
   EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa], preset: wfr}"), at + "preset: 'wfr' is none of: wrf");
   EXPECT_EQ(wrong_output("levels: {preset: wrf}"),
             at + "a map is wanted, like {pressure: [850, 500, 250 hPa], preset: wrf}");
-  EXPECT_EQ(wrong_output("expressions: {a: {formul: b}}"),
-            "rules.yaml:2: outputs[0].expressions: a: unknown key formul; known: formula, units, long_name, standard_name");
+  EXPECT_EQ(
+      wrong_output("expressions: {a: {formul: b}}"),
+      "rules.yaml:2: outputs[0].expressions: a: unknown key formul; known: formula, units, long_name, standard_name");
   EXPECT_EQ(wrong_output("expressions: [a]"),
             "rules.yaml:2: outputs[0].expressions: a map is wanted, like {speed: \"hypot(U10, V10)\"}");
 }

@@ -91,7 +91,8 @@ Abilities abilities_of(FileFormat format) {
 Result<void> can_be_made_of_files(FileFormat format) {
   if (format != FileFormat::bp5 && format != FileFormat::sst) return {};
   return Error{Code::unsupported,
-               "format " + std::string(name_of(format)) + " is written by `advectio run`, and not made of files yet", 0};
+               "format " + std::string(name_of(format)) + " is written by `advectio run`, and not made of files yet",
+               0};
 }
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,

@@ -112,10 +112,12 @@ def test_a_reader_gets_every_frame_with_its_values(start: Any, pair: Pair):
     assert reader.end() == list(range(6))
 
 
-def test_a_frame_of_a_rounded_file_says_nothing_of_rounding(start: Any, pair: Pair):
-    running, run = start("out.nc", 3, 0.05, config="datasets: [{match: 'out*', round: {Q: 2}}]\n")
+def test_frames_in_memory_are_not_rounded_and_those_in_the_file_are(start: Any, pair: Pair):
+    running, run = start("out.nc", 3, 0, "--hold", config="datasets: [{match: 'out*', round: {Q: 2}}]\n")
     reader = Collected(run, lambda ds: (numbered(ds), [name for name in ds.Q.attrs if "Quantize" in name]))
     go_when_subscribed(pair)
+    running.wait_for(lambda: len(reader.seen) == 3 or not reader.is_alive(), "all frames were read")
+    (pair.carried / "end").touch()
     assert running.finish().code == 0
     assert reader.end() == [(k, []) for k in range(3)]
     with netCDF4.Dataset(pair.carried / "out.nc") as file:

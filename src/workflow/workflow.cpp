@@ -195,16 +195,16 @@ void Workflow::keep(const Opened& opened) {
   if (!opened.publish.empty()) open_here_.insert(opened.publish);
 }
 
-void Workflow::hand_to_server(const Opened& opened) {
+void Workflow::forget(const Opened& opened) {
   const std::lock_guard guard(mutex_);
   open_here_.erase(opened.publish);
 }
 
 void Workflow::close_for_server(const Opened& opened) {
-  hand_to_server(opened);
   if (opened.publish.empty()) return;
   const auto mark = closed_mark(opened.publish);
   (void)replace_file(system_files(), mark, {});
+  forget(opened);
   // It may have been published before the mark was there.
   struct stat st {};
   if (::lstat(opened.publish.c_str(), &st) != 0) (void)::unlink(mark.c_str());
@@ -213,13 +213,13 @@ void Workflow::close_for_server(const Opened& opened) {
 void Workflow::keep_from_server(Opened& opened) {
   const auto kept = opened.publish + handed_over;
   if (::rename(opened.publish.c_str(), kept.c_str()) != 0) return;
-  hand_to_server(opened);
+  forget(opened);
   opened.publish = kept;
   keep(opened);
 }
 
-/// A live program writes it, and this process may wait for that. It may not wait for another process of its own program
-/// that has the file open: ranks wait for each other.
+/// A live program writes it, and this process may wait for that. It may not wait while its own program has the file open:
+/// ranks wait for each other, and this process may have it open by the other of our libraries.
 bool Workflow::is_written(const Coupled& file, const std::string& entry) {
   {
     const std::lock_guard guard(mutex_);
@@ -227,8 +227,7 @@ bool Workflow::is_written(const Coupled& file, const std::string& entry) {
   }
   const auto maker = maker_of(entry);
   if (!maker || !is_alive(settings_.memory, maker->member)) return false;
-  const bool is_ours = maker->member == settings_.entry && maker->pid != ::getpid();
-  return !is_ours || ::access(closed_mark(file.directory + "/" + entry).c_str(), F_OK) == 0;
+  return maker->member != settings_.entry || ::access(closed_mark(file.directory + "/" + entry).c_str(), F_OK) == 0;
 }
 
 /// A version of another node that a process of this one wants to read. The node's server fetches it: then it is a file,
@@ -416,7 +415,7 @@ bool Workflow::remove(const Coupled& file) {
 Result<void> Workflow::close(const Opened& opened, bool complete) {
   if (!opened.release.empty()) (void)::unlink(opened.release.c_str());
   if (opened.publish.empty()) return {};
-  hand_to_server(opened);
+  forget(opened);
   if (!complete) {
     (void)::unlink(opened.publish.c_str());
     return {};

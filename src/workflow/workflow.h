@@ -96,9 +96,8 @@ class Workflow {
 
   /// A library of the program is about to go on with what `create` has returned: the server must not publish it.
   void keep_from_server(Opened& opened);
-  /// The program has closed what `create` has returned, and the server goes on with it.
-  void hand_to_server(const Opened& opened);
-  /// The same for one that is complete: processes of this program find it there, and wait until it is published.
+  /// The program has closed what `create` has returned, and it is complete; the server goes on with it. Processes of this
+  /// program find it there, and wait until it is published.
   void close_for_server(const Opened& opened);
   /// Of what `open_*` and `create` have returned. `complete`: it was closed well.
   Result<void> close(const Opened& opened, bool complete);
@@ -110,6 +109,7 @@ class Workflow {
   Result<void> begin(const Coupled& file) const;
   Result<Opened> held(const Coupled& file, For use, const Say& say);
   void keep(const Opened& opened);
+  void forget(const Opened& opened);
   [[nodiscard]] bool is_written(const Coupled& file, const std::string& entry);
   class Wanted;
   [[nodiscard]] std::optional<Error> why_not_fetched(const Wanted& wanted, std::chrono::steady_clock::time_point now,

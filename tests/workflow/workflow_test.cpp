@@ -174,7 +174,7 @@ TEST_F(WorkflowTest, WhoHasClosedAFileFindsThatVersionAlsoWhereOthersReadItFrame
   auto two = a->create(*a->of(path("x.nc")), false);
   ASSERT_TRUE(two.ok());
   write(two->path, "two");
-  a->hand_to_server(*two);  // which is not done with it
+  a->close_for_server(*two);  // which is not done with it
   std::atomic<bool> done{false};
   std::string got;
   std::thread program([&] {
@@ -201,6 +201,18 @@ TEST_F(WorkflowTest, WhatAnotherRankHasOpenIsWaitedForOnlyOnceItHasClosedIt) {
   EXPECT_THAT(get(*b, path("x.nc")), HasSubstr("not there after 300 ms"));
   ASSERT_TRUE(publish(entry, "b").ok());
   EXPECT_FALSE(fs::exists(closed_mark(entry)));
+}
+
+TEST_F(WorkflowTest, OneLibraryOfAProcessDoesNotWaitForWhatTheOtherHasOpen) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  wait_max_ = milliseconds(300);
+  const auto a = come("a"), b = come("b");
+  const auto same = std::make_unique<Workflow>(b->settings());
+  put(*a, path("x.nc"), "forecast");
+  auto opened = b->open_to_write(*b->of(path("x.nc")), [](const auto&) {});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_TRUE(same->wait(*same->of(path("x.nc")), Workflow::For::opening, [](const auto&) {}).ok());
+  ASSERT_TRUE(b->close(*opened, true).ok());
 }
 
 TEST_F(WorkflowTest, WhatWasNotClosedWellIsNoVersion) {

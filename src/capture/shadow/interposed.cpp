@@ -14,10 +14,17 @@
 namespace advectio::shadow {
 
 const link_map* map_of(const void* address) {
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
+  // dladdr looks through all symbols of the object: 50 µs for each function of a large library.
+  dl_find_object found;
+  if (_dl_find_object(const_cast<void*>(address), &found) == 0) return found.dlfo_link_map;
+  return nullptr;
+#else
   Dl_info info;
   void* map = nullptr;
   if (dladdr1(address, &info, &map, RTLD_DL_LINKMAP) == 0) return nullptr;
   return static_cast<const link_map*>(map);
+#endif
 }
 
 const link_map* own_map() {

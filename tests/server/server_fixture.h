@@ -36,6 +36,15 @@ class ServerTest : public ::testing::Test {
   }
   std::string run_dir() const { return scratch_ / "run"; }
   std::string out(const std::string& name) const { return output_ / name; }
+  /// In a program: until the test has seen the server say that the disk is full.
+  [[nodiscard]] bool full_disk_is_said() const {
+    return eventually([this] { return std::filesystem::exists(scratch_ / "full"); });
+  }
+  /// In the test: wait for that, and let the programs go on.
+  void say_full_disk() {
+    EXPECT_TRUE(eventually([this] { return server_->status().find("No space left") != std::string::npos; }));
+    (void)!::close(::creat((scratch_ / "full").c_str(), 0600));
+  }
   /// Runs are started there, so that hard links lie in it, too.
   void SetUp() override { ASSERT_EQ(::chdir(output_.path().c_str()), 0); }
   /// Hard links, and what sinks keep beside those: paths.

@@ -23,6 +23,7 @@ DatasetPolicy in_memory(const DatasetPolicy& asked) {
   policy.shuffle = Shuffle::none;
   policy.durable = false;
   policy.chunks = asked.chunks;
+  policy.join = asked.join;
   // A file in memory is read by the netCDF library.
   if (!asked.format || !is_store(*asked.format)) policy.format = asked.format;
   return policy;
@@ -47,7 +48,12 @@ DatasetPolicy CoupledOutputs::policy(const std::string& path) const {
   auto policy = resolve(config_, path);
   const auto file = workflow_->of(path);
   if (!file || !file->writes) return policy;
-  if (file->rule->mode == Mode::memory_and_file) add_part(policy, *file);
+  if (file->rule->mode == Mode::memory_and_file) {
+    if (std::exchange(policy.join, false))
+      log_.warning(path + ": its tiles do not become one file (join: true), as couple has mode: memory+file for it; " +
+                   "with mode: memory or mode: file they do");
+    add_part(policy, *file);
+  }
   if (file->rule->mode == Mode::file && policy.format && is_store(*policy.format)) {
     log_.warning(path + ": another program reads it with netCDF (couple, mode: file), so format: " +
                  std::string(name_of(*policy.format)) + " does not hold");
@@ -86,6 +92,18 @@ std::optional<CoupledOutputs::Version> CoupledOutputs::version_of(const Output& 
   return version;
 }
 
+Result<std::optional<workflow::Opened>> CoupledOutputs::begin_whole(const Output& whole) {
+  const auto file = workflow_ ? workflow_->of(whole.path) : std::nullopt;
+  if (!file || !file->writes || file->rule->mode == Mode::memory_and_file) return std::optional<workflow::Opened>();
+  auto opened = workflow_->create(*file, false);
+  if (!opened) return std::move(opened).error();
+  return std::optional(std::move(opened).value());
+}
+
+void CoupledOutputs::give_up(const workflow::Opened& version) {
+  (void)workflow_->close(version, false);
+}
+
 Result<void> CoupledOutputs::frame(const Output& output) const {
   const auto version = version_of(output);
   if (!version || version->entry.empty() || version->file.rule->when != CoupleRule::When::sync) return {};
@@ -117,9 +135,11 @@ bool CoupledOutputs::is_published(const Output& output) const {
 void CoupledOutputs::over(const Output& output) const {
   const auto version = version_of(output);
   if (!version || version->entry.empty()) return;
-  log_.warning(version->file.path + ": its writer " + output.writer +
-               " has gone without closing it; no other program gets what it has written of it");
-  (void)::unlink(version->entry.c_str());
+  if (!output.joined)  // a tile is in its whole
+    log_.warning(version->file.path + ": its writer " + output.writer +
+                 " has gone without closing it; no other program gets what it has written of it");
+  // The file of a tile in memory is removed as any tile's is.
+  if (!output.joined || version->is_link) (void)::unlink(version->entry.c_str());
   (void)::unlink(workflow::closed_mark(version->entry).c_str());
 }
 

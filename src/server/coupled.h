@@ -23,6 +23,11 @@ class CoupledOutputs {
 
   /// Other programs get it.
   [[nodiscard]] bool has(const Output& output) const { return version_of(output).has_value(); }
+  /// Tiles become one file (`join`), which no process has created: where other programs get it, its version is begun
+  /// here, before its file is made. The shared state has its `created_ns`. Nothing: no program gets it.
+  Result<std::optional<workflow::Opened>> begin_whole(const Output& whole);
+  /// Its file could not be made.
+  void give_up(const workflow::Opened& version);
   /// A frame is in the file, and nothing is written to it at present.
   Result<void> frame(const Output& output) const;
   /// The program has closed the file, and it is complete.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "server/coupled.h"
 #include "server/output_file.h"
 
 namespace advectio {
@@ -259,7 +260,7 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
     w->frames_ended = w->frames_visible = w->frames_synced = frames_of(*w);
     w->partial = w->shared_state->sync_index.load() > 0;
     w->resume = true;
-    w->policy = resolve(run_.config, w->path);
+    w->policy = run_.coupled->policy(w->path);
     if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema"))
       if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*w, *schema);
     const auto state = static_cast<DatasetState>(w->shared_state->state.load());
@@ -312,7 +313,7 @@ bool Recovery::take_up_tile(const std::shared_ptr<Output>& d) {
   w.policy = d->policy;
   d->whole = &w;
   d->joined = true;
-  d->tile = w.tile_sequencer->add(d->path);
+  d->tile = w.tile_sequencer->add(run_.coupled->name(d->path));
   const bool closed = d->shared_state->closed.load() != 0 && d->shared_state->synced.load() <= d->visible;
   w.tile_sequencer->resume(d->tile, d->visible, journal::SyncIndex{d->shared_state->sync_index.load()}, d->asked,
                            closed);

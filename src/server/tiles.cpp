@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "server/coupled.h"
 #include "server/output_file.h"
 
 namespace advectio {
@@ -15,15 +16,17 @@ namespace advectio {
 /// the next.
 void Tiles::gather(const std::shared_ptr<Output>& d) {
   if (std::strcmp(d->shared_state->whole, journal::alone) == 0 || d->shared_state->visible.load() > 0) return;
-  const auto name = whole_name(d->path.substr(d->path.find_last_of('/') + 1));
+  // As the program has named it: a coupled tile may be in memory.
+  const auto tile = run_.coupled->name(d->path);
+  const auto name = whole_name(tile.substr(tile.find_last_of('/') + 1));
   if (name.empty())
     return run_.log.warning(d->path +
                             ": not named like a tile (NAME_0000, NAME.pe000000.nc, NAME_0000.nc); it is written "
                             "as it is");
-  const auto path = directory_of(d->path) + name;
+  const auto path = directory_of(tile) + name;
   if (ledger_.split.contains(path)) return stay_alone(*d);
   auto it = std::find_if(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) {
-    return w->path == path && !w->over() && !w->shared_state && !w->tile_sequencer->has(d->path);
+    return w->path == path && !w->over() && !w->shared_state && !w->tile_sequencer->has(tile);
   });
   if (it == ledger_.wholes.end()) {
     auto w = std::make_shared<Output>();
@@ -37,7 +40,7 @@ void Tiles::gather(const std::shared_ptr<Output>& d) {
     it = ledger_.wholes.insert(ledger_.wholes.end(), std::move(w));
   }
   d->whole = it->get();
-  d->tile = d->whole->tile_sequencer->add(d->path);
+  d->tile = d->whole->tile_sequencer->add(tile);
   d->whole->tiles.push_back(d);
 }
 
@@ -113,8 +116,9 @@ Result<void> Tiles::try_to_move_on(Output& whole, bool now) {
 
 /// One that is begun has no other of its name before it.
 bool Tiles::may_begin(const Output& whole) const {
+  const auto name = run_.coupled->name(whole.path);
   return std::none_of(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) {
-    return w.get() != &whole && w->shared_state && !w->over() && w->path == whole.path;
+    return w.get() != &whole && w->shared_state && !w->over() && run_.coupled->name(w->path) == name;
   });
 }
 
@@ -122,24 +126,34 @@ bool Tiles::may_begin(const Output& whole) const {
 /// done.
 Result<void> Tiles::begin_whole(Output& whole) {
   const auto first = std::find_if(whole.tiles.begin(), whole.tiles.end(),
-                                  [&](const auto& t) { return t->path == whole.tile_sequencer->first_path(); });
+                                  [&](const auto& t) { return run_.coupled->name(t->path) == whole.tile_sequencer->first_path(); });
   whole.policy = (*first)->policy;
   whole.writer = (*first)->writer;
   whole.tiles_count = whole.tiles.size();
   for (const auto& d : ledger_.outputs)
     if (d->path == whole.path && d->tiles_count == 0)
       return Error{Code::exists, whole.path + " is another file of this run", 0};
+  const auto version = run_.coupled->begin_whole(whole);
+  if (!version) return version.error();
+  const auto path = whole.path;
+  if (*version) whole.path = (*version)->path;
   const auto link_name = journal::hard_link_name(whole.path, whole.tiles[0]->shared_state->journal, "whole");
-  ADVECTIO_TRY(make_output_file(run_, whole, link_name, [&whole](SharedState& p) {
+  auto made = make_output_file(run_, whole, link_name, [&](SharedState& p) {
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
     p.tiles = static_cast<std::uint32_t>(whole.tiles.size());
-  }));
+    if (*version) p.created_ns = (*version)->created_ns;
+  });
+  if (!made) {
+    if (*version) run_.coupled->give_up(**version);
+    whole.path = path;
+    return made;
+  }
   for (const auto& t : whole.tiles) {
     journal::set_whole(*t->shared_state, whole.state_name);
     t->joined = true;
   }
   ledger_.outputs.push_back(whole.shared_from_this());
-  run_.log.info(whole.path + ": of " + std::to_string(whole.tiles.size()) + " tiles");
+  run_.log.info(path + ": of " + std::to_string(whole.tiles.size()) + " tiles");
   return {};
 }
 
@@ -233,7 +247,7 @@ void Tiles::split(Output& whole, const std::string& why, Rest rest) {
                    (begun ? "to files of their own from here on; it holds the " + std::to_string(whole.frames_visible) +
                                 " frames before" + (whole.partial ? " and a part of the next" : "")
                           : "as files of their own"));
-  ledger_.split.insert(whole.path);
+  ledger_.split.insert(run_.coupled->name(whole.path));
   const auto tiles = std::move(whole.tiles);
   for (const auto& t : tiles) rest == Rest::at_hand ? give_back(whole, *t) : leave_to_retry(*t);
   if (!whole.shared_state) {
@@ -327,7 +341,7 @@ void Tiles::retry_whole(Output& whole) {
   Result<void> done;
   for (const auto& t : whole.tiles) {
     const bool closed = t->shared_state->closed.load() != 0 && t->shared_state->synced.load() <= t->visible;
-    (void)whole.tile_sequencer->add(t->path);
+    (void)whole.tile_sequencer->add(run_.coupled->name(t->path));
     whole.tile_sequencer->resume(t->tile, t->visible, journal::SyncIndex{t->shared_state->sync_index.load()}, t->asked,
                                  closed);
     t->become(State::open);

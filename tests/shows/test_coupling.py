@@ -220,6 +220,81 @@ def test_ranks_write_by_pnetcdf_and_others_read(
     workflow.assert_gone()
 
 
+REAL_TILES = {"scale": ("scale/history.pe00000{}.nc", 2), "nemo": ("nemo/mesh_mask_000{}.nc", 4)}
+
+
+@pytest.mark.parametrize(("model", "reader"), [("scale", "ranks"), ("nemo", "ranks"), ("scale", "python"), ("nemo", "whole")])
+def test_real_tiles_are_read_with_another_decomposition(
+    workflow: Workflow,
+    replay: Path,
+    shared: Callable[[str], Path],
+    tool: Callable[[str], str],
+    tmp_path: Path,
+    model: str,
+    reader: str,
+):
+    """Each process of A writes its tile; B reads all of them in one process, each with three ranks, or their whole."""
+    name, ranks = REAL_TILES[model]
+    tiles = [shared(name.format(n)) for n in range(ranks)]
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    write: Words = ["mpirun", "-n", str(ranks), replay, "--order", "scale", "--output", "<input>", *tiles]
+    if reader != "python":
+        kind = "cdf5" if reader == "ranks" else "nc4"
+        write = ["sh", "-c", "".join(f"{tool('nccopy')} -k {kind} {t} {t.name} & " for t in tiles) + "wait"]
+    config = couple(rule("*.nc"), wait_max="20s")
+    read: list[str | Path] = ["mpirun", "-n", "3", built(replay, "pnetcdf_read_all")] if reader == "ranks" else list(READER)
+    if reader == "whole":
+        read.append("mesh_mask.nc")
+        alone = workflow.advectio.run(write, plain, "datasets: [{match: '*.nc', join: true}]\n")
+        assert alone.code == 0, alone.said
+        config += "datasets: [{match: '*.nc', join: true}]\n"
+    else:
+        read += [tile.name for tile in tiles]
+        assert run_plainly(write, plain).code == 0
+    wanted = run_plainly(read, plain)
+    assert wanted.code == 0, wanted.said
+    reading = workflow.start("b", read, config)
+    reading.wait_for(waits_for(workflow, "b"), "the reader waited")
+    good(workflow.start("a", write, config))
+    assert good(reading).stdout.replace(f"{workflow.here}/", "") == wanted.stdout.replace(f"{plain}/", "")
+    assert output_files(workflow.here) == []
+    workflow.assert_gone()
+
+
+JOINED = "datasets: [{match: '*', join: true}]\n"
+
+
+@pytest.mark.parametrize(("mode", "kill"), [("memory", False), ("memory", True), ("file", False)])
+def test_tiles_are_read_as_their_whole(workflow: Workflow, replay: Path, made: Path, tmp_path: Path, mode: str, kill: bool):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    write = ["mpirun", "-n", "3", replay, "--io", "split", "--frames", "4", "--frames-per-file", "2", "--compute", "0.2", made]
+    workflow.advectio.run(write, plain, JOINED)
+    names = output_files(plain)
+    assert len(names) == 2
+    read = [*READER, *names]
+    wanted = run_plainly(read, plain)
+    config = couple(rule("wrfout*", more=f", mode: {mode}")) + JOINED
+    reading = workflow.start("b", read, config)
+    writing = workflow.start("a", write, config)
+    if kill:
+        writing.wait_for(lambda: "Timing" in "".join(writing.lines), "a frame was synced")
+        writing.kill("advectiod")
+    result = good(writing)
+    assert good(reading).stdout.replace(f"{workflow.here}/", "") == wanted.stdout.replace(f"{plain}/", "")
+    assert "without closing" not in result.said
+    assert output_files(workflow.here) == (names if mode == "file" else [])
+    workflow.assert_gone()
+
+
+def test_tiles_in_memory_and_in_files_do_not_become_one_file(workflow: Workflow, replay: Path, made: Path):
+    write = ["mpirun", "-n", "2", replay, "--io", "split", made]
+    result = good(workflow.start("a", write, couple(rule("wrfout*", more=", mode: memory+file, keep: read")) + JOINED))
+    assert "its tiles do not become one file (join: true), as couple has mode: memory+file" in result.stderr, result.said
+    assert [name[-5:] for name in output_files(workflow.here)] == ["_0000", "_0001"]
+
+
 def expected(members: int, cycles: int) -> list[np.ndarray]:
     """As forecast.py and analysis.py."""
     states = [np.arange(50.0) + m for m in range(members)]

@@ -1,0 +1,102 @@
+// How the schema of an output is made, step by step; processed.h says what comes of it. Private to processed*.cpp and
+// process_plan*.cpp.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "operators/expression.h"
+#include "operators/processed.h"
+
+namespace advectio {
+
+/// It says a time: units like "hours since 2000-01-01".
+bool has_since(const Variable& v);
+std::optional<std::uint32_t> find_variable(const Schema& schema, std::string_view name);
+std::vector<std::string> words_of(const std::string& text);
+/// The distance of records, where it is the same between all of them.
+std::optional<Time> interval_of(std::span<const Moment> records);
+
+class Plan {
+ public:
+  Plan(const Schema& input, const TimeAxis& axis, const ProcessRule& rule, const std::vector<bool>& packed_alike,
+       std::shared_ptr<const RegridWeights> weights)
+      : input_(input), axis_(axis), rule_(rule), packed_alike_(packed_alike), weights_(std::move(weights)) {}
+
+  Result<Processed> make(const std::vector<Moment>& series);
+
+ private:
+  [[nodiscard]] Error refuse(const std::string& origin, const std::string& what) const {
+    return Error{Code::config, origin + ": " + what, 0};
+  }
+  [[nodiscard]] bool timed(const Variable& v) const {
+    return std::find(v.dimensions.begin(), v.dimensions.end(), axis_.dimension) != v.dimensions.end();
+  }
+  /// Variables that say the time, and make room for ours.
+  [[nodiscard]] bool says_time(std::uint32_t i) const {
+    const auto& v = input_.variables[i];
+    return i == axis_.variable || i == axis_.bounds || (v.name == "Times" && v.type == DataType::text && timed(v)) ||
+           time_bounds_.contains(i) || (v.dimensions.size() == 1 && timed(v) && has_since(v));
+  }
+  [[nodiscard]] std::vector<std::string> named_by(const Variable& v) const;
+  Result<void> select();
+  void take_along();
+  void add_time(const std::vector<Moment>& series);
+  /// A variable that is made, on its way to the schema.
+  struct Item {
+    Variable variable;  ///< name, attributes
+    Typed made;
+    std::string origin;
+    bool named = false;       ///< by the rule
+    bool from_file = false;   ///< and nothing has been done to it yet
+    bool statistics = false;  ///< it has those of the rule; else single samples
+    Packing packing;          ///< of what is from the file
+    std::optional<std::size_t> whole;
+  };
+  Result<void> make_expressions();
+  Result<void> find_levels();
+  Result<void> add_file_variable(std::uint32_t number);
+  Result<void> add(Item item);
+  Result<void> to_levels(Item& item);
+  void add_levels();
+  Result<void> find_grid();
+  [[nodiscard]] bool on_grid(const std::vector<std::uint32_t>& dimensions) const;
+  [[nodiscard]] bool of_grid(const Variable& v) const;
+  [[nodiscard]] std::string grid_key() const { return rule_.regrid ? "regrid" : "points"; }
+  [[nodiscard]] std::string grid_origin() const { return rule_.origins.at(grid_key()); }
+  [[nodiscard]] bool has_a_place(std::uint32_t number) const;
+  Result<void> to_grid(Item& item);
+  void add_grid();
+  void say_feature_type();
+  void add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
+                      const std::vector<std::pair<std::string, std::string>>& attributes);
+  [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
+                                     const std::vector<std::uint32_t>& first) const;
+  void fit_coordinates(Variable& v) const;
+  [[nodiscard]] std::string cell_methods(const std::string& before) const;
+
+  const Schema& input_;
+  const TimeAxis& axis_;
+  const ProcessRule& rule_;
+  const std::vector<bool>& packed_alike_;
+  std::set<std::uint32_t> time_bounds_;
+  std::set<std::uint32_t> selected_, along_;
+  std::vector<ExpressionRule> to_make_;  ///< WRF's diagnostics among the rule's variables, then its expressions
+  std::vector<Item> expressions_;
+  std::optional<Typed> coordinate_;  ///< of the levels
+  std::uint32_t level_dimension_ = 0;
+  std::vector<double> levels_;  ///< in the coordinate's units
+  std::shared_ptr<const RegridWeights> weights_;
+  std::vector<std::uint32_t> grid_;      ///< dimensions that go
+  std::vector<std::uint32_t> new_grid_;  ///< dimensions that come
+  std::string time_name_;
+  std::shared_ptr<const TimePlan> plan_, points_;
+  std::vector<std::optional<Time>> intervals_;  // of the records that each step takes
+  Processed out_;
+};
+
+}  // namespace advectio

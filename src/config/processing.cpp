@@ -13,6 +13,7 @@
 #include "config/fields.h"
 #include "config/glob.h"
 #include "config/nearest.h"
+#include "config/processing_cells.h"
 #include "config/yaml_text.h"
 
 namespace advectio {
@@ -20,6 +21,7 @@ namespace {
 
 using config::Fault;
 using config::line_of;
+using config::shown;
 
 struct WindowUnit {
   std::string_view name;
@@ -52,10 +54,6 @@ std::optional<Statistic> statistic_of(std::string_view key) {
   for (const auto& [name, statistic] : statistics)
     if (name == key) return statistic;
   return std::nullopt;
-}
-
-std::string shown(const YAML::Node& node) {
-  return node.IsSequence() ? "a list" : node.IsMap() ? "a map" : node.IsNull() ? "nothing" : "'" + node.Scalar() + "'";
 }
 
 class RulesParser {
@@ -111,12 +109,17 @@ class RulesParser {
       if (rule.origins.contains(key)) return Fault{line_of(entry.first), full + " stands there twice"};
       rule.origins[key] = origin(entry.first);
       if (auto fault = read_key(key, entry.second, rule))
-        return Fault{entry.second.IsNull() ? line_of(entry.first) : fault->line,
-                     fault->text.rfind("unknown key", 0) == 0 ? where + ": " + fault->text : full + ": " + fault->text};
+        return Fault{
+            entry.second.IsNull() ? line_of(entry.first) : fault->line,
+            fault->text.rfind("unknown key " + key, 0) == 0 ? where + ": " + fault->text : full + ": " + fault->text};
     }
     if (rule.path.empty()) return Fault{line_of(item), where + ": path is missing"};
     if (rule.regrid && !rule.points.empty())
       return Fault{config::line_of_key(item, "points"), where + ": regrid and points: one of them an output"};
+    for (const std::string key : {"regrid", "points"})
+      if (rule.region && rule.origins.contains(key))
+        return Fault{config::line_of_key(item, "region"),
+                     where + ": region and " + key + ": one of them an output; " + key + " begins at the whole grid"};
     if (auto fault = read_time(where, item, rule)) return fault;
     DatasetRule stored;
     stored.values = rule.stored;
@@ -133,6 +136,9 @@ class RulesParser {
     }
     if (key == "variables") return read_names(value, rule.variables);
     if (key == "expressions") return read_expressions(value, rule.expressions);
+    if (key == "region") return config::read_region(value, name_, rule.region.emplace());
+    if (key == "subset") return config::read_subset(value, name_, rule.subset);
+    if (key == "coarsen") return config::read_coarsen(value, name_, rule.coarsen.emplace());
     if (key == "levels") return read_levels(value, rule.levels.emplace());
     if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
     if (key == "points") return read_points(value, rule.points);
@@ -148,8 +154,8 @@ class RulesParser {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path",   "variables", "expressions", "levels",    "regrid",
-                                      "points", "cf",        "time",        "min_count", "closed"};
+    std::vector<std::string> known = {"path",   "variables", "expressions", "region", "subset",    "coarsen", "levels",
+                                      "regrid", "points",    "cf",          "time",   "min_count", "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);

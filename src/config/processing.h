@@ -85,6 +85,35 @@ struct RegridRule {
   std::string origin;
 };
 
+/// Cells whose points lie within; a bound that is not there leaves that direction whole.
+struct RegionRule {
+  struct Range {
+    double least = 0, most = 0;  ///< degrees; of longitudes from west eastwards: most >= least, and at most 360 more
+  };
+  std::optional<Range> lon, lat;
+  std::string origin;
+};
+
+/// Cells of one dimension by their numbers, as Python's slices have them: from 0, negative ones from the end.
+struct SubsetRule {
+  std::string dimension;
+  std::optional<std::int64_t> start, stop;
+  std::uint64_t step = 1;
+  std::string origin;
+};
+
+/// Blocks of cells in place of cells.
+struct CoarsenRule {
+  enum class Method : std::uint8_t { mean, maximum, minimum, sum, first };
+  struct Along {
+    std::string dimension;
+    std::uint64_t cells = 1;  ///< of a block, at least 2
+    std::string origin;
+  };
+  std::vector<Along> along;
+  Method method = Method::mean;
+};
+
 /// One output.
 struct ProcessRule {
   std::string path;                         ///< with {name} for the name of the first input file; see process_path
@@ -92,6 +121,9 @@ struct ProcessRule {
   DatasetPolicy stored;                     ///< of its keys only those that say how a file is stored
   std::vector<NameAt> variables;            ///< names or patterns, or WRF's diagnostics; empty: all
   std::vector<ExpressionRule> expressions;  ///< further variables; without `variables` these alone
+  std::optional<RegionRule> region;
+  std::vector<SubsetRule> subset;  ///< each dimension once
+  std::optional<CoarsenRule> coarsen;
   std::optional<LevelsRule> levels;
   std::optional<RegridRule> regrid;
   bool cf = false;                             ///< standard names, units and projection as CF-1.11 has them

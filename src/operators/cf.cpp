@@ -115,8 +115,8 @@ bool is_position(const Variable& v) {
 }
 
 /// Coordinates along the projection's axes for the dimensions of WRF's grids.
-void add_projection(Processed& out, const WrfProjection& projection, const std::vector<Attribute>& attributes,
-                    const GridPoints& points) {
+void add_projection(Processed& out, const WrfProjection& projection, const Schema& input, const GridPoints& points) {
+  const auto& attributes = input.attributes;
   const auto dx = number_of(attributes, "DX", 0), dy = number_of(attributes, "DY", 0);
   if (!(dx > 0 && dy > 0) || points.lengths.size() != 2) return;
   const auto rows = points.lengths[0], columns = points.lengths[1];
@@ -131,10 +131,17 @@ void add_projection(Processed& out, const WrfProjection& projection, const std::
     std::string_view dimension, standard_name, axis;
     double first, step;
     std::uint64_t length;
+    Selection::Along cells;
   };
   // Staggered points have their latitudes and longitudes alone: a mapping has one x and one y.
-  const std::array<Axis, 2> axes = {{{"west_east", "projection_x_coordinate", "X", corner.x, dx, columns},
-                                     {"south_north", "projection_y_coordinate", "Y", corner.y, dy, rows}}};
+  std::array<Axis, 2> axes = {{{"west_east", "projection_x_coordinate", "X", corner.x, dx, columns, {}},
+                               {"south_north", "projection_y_coordinate", "Y", corner.y, dy, rows, {}}}};
+  for (auto& axis : axes) {
+    axis.cells.count = axis.length;
+    for (std::size_t d = 0; d < out.selection.along.size(); ++d)
+      if (input.dimensions[d].name == axis.dimension) axis.cells = out.selection.along[d];
+    axis.length = axis.cells.cells();
+  }
   std::array<std::optional<std::uint32_t>, 2> found;
   for (std::size_t a = 0; a < axes.size(); ++a)
     for (std::uint32_t d = 0; d < out.schema.dimensions.size(); ++d)
@@ -173,8 +180,12 @@ void add_projection(Processed& out, const WrfProjection& projection, const std::
     set_text(v.attributes, "axis", std::string(axes[a].axis));
     ProcessedVariable p;
     p.kind = ProcessedVariable::Kind::coordinate;
-    for (std::uint64_t n = 0; n < axes[a].length; ++n)
-      p.values.push_back(axes[a].first + static_cast<double>(n) * axes[a].step);
+    const auto& cells = axes[a].cells;
+    const bool middle = cells.kind == Selection::Kind::blocks && out.selection.method != CoarsenRule::Method::first;
+    for (std::uint64_t n = 0; n < axes[a].length; ++n) {
+      const auto first = n * cells.step, last = middle ? std::min(first + cells.step, cells.count) - 1 : first;
+      p.values.push_back(axes[a].first + static_cast<double>(first + last) / 2 * axes[a].step);
+    }
     out.schema.variables.push_back(std::move(v));
     out.variables.push_back(std::move(p));
   }
@@ -312,7 +323,7 @@ void make_cf(Processed& processed, const Schema& input, const ProcessRule& rule,
     drop_lost_positions(processed, rule);
     if (points != nullptr)
       if (const auto projection = WrfProjection::of(input.attributes))
-        add_projection(processed, *projection, input.attributes, *points);
+        add_projection(processed, *projection, input, cut_points(*points, input, processed.selection));
     for (std::size_t i = 0; i < schema.variables.size(); ++i)  // WRF knows no leap seconds
       if (processed.variables[i].kind == ProcessedVariable::Kind::time)
         set_text(schema.variables[i].attributes, "units_metadata", "leap_seconds: none");

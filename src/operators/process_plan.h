@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "operators/cells.h"
 #include "operators/expression.h"
 #include "operators/processed.h"
 
@@ -24,8 +25,14 @@ std::optional<Time> interval_of(std::span<const Moment> records);
 class Plan {
  public:
   Plan(const Schema& input, const TimeAxis& axis, const ProcessRule& rule, const std::vector<bool>& packed_alike,
-       std::shared_ptr<const RegridWeights> weights)
-      : input_(input), axis_(axis), rule_(rule), packed_alike_(packed_alike), weights_(std::move(weights)) {}
+       std::shared_ptr<const RegridWeights> weights, const Selection& selection, std::shared_ptr<const FileParts> parts)
+      : input_(input),
+        axis_(axis),
+        rule_(rule),
+        packed_alike_(packed_alike),
+        selection_(selection),
+        parts_(std::move(parts)),
+        weights_(std::move(weights)) {}
 
   Result<Processed> make(const std::vector<Moment>& series);
 
@@ -78,11 +85,20 @@ class Plan {
                                      const std::vector<std::uint32_t>& first) const;
   void fit_coordinates(Variable& v) const;
   [[nodiscard]] std::string cell_methods(const std::string& before) const;
+  Result<void> check_cells() const;
+  void drop_lost_cells();
+  [[nodiscard]] bool is_coordinate(const Variable& v) const;
+  [[nodiscard]] bool has_along(const std::vector<std::uint32_t>& dimensions,
+                               bool (Selection::Along::*is)() const) const;
+  void to_blocks(Item& item) const;
+  void fit_to_cells(Variable& v) const;
 
   const Schema& input_;
   const TimeAxis& axis_;
   const ProcessRule& rule_;
   const std::vector<bool>& packed_alike_;
+  const Selection& selection_;
+  std::shared_ptr<const FileParts> parts_;
   std::set<std::uint32_t> time_bounds_;
   std::set<std::uint32_t> selected_, along_;
   std::vector<ExpressionRule> to_make_;  ///< WRF's diagnostics among the rule's variables, then its expressions

@@ -99,7 +99,8 @@ Result<void> Plan::find_grid() {
     std::string text;
     for (const auto n : wanted) text += (text.empty() ? "" : " x ") + std::to_string(n);
     return refuse(grid_origin(), grid_key() + ": no variable of this output is on the grid of the weights" +
-                                     (text.empty() ? "" : " (" + text + " cells)"));
+                                     (text.empty() ? "" : " (" + text + " cells)") +
+                                     (selection_.empty() ? "" : ", of which subset leaves a part"));
   }
   for (const auto& [name, origin] : rule_.variables) {
     const auto i = find_variable(input_, name);

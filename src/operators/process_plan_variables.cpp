@@ -90,10 +90,18 @@ Result<void> Plan::make_expressions() {
 
 Result<void> Plan::add_file_variable(std::uint32_t number) {
   const auto& v = input_.variables[number];
-  if (!timed(v) && !(is_numeric(v.type) && on_grid(v.dimensions))) {
+  const bool other_cells =
+      has_along(v.dimensions, &Selection::Along::thinned) || has_along(v.dimensions, &Selection::Along::wraps);
+  if (!timed(v) && other_cells && !is_numeric(v.type)) {
+    out_.left_out.push_back(v.name);
+    return {};
+  }
+  if (!timed(v) && !other_cells && !(is_numeric(v.type) && on_grid(v.dimensions))) {
     ProcessedVariable p;
     p.kind = ProcessedVariable::Kind::copied;
     p.from = number;
+    if (has_along(v.dimensions, &Selection::Along::cut))
+      for (const auto d : v.dimensions) p.start.push_back(selection_.along[d].start);
     out_.schema.variables.push_back(v);
     fit_coordinates(out_.schema.variables.back());
     out_.variables.push_back(std::move(p));
@@ -143,7 +151,9 @@ Result<void> Plan::add(Item item) {
     }
   }
   if (coordinate_ && item.statistics) ADVECTIO_TRY(to_levels(item));
+  to_blocks(item);
   if (weights_) ADVECTIO_TRY(to_grid(item));
+  if (parts_) item.made.quantity = std::make_shared<FromFile>(item.made.quantity, parts_);
   ProcessedVariable p;
   p.kind = item.made.timed ? ProcessedVariable::Kind::made : ProcessedVariable::Kind::made_once;
   p.from = number;

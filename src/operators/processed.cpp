@@ -135,6 +135,7 @@ void Plan::take_along() {
     open.pop_back();
     take(named_by(input_.variables[i]));
   }
+  drop_lost_cells();
 }
 
 Result<Processed> Plan::make(const std::vector<Moment>& series) {
@@ -145,8 +146,11 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   ADVECTIO_TRY(make_expressions());
   out_.schema = input_;
   out_.schema.variables.clear();
+  for (std::uint32_t d = 0; d < selection_.along.size(); ++d)
+    if (selection_.along[d].thinned()) out_.schema.dimensions[d].length = selection_.along[d].cells();
   ADVECTIO_TRY(find_levels());
   ADVECTIO_TRY(find_grid());
+  ADVECTIO_TRY(check_cells());
   take_along();
   if (expressions_.empty() &&
       std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
@@ -178,6 +182,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   if (rule_.levels && std::none_of(out_.variables.begin(), out_.variables.end(), [](const auto& p) { return p.whole; }))
     return refuse(rule_.levels->origin,
                   "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
+  for (auto& v : out_.schema.variables) fit_to_cells(v);
   if (!rule_.points.empty()) say_feature_type();
   out_.time = axis_.dimension;
   drop_unused_dimensions(out_);
@@ -203,8 +208,17 @@ void drop_unused_dimensions(Processed& processed) {
 
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
-                                 std::shared_ptr<const RegridWeights> weights) {
-  return Plan(input, axis, rule, packed_alike, std::move(weights)).make(series);
+                                 std::shared_ptr<const RegridWeights> weights, Selection selection) {
+  if (selection.empty()) {
+    selection = {};
+    return Plan(input, axis, rule, packed_alike, std::move(weights), selection, nullptr).make(series);
+  }
+  // Expressions, levels and the like see files that have the part alone.
+  const auto cut = cut_schema(input, selection);
+  auto parts = std::make_shared<const FileParts>(parts_of(input, axis.dimension, selection));
+  auto made = Plan(cut, axis, rule, packed_alike, std::move(weights), selection, std::move(parts)).make(series);
+  if (made) made->selection = std::move(selection);
+  return made;
 }
 
 }  // namespace advectio

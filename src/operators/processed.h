@@ -14,6 +14,7 @@
 #include "operators/calendar.h"
 #include "operators/quantity.h"
 #include "operators/regrid.h"
+#include "operators/selection.h"
 #include "operators/time_statistic.h"
 #include "operators/values.h"
 
@@ -49,9 +50,10 @@ struct ProcessedVariable {
     made,        ///< record by record, then along time
   };
   Kind kind = Kind::made;
-  std::uint32_t from = 0;      ///< copied, made: the input's variable
-  std::vector<double> values;  ///< of a coordinate of numbers
-  std::string text;            ///< of one of another type, all its bytes
+  std::uint32_t from = 0;            ///< copied, made: the input's variable
+  std::vector<std::uint64_t> start;  ///< copied: where its part begins in the input's; empty: it is whole
+  std::vector<double> values;        ///< of a coordinate of numbers
+  std::string text;                  ///< of one of another type, all its bytes
   // Of what is made:
   std::shared_ptr<const Quantity> quantity;
   std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
@@ -66,17 +68,20 @@ struct Processed {
   std::uint32_t time = 0;                    ///< the time dimension
   std::vector<double> times, bounds;         ///< values of the time coordinate and of its bounds
   std::uint64_t records = 0;
-  std::vector<std::string> left_out;  ///< variables that it cannot have: text along time, parts of a grid that goes
+  Selection selection;  ///< of the input's cells; empty where all are there
+  /// Variables that it cannot have: text along time, parts of a grid that goes, bounds of cells that become one.
+  std::vector<std::string> left_out;
 };
 
 /// Dimensions that no variable has go.
 void drop_unused_dimensions(Processed& processed);
 
 /// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
-/// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid` or `points`. Errors: Code::config
-/// with the rule's file and line (an unknown variable, with the nearest name; text; windows that cannot be).
+/// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid` or `points`; `selection`: of
+/// `select_cells`. Errors: Code::config with the rule's file and line (an unknown variable, with the nearest name;
+/// text; windows that cannot be).
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
-                                 std::shared_ptr<const RegridWeights> weights = nullptr);
+                                 std::shared_ptr<const RegridWeights> weights = nullptr, Selection selection = {});
 
 }  // namespace advectio

@@ -20,11 +20,15 @@ std::uint64_t product(const std::vector<std::uint64_t>& lengths) {
   return std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{1}, std::multiplies<>());
 }
 
-std::optional<std::uint32_t> variable_named(const SmallFile& file, std::initializer_list<std::string_view> names) {
+std::optional<std::uint32_t> variable_named(const Schema& schema, std::initializer_list<std::string_view> names) {
   for (const auto name : names)
-    for (std::uint32_t i = 0; i < file.schema.variables.size(); ++i)
-      if (file.schema.variables[i].name == name && is_numeric(file.schema.variables[i].type)) return i;
+    for (std::uint32_t i = 0; i < schema.variables.size(); ++i)
+      if (schema.variables[i].name == name && is_numeric(schema.variables[i].type)) return i;
   return std::nullopt;
+}
+
+std::optional<std::uint32_t> variable_named(const SmallFile& file, std::initializer_list<std::string_view> names) {
+  return variable_named(file.schema, names);
 }
 
 std::optional<std::uint64_t> length_of(const SmallFile& file, std::string_view name) {
@@ -82,17 +86,28 @@ Result<std::vector<std::uint64_t>> grid_lengths(const SmallFile& file, std::stri
 
 }  // namespace
 
-Result<GridPoints> grid_points(const SmallFile& file) {
+std::optional<GridVariables> grid_variables(const Schema& schema) {
   const auto find = [&](std::string_view standard, std::initializer_list<std::string_view> names) {
-    for (std::uint32_t i = 0; i < file.schema.variables.size(); ++i)
-      if (text_of(file.schema.variables[i].attributes, "standard_name") == standard &&
-          is_numeric(file.schema.variables[i].type))
+    for (std::uint32_t i = 0; i < schema.variables.size(); ++i)
+      if (text_of(schema.variables[i].attributes, "standard_name") == standard && is_numeric(schema.variables[i].type))
         return std::optional(i);
-    return variable_named(file, names);
+    return variable_named(schema, names);
   };
   const auto lat = find("latitude", {"lat", "latitude", "nav_lat", "XLAT_M", "XLAT"});
   const auto lon = find("longitude", {"lon", "longitude", "nav_lon", "XLONG_M", "XLONG"});
-  if (!lat || !lon) return refuse(file, Code::unsupported, "has no latitudes and longitudes");
+  if (!lat || !lon) return std::nullopt;
+  GridVariables out{*lat, *lon, schema.variables[*lat].dimensions};
+  const auto& columns = schema.variables[*lon].dimensions;
+  if (out.dimensions.size() == 1 && columns.size() == 1 && columns != out.dimensions)
+    out.dimensions.push_back(columns.front());
+  if (out.dimensions.size() == 3) out.dimensions.erase(out.dimensions.begin());
+  return out;
+}
+
+Result<GridPoints> grid_points(const SmallFile& file) {
+  const auto grid = grid_variables(file.schema);
+  if (!grid) return refuse(file, Code::unsupported, "has no latitudes and longitudes");
+  const std::optional lat = grid->lat, lon = grid->lon;
   const auto lengths = [&](std::uint32_t v) {
     std::vector<std::uint64_t> out;
     for (const auto d : file.schema.variables[v].dimensions) out.push_back(file.lengths[d]);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,14 @@ struct SmallFile {
   std::vector<std::uint64_t> lengths;  ///< of dimensions as they are now
   std::function<Result<std::vector<double>>(std::uint32_t variable)> read;
 };
+
+/// The variables that say where a horizontal grid lies, and its dimensions.
+struct GridVariables {
+  std::uint32_t lat = 0, lon = 0;
+  std::vector<std::uint32_t> dimensions;  ///< the slowest first, without time
+};
+/// Empty where there is none.
+std::optional<GridVariables> grid_variables(const Schema& schema);
 
 /// The grid of a file: its latitudes and longitudes. Errors: Code::unsupported where it has none.
 Result<GridPoints> grid_points(const SmallFile& file);

@@ -142,6 +142,53 @@ TEST(ProcessRules, RefuseLevelsAndExpressionsThatCannotBe) {
             "rules.yaml:2: outputs[0].expressions: a map is wanted, like {speed: \"hypot(U10, V10)\"}");
 }
 
+TEST(ProcessRules, HavePartsAndBlocksOfCells) {
+  const auto rules = parse_process_rules(
+      "outputs:\n"
+      "  - {path: a, region: {lon: [170, -170], lat: [25, 35]}}\n"
+      "  - path: b\n"
+      "    subset: {x: 10:60, y: \"-5:\", z: \"::2\", k: 7, l: -1}\n"
+      "    coarsen: {y: 2, method: maximum}\n",
+      "rules.yaml");
+  ASSERT_TRUE(rules.ok()) << rules.error().message;
+  const auto& region = *rules->outputs[0].region;
+  EXPECT_EQ(region.lon->least, 170);
+  EXPECT_EQ(region.lon->most, 190);
+  EXPECT_EQ(region.lat->most, 35);
+  const auto& subset = rules->outputs[1].subset;
+  ASSERT_EQ(subset.size(), 5U);
+  using Number = std::optional<std::int64_t>;
+  EXPECT_EQ(std::pair(subset[0].start, subset[0].stop), (std::pair<Number, Number>(10, 60)));
+  EXPECT_EQ(std::pair(subset[1].start, subset[1].stop), (std::pair<Number, Number>(-5, {})));
+  EXPECT_EQ(std::pair(subset[2].start, subset[2].stop), (std::pair<Number, Number>({}, {})));
+  EXPECT_EQ(subset[2].step, 2U);
+  EXPECT_EQ(std::pair(subset[3].start, subset[3].stop), (std::pair<Number, Number>(7, 8)));
+  EXPECT_EQ(std::pair(subset[4].start, subset[4].stop), (std::pair<Number, Number>(-1, {}))) << "the last";
+  EXPECT_EQ(rules->outputs[1].coarsen->method, CoarsenRule::Method::maximum);
+  EXPECT_EQ(rules->outputs[1].coarsen->along[0].cells, 2U);
+}
+
+TEST(ProcessRules, RefusePartsAndBlocksThatCannotBe) {
+  const std::string at = "rules.yaml:2: outputs[0].";
+  EXPECT_EQ(wrong_output("region: {lon: [1]}"),
+            at + "region: lon: two numbers of degrees are wanted, like [-95, -85] (from west eastwards)");
+  EXPECT_EQ(wrong_output("region: {lat: [10, 100]}"),
+            at + "region: lat: two numbers of degrees are wanted, like [25, 35]");
+  EXPECT_EQ(wrong_output("region: {lon: [-190, 180]}"),
+            at + "region: lon: from west eastwards, and no more than once around");
+  EXPECT_EQ(wrong_output("region: {x: [1, 2]}"), at + "region: unknown key x; known: lon, lat");
+  EXPECT_EQ(wrong_output("subset: {x: a:b}"),
+            at + "subset: x: start:stop or start:stop:step is wanted, like 10:60, this is 'a:b'");
+  EXPECT_EQ(wrong_output("subset: {x: \"1:2:-1\"}"), at + "subset: x: a step from 1 is wanted, this is '1:2:-1'");
+  EXPECT_EQ(wrong_output("subset: {x: 1:2, x: 1:3}"), at + "subset: x stands there twice");
+  EXPECT_EQ(wrong_output("coarsen: {method: max}"),
+            at + "coarsen: a map is wanted, like {south_north: 2, west_east: 2, method: mean}");
+  EXPECT_EQ(wrong_output("coarsen: {x: -2}"),
+            at + "coarsen: x: how many cells become one, from 2, is wanted, this is '-2'");
+  EXPECT_EQ(wrong_output("region: {lat: [1, 2]}, regrid: w.nc"),
+            "rules.yaml:2: outputs[0]: region and regrid: one of them an output; regrid begins at the whole grid");
+}
+
 TEST(ProcessRules, WindowsAreWrittenAsTheyAreRead) {
   for (const char* text : {"30s", "10min", "6h", "1d", "1w", "5d", "1mo", "18mo", "1y", "all"}) {
     const auto window = parse_window(text);

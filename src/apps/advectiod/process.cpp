@@ -20,6 +20,7 @@
 #include "operators/operated_field.h"
 #include "operators/processed.h"
 #include "operators/regrid.h"
+#include "operators/selection.h"
 #include "platform/machine.h"
 #include "server/storage.h"
 #include "sources/source_readers.h"
@@ -355,6 +356,14 @@ Result<void> Process::plan() {
       return Error{
           Code::exists,
           output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it", 0};
+    std::optional<SmallFile> coordinates;
+    if (rule.region) {
+      auto file = small_file(inputs_.front().path);
+      if (!file) return std::move(file).error();
+      coordinates = std::move(file).value();
+    }
+    auto selection = select_cells(rule, first(), axis_.dimension, coordinates ? &*coordinates : nullptr);
+    if (!selection) return std::move(selection).error();
     std::shared_ptr<const RegridWeights> weights;
     if (rule.regrid || !rule.points.empty()) {
       auto read = rule.regrid ? weights_of(*rule.regrid) : cells_of(rule.points);
@@ -362,7 +371,8 @@ Result<void> Process::plan() {
       if (!read) return Error{Code::config, rule.origins.at(key) + ": " + key + ": " + read.error().message, 0};
       weights = std::move(read).value();
     }
-    auto processed = process_schema(first(), axis_, series_, rule, packed_alike_, weights);
+    auto processed =
+        process_schema(first(), axis_, series_, rule, packed_alike_, weights, std::move(selection).value());
     if (!processed) return std::move(processed).error();
     output.processed = std::move(processed).value();
     if (rule.cf) {
@@ -474,19 +484,24 @@ Result<void> Process::write_copied(const Output& output, std::uint32_t variable)
   auto opened = open_source(input.path);
   if (!opened) return std::move(opened).error();
   std::vector<std::uint64_t> lengths;
-  for (const auto d : v.dimensions) lengths.push_back(input.lengths[d]);
+  const auto& start = output.processed.variables[variable].start;
+  for (std::size_t i = 0; i < v.dimensions.size(); ++i)
+    lengths.push_back(start.empty() ? input.lengths[v.dimensions[i]]
+                                    : output.schema.dimensions[output.schema.variables[variable].dimensions[i]].length);
   auto chunks = output.schema.variables[variable].chunks;
   chunks.resize(lengths.size(), 1);
   for (auto& box : cut(lengths, chunks, box_cells_max)) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
     auto values = std::make_shared<Bytes>();
+    auto there = box;
+    for (std::size_t i = 0; i < start.size(); ++i) there.start[i] += start[i];
     if (v.type == DataType::string) {
-      auto strings = (*opened)->read_strings(from, box);
+      auto strings = (*opened)->read_strings(from, there);
       if (!strings) return std::move(strings).error();
       *values = std::move(strings).value();
     } else {
       values->resize(box.volume() * size_of(v.type));
-      ADVECTIO_TRY((*opened)->read(from, box, values->data()));
+      ADVECTIO_TRY((*opened)->read(from, there, values->data()));
     }
     read_ += values->size();
     ADVECTIO_TRY(put(output, variable, std::move(box), std::move(values)));
@@ -516,14 +531,18 @@ Result<void> Process::write_made_once(const Output& output, std::uint32_t variab
       ADVECTIO_TRY((*opened)->read(needs[n].variable, needs[n].box, raw.data()));
       read_ += raw.size();
       read[n].resize(needs[n].box.volume());
-      unpack((*input.packing)[needs[n].variable], raw.data(), read[n]);
+      const auto& packing = (*input.packing)[needs[n].variable];
+      if (p.as_it_is)
+        widen(packing.type, raw.data(), read[n]);
+      else
+        unpack(packing, raw.data(), read[n]);
       values.emplace_back(read[n]);
     }
     std::vector<double> result(box.volume());
     Needed needed(values);
     p.quantity->make(box, needed, result);
     auto bytes = std::make_shared<Bytes>(result.size() * size_of(v.type));
-    narrow(v.type, p.fill, result, bytes->data());
+    narrow(v.type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, result, bytes->data());
     ADVECTIO_TRY(put(output, variable, std::move(box), std::move(bytes)));
   }
   return {};

@@ -142,6 +142,7 @@ class RulesParser {
     if (key == "levels") return read_levels(value, rule.levels.emplace());
     if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
     if (key == "points") return read_points(value, rule.points);
+    if (key == "units") return read_units(value, rule.units);
     if (key == "cf") {
       if (!value.IsScalar() || (value.Scalar() != "true" && value.Scalar() != "false"))
         return Fault{line_of(value), "true or false is wanted, this is " + shown(value)};
@@ -154,8 +155,8 @@ class RulesParser {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path",   "variables", "expressions", "region", "subset",    "coarsen", "levels",
-                                      "regrid", "points",    "cf",          "time",   "min_count", "closed"};
+    std::vector<std::string> known = {"path",   "variables", "expressions", "region", "subset", "coarsen",   "levels",
+                                      "regrid", "points",    "units",       "cf",     "time",   "min_count", "closed"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);
@@ -175,6 +176,21 @@ class RulesParser {
       if (auto good = check_glob(one.Scalar()); !good)
         return Fault{line_of(one), "'" + one.Scalar() + "': " + good.error().message};
       names.push_back({one.Scalar(), origin(one)});
+    }
+    return std::nullopt;
+  }
+
+  Maybe read_units(const YAML::Node& node, std::vector<UnitsRule>& rules) {
+    const std::string example = "a map is wanted, like {T2: degC, RAINNC: \"kg m-2\"}";
+    if (!node.IsMap() || node.size() == 0) return Fault{line_of(node), example + ", this is " + shown(node)};
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty()) return Fault{line_of(entry.first), example};
+      const auto& name = entry.first.Scalar();
+      if (!entry.second.IsScalar() || entry.second.Scalar().empty())
+        return Fault{line_of(entry.first), name + ": a unit is wanted, like degC, this is " + shown(entry.second)};
+      if (std::any_of(rules.begin(), rules.end(), [&](const auto& other) { return other.variable == name; }))
+        return Fault{line_of(entry.first), name + " stands there twice"};
+      rules.push_back({name, entry.second.Scalar(), origin(entry.first)});
     }
     return std::nullopt;
   }

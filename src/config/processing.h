@@ -114,6 +114,12 @@ struct CoarsenRule {
   Method method = Method::mean;
 };
 
+/// The units that a variable of the output has in the end.
+struct UnitsRule {
+  std::string variable, units;
+  std::string origin;
+};
+
 /// One output.
 struct ProcessRule {
   std::string path;                         ///< with {name} for the name of the first input file; see process_path
@@ -126,6 +132,7 @@ struct ProcessRule {
   std::optional<CoarsenRule> coarsen;
   std::optional<LevelsRule> levels;
   std::optional<RegridRule> regrid;
+  std::vector<UnitsRule> units;                ///< each variable once
   bool cf = false;                             ///< standard names, units and projection as CF-1.11 has them
   std::vector<PointRule> points;               ///< in place of the horizontal grid; never with `regrid`
   std::vector<TimeStep> time;                  ///< in the order in which they are applied

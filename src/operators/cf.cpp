@@ -183,8 +183,8 @@ void add_projection(Processed& out, const WrfProjection& projection, const Schem
     const auto& cells = axes[a].cells;
     const bool middle = cells.kind == Selection::Kind::blocks && out.selection.method != CoarsenRule::Method::first;
     for (std::uint64_t n = 0; n < axes[a].length; ++n) {
-      const auto first = n * cells.step, last = middle ? std::min(first + cells.step, cells.count) - 1 : first;
-      p.values.push_back(axes[a].first + static_cast<double>(first + last) / 2 * axes[a].step);
+      const auto from = n * cells.step, to = middle ? std::min(from + cells.step, cells.count) - 1 : from;
+      p.values.push_back(axes[a].first + static_cast<double>(from + to) / 2 * axes[a].step);
     }
     out.schema.variables.push_back(std::move(v));
     out.variables.push_back(std::move(p));
@@ -244,12 +244,23 @@ void name_as_cf_does(Variable& v) {
         !text.empty() || find_attribute(v.attributes, "standard_name") == nullptr)
       set_text(v.attributes, "long_name", text.empty() ? v.name : text);
   if (!is_numeric(v.type)) return;
-  const auto unit = trimmed(text_of(v.attributes, "units"));
-  for (const auto& [theirs, ours] : units)
-    if (unit == theirs) set_text(v.attributes, "units", std::string(ours));
+  const auto unit = text_of(v.attributes, "units");
+  if (const auto ours = cf_units(unit); ours != trimmed(unit)) set_text(v.attributes, "units", ours);
 }
 
 }  // namespace
+
+std::string cf_units(const std::string& text) {
+  const auto unit = trimmed(text);
+  for (const auto& [theirs, ours] : units)
+    if (unit == theirs) return std::string(ours);
+  return unit;
+}
+
+std::string cf_name_of_mass(const std::string& standard_name) {
+  constexpr std::string_view depth = "lwe_thickness_of_";
+  return standard_name.starts_with(depth) ? standard_name.substr(depth.size()) : "";
+}
 
 std::optional<WrfProjection> WrfProjection::of(const std::vector<Attribute>& attributes) {
   WrfProjection out;
@@ -319,7 +330,17 @@ void make_cf(Processed& processed, const Schema& input, const ProcessRule& rule,
   keep_own_coordinates(schema);
   if (is_wrf) {
     for (std::size_t i = 0; i < schema.variables.size(); ++i)
-      if (is_field(processed.variables[i])) name_as_cf_does(schema.variables[i]);
+      if (is_field(processed.variables[i])) {
+        auto& v = schema.variables[i];
+        const bool was_named = find_attribute(v.attributes, "standard_name") != nullptr;
+        name_as_cf_does(v);
+        const auto& conversion = processed.variables[i].units;
+        if (was_named || !conversion || !conversion->of_water()) continue;
+        if (const auto name = cf_name_of_mass(text_of(v.attributes, "standard_name")); !name.empty())
+          set_text(v.attributes, "standard_name", name);
+        else
+          remove_attribute(v.attributes, "standard_name");
+      }
     drop_lost_positions(processed, rule);
     if (points != nullptr)
       if (const auto projection = WrfProjection::of(input.attributes))

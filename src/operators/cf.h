@@ -29,6 +29,12 @@ class WrfProjection {
   double first_ = 0, second_ = 0, meridian_ = 0, origin_ = 0;  ///< degrees
 };
 
+/// What UDUNITS reads, of what stands in a file: WRF's "-" is "1".
+std::string cf_units(const std::string& units);
+
+/// The name of a mass on an area, of that of a depth of water; empty where CF has none.
+std::string cf_name_of_mass(const std::string& standard_name);
+
 /// Makes CF of the schema; coordinates of the projection are added, and those that belong to no variable of the output
 /// go unless the rule names them. `points`: the grid of the first file, null where it has none. `is_wrf`: the files are
 /// WRF's (they have Times).

@@ -92,6 +92,9 @@ class Plan {
                                bool (Selection::Along::*is)() const) const;
   void to_blocks(Item& item) const;
   void fit_to_cells(Variable& v) const;
+  [[nodiscard]] const UnitsRule* units_rule(const std::string& name) const;
+  Result<void> to_units(Item& item, ProcessedVariable& p) const;
+  Result<void> check_units() const;
 
   const Schema& input_;
   const TimeAxis& axis_;

@@ -96,7 +96,7 @@ Result<void> Plan::add_file_variable(std::uint32_t number) {
     out_.left_out.push_back(v.name);
     return {};
   }
-  if (!timed(v) && !other_cells && !(is_numeric(v.type) && on_grid(v.dimensions))) {
+  if (!timed(v) && !other_cells && !(is_numeric(v.type) && (on_grid(v.dimensions) || units_rule(v.name) != nullptr))) {
     ProcessedVariable p;
     p.kind = ProcessedVariable::Kind::copied;
     p.from = number;
@@ -160,6 +160,7 @@ Result<void> Plan::add(Item item) {
   p.quantity = item.made.quantity;
   p.whole = item.whole;
   p.plan = item.statistics ? plan_ : points_;
+  ADVECTIO_TRY(to_units(item, p));
   const auto& steps = p.plan->steps();
   p.as_it_is =
       item.from_file && packed_alike_[number] &&

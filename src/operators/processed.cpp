@@ -182,6 +182,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   if (rule_.levels && std::none_of(out_.variables.begin(), out_.variables.end(), [](const auto& p) { return p.whole; }))
     return refuse(rule_.levels->origin,
                   "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
+  ADVECTIO_TRY(check_units());
   for (auto& v : out_.schema.variables) fit_to_cells(v);
   if (!rule_.points.empty()) say_feature_type();
   out_.time = axis_.dimension;

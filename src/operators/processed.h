@@ -16,6 +16,7 @@
 #include "operators/regrid.h"
 #include "operators/selection.h"
 #include "operators/time_statistic.h"
+#include "operators/units.h"
 #include "operators/values.h"
 
 namespace advectio {
@@ -58,8 +59,9 @@ struct ProcessedVariable {
   std::shared_ptr<const Quantity> quantity;
   std::optional<std::size_t> whole;  ///< a dimension in space along which boxes are best not cut
   std::shared_ptr<const TimePlan> plan;
-  bool as_it_is = false;  ///< single samples, neither unpacked nor looked at for missing values
-  double fill = 0;        ///< what missing values become
+  bool as_it_is = false;                        ///< single samples, neither unpacked nor looked at for missing values
+  double fill = 0;                              ///< what missing values become
+  std::shared_ptr<const UnitConversion> units;  ///< of results; null: they stay as they are
 };
 
 struct Processed {

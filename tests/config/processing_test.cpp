@@ -148,7 +148,8 @@ TEST(ProcessRules, HavePartsAndBlocksOfCells) {
       "  - {path: a, region: {lon: [170, -170], lat: [25, 35]}}\n"
       "  - path: b\n"
       "    subset: {x: 10:60, y: \"-5:\", z: \"::2\", k: 7, l: -1}\n"
-      "    coarsen: {y: 2, method: maximum}\n",
+      "    coarsen: {y: 2, method: maximum}\n"
+      "    units: {T2: degC, RAINNC: kg m-2}\n",
       "rules.yaml");
   ASSERT_TRUE(rules.ok()) << rules.error().message;
   const auto& region = *rules->outputs[0].region;
@@ -166,6 +167,11 @@ TEST(ProcessRules, HavePartsAndBlocksOfCells) {
   EXPECT_EQ(std::pair(subset[4].start, subset[4].stop), (std::pair<Number, Number>(-1, {}))) << "the last";
   EXPECT_EQ(rules->outputs[1].coarsen->method, CoarsenRule::Method::maximum);
   EXPECT_EQ(rules->outputs[1].coarsen->along[0].cells, 2U);
+  const auto& units = rules->outputs[1].units;
+  ASSERT_EQ(units.size(), 2U);
+  EXPECT_EQ(units[1].variable, "RAINNC");
+  EXPECT_EQ(units[1].units, "kg m-2");
+  EXPECT_EQ(units[1].origin, "rules.yaml:6");
 }
 
 TEST(ProcessRules, RefusePartsAndBlocksThatCannotBe) {
@@ -185,6 +191,7 @@ TEST(ProcessRules, RefusePartsAndBlocksThatCannotBe) {
             at + "coarsen: a map is wanted, like {south_north: 2, west_east: 2, method: mean}");
   EXPECT_EQ(wrong_output("coarsen: {x: -2}"),
             at + "coarsen: x: how many cells become one, from 2, is wanted, this is '-2'");
+  EXPECT_EQ(wrong_output("units: {T2: [K]}"), at + "units: T2: a unit is wanted, like degC, this is a list");
   EXPECT_EQ(wrong_output("region: {lat: [1, 2]}, regrid: w.nc"),
             "rules.yaml:2: outputs[0]: region and regrid: one of them an output; regrid begins at the whole grid");
 }

@@ -118,7 +118,7 @@ def test_any_storage_and_any_number_of_cores_give_the_same_bits(shared: Shared, 
     source = shared(FRAMES)
     rule = (
         "path: {}.nc, variables: [U, P, T2], expressions: {{speed: 'hypot(destagger(U), destagger(V))'}}, "
-        "subset: {{west_east: '3:-4', bottom_top: '1::3'}}, coarsen: {{south_north: 5, west_east: 3}}, max: all"
+        "subset: {{west_east: '3:-4', bottom_top: '1::3'}}, coarsen: {{south_north: 5, west_east: 3}}, max: all, units: {{U: knot}}"
     )
     done(worker(rule.format("given"), source, "--jobs", "1"))
     other = tmp_path / "other.nc"

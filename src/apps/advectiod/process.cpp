@@ -542,6 +542,7 @@ Result<void> Process::write_made_once(const Output& output, std::uint32_t variab
     Needed needed(values);
     p.quantity->make(box, needed, result);
     auto bytes = std::make_shared<Bytes>(result.size() * size_of(v.type));
+    if (p.units) p.units->convert(result);
     narrow(v.type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, result, bytes->data());
     ADVECTIO_TRY(put(output, variable, std::move(box), std::move(bytes)));
   }
@@ -596,7 +597,13 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
   // A variable as it is in the file need not be copied.
   const bool as_read = dynamic_cast<const StoredVariable*>(p.quantity.get()) != nullptr;
   std::vector<double> result(as_read ? 0 : work.box.volume());
+  std::vector<double> converted;
   const auto emit = [&](std::uint64_t record, std::span<const double> made) {
+    if (p.units) {
+      converted.assign(made.begin(), made.end());
+      p.units->convert(converted);
+      made = converted;
+    }
     auto bytes = std::make_shared<Bytes>(made.size() * size_of(type));
     narrow(type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, made, bytes->data());
     work.made.push_back({record, std::move(bytes)});

@@ -19,6 +19,8 @@ namespace advectio {
 bool has_since(const Variable& v);
 std::optional<std::uint32_t> find_variable(const Schema& schema, std::string_view name);
 std::vector<std::string> words_of(const std::string& text);
+/// What the pipeline of a variable's filters says of its elements and chunks, after those have changed.
+void fit_filters(Variable& v);
 /// The distance of records, where it is the same between all of them.
 std::optional<Time> interval_of(std::span<const Moment> records);
 

@@ -121,12 +121,31 @@ void Plan::to_blocks(Item& item) const {
   set_text(v.attributes, "cell_methods", before + (before.empty() ? "" : " ") + methods + cell_method(method));
 }
 
-/// Chunks that are no longer than their dimensions; no names of variables that are not there.
+/// Chunks that are no longer than their dimensions, and are not made of more cells than fit into memory; no names of
+/// variables that are not there.
 void Plan::fit_to_cells(Variable& v) const {
   if (selection_.along.empty()) return;
+  // Of the file, as double 32 MiB.
+  constexpr std::uint64_t cells_max = 1U << 22U;
   for (std::size_t i = 0; i < v.chunks.size(); ++i)
     if (const auto& d = out_.schema.dimensions[v.dimensions[i]]; !d.unlimited)
       v.chunks[i] = std::clamp<std::uint64_t>(v.chunks[i], 1, std::max<std::uint64_t>(1, d.length));
+  const auto step = [&](std::size_t i) {
+    const auto d = v.dimensions[i];
+    return d < selection_.along.size() ? selection_.along[d].step : 1;
+  };
+  std::uint64_t cells = 1;
+  for (std::size_t i = 0; i < v.chunks.size(); ++i)
+    if (__builtin_mul_overflow(cells, v.chunks[i] * step(i), &cells)) cells = UINT64_MAX;
+  for (std::size_t i = 0; i < v.chunks.size() && cells > cells_max; ++i) {
+    if (step(i) == 1) continue;
+    cells /= v.chunks[i];
+    v.chunks[i] = (v.chunks[i] - 1) / step(i) + 1;
+    cells *= v.chunks[i];
+  }
+  if (!v.contiguous &&
+      (has_along(v.dimensions, &Selection::Along::cut) || has_along(v.dimensions, &Selection::Along::thinned)))
+    fit_filters(v);
   for (const char* name : {"bounds", "climatology", "cell_measures"}) {
     const auto words = words_of(text_of(v.attributes, name));
     const bool lost = std::any_of(words.begin(), words.end(), [&](const std::string& word) {

@@ -39,7 +39,8 @@ void set_fill(Variable& v, double fill) {
   v.attributes.insert(v.attributes.begin(), std::move(a));
 }
 
-/// What the pipeline of a variable's filters says of its elements, after those have changed.
+}  // namespace
+
 void fit_filters(Variable& v) {
   std::erase_if(v.filters, [](const Filter& f) {
     static constexpr std::array known = {filter_id::deflate,    filter_id::shuffle, filter_id::fletcher32,
@@ -58,8 +59,6 @@ void fit_filters(Variable& v) {
     if (f.id == filter_id::bitshuffle && f.parameters.size() > 2) f.parameters[2] = element;
   }
 }
-
-}  // namespace
 
 Result<void> Plan::make_expressions() {
   to_make_.insert(to_make_.end(), rule_.expressions.begin(), rule_.expressions.end());

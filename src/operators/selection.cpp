@@ -165,6 +165,8 @@ class Selector {
     if (gap == column.end()) return {};
     const auto again = std::find(gap, column.end(), true);
     if (std::find(again, column.end(), false) != column.end()) return {};
+    if (staggered_to(input_, x))
+      return fail("it crosses the seam of the longitudes, which staggered dimensions do not");
     auto& along = out_.along[x];
     along.start = static_cast<std::uint64_t>(again - column.begin());
     along.count = columns - along.start + static_cast<std::uint64_t>(gap - column.begin());

@@ -9,6 +9,7 @@
 #include <numbers>
 #include <random>
 
+#include "operators/processed.h"
 #include "operators/values.h"
 
 namespace advectio {
@@ -269,6 +270,38 @@ TEST(Selection, SaysInTheSchemaWhatIsThere) {
   EXPECT_EQ(numbers_of(cut.attributes, "DX"), std::vector<double>{6000});
   EXPECT_EQ(numbers_of(cut.attributes, "DY"), std::vector<double>{9000});
   EXPECT_EQ(cut.attributes[0].type, DataType::int32);
+}
+
+TEST(Selection, MakesNoChunkOfMoreThanFitsIntoMemory) {
+  Schema s;
+  s.dimensions = {{"time", 0, true}, {"y", 4000, false}, {"x", 4000, false}};
+  Variable time, v;
+  time.name = "time";
+  time.type = DataType::float64;
+  time.dimensions = {0};
+  set_text(time.attributes, "units", "hours since 2001-01-01");
+  v.name = "v";
+  v.type = DataType::float32;
+  v.dimensions = {0, 1, 2};
+  v.contiguous = false;
+  v.chunks = {1, 1000, 1000};
+  v.filters = {{filter_id::blosc, {2, 2, 4, 4'000'000, 4, 1, 0}}};
+  s.variables = {time, v};
+  const auto axis = find_time_axis(s);
+  ASSERT_TRUE(axis.ok());
+  const auto made = [&](const std::string& keys) {
+    const auto rules = parse_process_rules("outputs:\n  - {path: a, " + keys + "}\n", "rules.yaml");
+    auto selection = select_cells(rules->outputs[0], s, 0, nullptr);
+    auto p = process_schema(s, *axis, {{0, 0, 0}}, rules->outputs[0], {true, true}, nullptr, *selection);
+    EXPECT_TRUE(p.ok()) << keys;
+    return p->schema.variables.back();
+  };
+  const auto coarse = made("coarsen: {y: 10, x: 10}");
+  EXPECT_EQ(coarse.chunks, (std::vector<std::uint64_t>{1, 40, 400}));
+  EXPECT_EQ(coarse.filters[0].parameters[3], 64'000U);
+  EXPECT_EQ(text_of(coarse.attributes, "cell_methods"), "y: x: mean");
+  EXPECT_EQ(made("coarsen: {y: 2, x: 2}").chunks, (std::vector<std::uint64_t>{1, 1000, 1000}));
+  EXPECT_EQ(made("subset: {y: 0:30}").chunks, (std::vector<std::uint64_t>{1, 30, 1000}));
 }
 
 TEST(Selection, IsRefusedWhereItCannotBe) {

@@ -445,8 +445,13 @@ std::vector<Work> Process::works_of(const Output& output) const {
     p.quantity->needs(one.box, one.needs);
     const auto volume = std::max<std::uint64_t>(1, one.box.volume());
     const auto each = std::max<std::uint64_t>(1, state_bytes(output, one) / volume);
-    const auto cells =
-        std::clamp(state_max_ / each / (2 * std::max(1U, request_.threads)), box_cells_min, box_cells_max);
+    std::uint64_t needed = 0;
+    for (const auto& need : one.needs) needed = std::max(needed, need.box.volume());
+    // Of blocks a few cells are made of many.
+    const auto least = output.processed.selection.empty()
+                           ? box_cells_min
+                           : std::max<std::uint64_t>(1, box_cells_min / std::max<std::uint64_t>(1, needed / volume));
+    const auto cells = std::clamp(state_max_ / each / (2 * std::max(1U, request_.threads)), least, box_cells_max);
     for (auto& box : cut(lengths, chunks, cells)) {
       Work work;
       work.variable = i;
@@ -782,7 +787,10 @@ Result<ProcessReport> Process::run() {
     for (const auto& p : output.processed.variables)
       if (p.kind == ProcessedVariable::Kind::copied || p.kind == ProcessedVariable::Kind::made_once) {
         std::uint64_t bytes = size_of(first().variables[p.from].type);
-        for (const auto d : first().variables[p.from].dimensions) bytes *= inputs_.front().lengths[d];
+        const auto& selection = output.processed.selection;
+        for (const auto d : first().variables[p.from].dimensions)
+          bytes *= selection.empty() ? inputs_.front().lengths[d]
+                                     : std::min(inputs_.front().lengths[d], selection.along[d].count);
         of_ += bytes;
       }
   }

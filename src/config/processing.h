@@ -85,12 +85,14 @@ struct RegridRule {
   std::string origin;
 };
 
-/// Cells whose points lie within; a bound that is not there leaves that direction whole.
+/// In degrees; of longitudes from west eastwards: most >= least, and at most 360 more.
+struct DegreeRange {
+  double least = 0, most = 0;
+};
+
+/// Cells whose points lie within; a range that is not there leaves that direction whole.
 struct RegionRule {
-  struct Range {
-    double least = 0, most = 0;  ///< degrees; of longitudes from west eastwards: most >= least, and at most 360 more
-  };
-  std::optional<Range> lon, lat;
+  std::optional<DegreeRange> lon, lat;
   std::string origin;
 };
 

@@ -24,7 +24,7 @@ bool read_number(std::string_view text, Number& to) {
 }
 
 /// [least, most].
-Maybe read_range(const std::string& key, const YAML::Node& node, double limit, RegionRule::Range& range) {
+Maybe read_range(const std::string& key, const YAML::Node& node, double limit, DegreeRange& range) {
   if (!node.IsSequence() || node.size() != 2 || !read_number(text_of(node[0]), range.least) ||
       !read_number(text_of(node[1]), range.most) || !(std::abs(range.least) <= limit) ||
       !(std::abs(range.most) <= limit))

@@ -251,7 +251,7 @@ void name_as_cf_does(Variable& v) {
 }  // namespace
 
 std::string cf_units(const std::string& text) {
-  const auto unit = trimmed(text);
+  auto unit = trimmed(text);
   for (const auto& [theirs, ours] : units)
     if (unit == theirs) return std::string(ours);
   return unit;

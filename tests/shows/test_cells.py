@@ -8,7 +8,7 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 from running import Result
-from test_process import FRAMES, WRF, done, refused, same_values, values, worker  # noqa: F401  (fixtures)
+from test_process import FRAMES, WRF, done, hours, refused, same_values, values, worker  # noqa: F401  (fixtures)
 from test_regridding import cdo, globe  # noqa: F401  (fixtures)
 
 Shared = Callable[[str], Path]
@@ -76,7 +76,7 @@ def test_blocks_are_what_cdo_makes(globe: Path, worker: Callable[..., Result], c
         )
     )
     out = tmp_path / "out"
-    for method in ("max", "min", "sum"):  # its means have weights
+    for method in ("max", "min", "sum"):  # its means have areas as weights
         theirs = cdo(f"-gridbox{method},3,4", "-selname,T,M", globe, to=f"{method}.nc")
         for name in ("T", "M"):
             np.testing.assert_array_max_ulp(
@@ -94,6 +94,26 @@ def test_blocks_are_what_cdo_makes(globe: Path, worker: Callable[..., Result], c
         assert made["T"].cell_methods == "lat: lon: maximum" and (made["lat"][:] == mean["lat"][:]).all()
     with netCDF4.Dataset(out / "daily.nc") as made:
         assert made["T"].cell_methods == "lat: lon: mean time: mean (interval: 6 h)"
+
+
+def test_means_of_cells_of_one_size_are_what_cdo_makes(
+    hours: Path,  # noqa: F811
+    worker: Callable[..., Result],  # noqa: F811
+    cdo: Callable[..., Path],  # noqa: F811
+    tmp_path: Path,
+):
+    done(worker("path: mean.nc, variables: [T2], coarsen: {y: 4, x: 3}", hours))
+    theirs = cdo("-gridboxmean,3,4", "-selname,T2", hours, to="mean.nc")  # 42 rows: the last block has two
+    ours = values(tmp_path / "out" / "mean.nc", "T2").astype("f4")
+    np.testing.assert_array_max_ulp(ours, values(theirs, "T2").astype("f4"), maxulp=1)
+
+
+def test_a_part_can_be_regridded(globe: Path, worker: Callable[..., Result], cdo: Callable[..., Path], tmp_path: Path):  # noqa: F811
+    part = cdo("-selindexbox,1,90,6,30", "-selname,T", globe, to="part.nc")
+    cdo("-genbil,r72x36", part, to="weights.nc")
+    theirs = cdo("-remap,r72x36,weights.nc", part, to="cdo.nc")
+    done(worker("path: a.nc, variables: [T], subset: {lat: 5:30, lev: '1:'}, regrid: weights.nc", globe))
+    np.testing.assert_array_equal(values(tmp_path / "out" / "a.nc", "T"), values(theirs, "T")[:, 1:])
 
 
 def test_a_coarse_c_grid_is_one(shared: Shared, worker: Callable[..., Result], tmp_path: Path):  # noqa: F811

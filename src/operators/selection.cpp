@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,19 @@ std::optional<std::uint32_t> staggered_to(const Schema& schema, std::uint32_t di
   const auto& base = schema.dimensions[dimension];
   const auto d = find_dimension(schema, base.name + "_stag");
   return d && schema.dimensions[*d].length == base.length + 1 ? d : std::nullopt;
+}
+
+/// For whom a region holds nothing: where the points are.
+std::string extent_of(const GridPoints& points) {
+  std::string text;
+  for (const auto& [name, values] : {std::pair{"lat", &points.lat}, {"lon", &points.lon}}) {
+    const auto [least, most] = std::minmax_element(values->begin(), values->end());
+    if (least == values->end()) continue;
+    std::array<char, 64> one{};
+    std::snprintf(one.data(), one.size(), "%s %.6g to %.6g", name, *least, *most);
+    text += (text.empty() ? "" : ", ") + std::string(one.data());
+  }
+  return ", which has " + text;
 }
 
 class Selector {
@@ -155,7 +169,7 @@ class Selector {
           if (north(points->lat[j * columns + i]) && east(points->lon[j * columns + i])) row[j] = column[i] = true;
     }
     const auto any = [](const std::vector<bool>& of) { return std::find(of.begin(), of.end(), true) != of.end(); };
-    if (!any(row) || !any(column)) return fail("it holds no point of the grid");
+    if (!any(row) || !any(column)) return fail("it holds no point of the grid" + extent_of(*points));
     box(row, out_.along[y]);
     box(column, out_.along[x]);
     // Both ends of a row of longitudes, and not what lies between: the part goes on across the seam.

@@ -322,7 +322,8 @@ TEST(Selection, IsRefusedWhereItCannotBe) {
             "rules.yaml:2: coarsen: west_east has a step in subset; one of them an output");
   EXPECT_EQ(refused("region: {lat: [10, 12]}, subset: {west_east: 0:2}"),
             "rules.yaml:2: region and subset are both of west_east; one of them an output");
-  EXPECT_EQ(refused("region: {lat: [-12, -10]}"), "rules.yaml:2: region: it holds no point of the grid");
+  EXPECT_EQ(refused("region: {lat: [-12, -10]}"),
+            "rules.yaml:2: region: it holds no point of the grid, which has lat 10 to 13.5, lon -179.3 to 179");
   EXPECT_EQ(refused("region: {lon: [10, 5.999]}, subset: {soil_layers_stag: 0:9:0}"),
             "rules.yaml:2: outputs[0].subset: soil_layers_stag: a step from 1 is wanted, this is '0:9:0'");
   EXPECT_TRUE(selected(c_grid(), "subset: {soil_layers_stag: 0:2}").ok()) << "staggered to nothing";

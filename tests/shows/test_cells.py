@@ -191,7 +191,7 @@ def test_what_cannot_be_is_said_first(globe: Path, shared: Shared, refused: Call
         "coarsen: {lon: 1}": "rules.yaml:2: outputs[0].coarsen: lon: how many cells become one, from 2, is wanted, this is '1'",
         "coarsen: {lon: 2, method: median}": "outputs[0].coarsen: method: 'median' is none of: mean, max, min, sum, first",
         "region: {lat: [30, 20]}": "rules.yaml:2: outputs[0].region: lat: the southern one stands first",
-        "region: {lon: [1, 3]}": "rules.yaml:2: region: it holds no point of the grid",
+        "region: {lon: [1, 3]}": "rules.yaml:2: region: it holds no point of the grid, which has lat -88 to 88, lon 0 to 356",
         "region: {lon: [1, 9]}, points: {A: [1, 2]}": "rules.yaml:2: outputs[0]: region and points: one of them an output",
         "subset: {lon: 1:9}, points: {A: [1, 2]}": "(45 x 90 cells), of which subset leaves a part",
         "coarsen: {lon: 2}, points: {A: [1, 2]}": "rules.yaml:2: coarsen: points takes lon away; one of them an output",

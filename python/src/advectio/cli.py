@@ -578,6 +578,7 @@ def process(
     examples=(
         ("advectio convert wrfout_d01_2005-08-28_00:00:00 wrfout.zarr", "netCDF to Zarr"),
         ("advectio convert wrfout.zarr wrfout.nc", "and back: the same values and attributes"),
+        ("advectio convert forecast.grib forecast.nc", "GRIB to netCDF; several files become one series"),
         ("advectio convert 'wrfout_d01_*' rain.nc -v 'RAIN*,T2' --codec deflate", "some variables of all files, as one series"),
         ("advectio convert 'wrfout_d01_*_00??' whole.nc", "split files (WRF, SCALE, NEMO) become one"),
         ("advectio convert run.nc points.zarr --chunks Time=1000,y=20,x=20 --codec zstd --level 3", "chunks for time series"),
@@ -591,7 +592,7 @@ def convert(
         list[str],
         typer.Argument(
             metavar="SRC… DST",
-            help="Files, Zarr stores or patterns in quotes; the last name is what is made.",
+            help="Files (netCDF, GRIB), Zarr stores or patterns in quotes; the last name is what is made.",
             show_default=False,
         ),
     ],
@@ -661,9 +662,9 @@ def convert(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Convert files: netCDF to Zarr and back, split files to one, other chunks and codecs, some variables or times.
+    """Convert files: netCDF to Zarr and back, GRIB to netCDF, split files to one, other chunks and codecs, some variables or times.
 
-    It reads netCDF (all formats) and Zarr version 3, in parallel and in bounded memory. Values and attributes stay the same.
+    It reads netCDF (all formats), Zarr version 3 and GRIB, in parallel and in bounded memory. Values and attributes stay the same.
     Chunks and compression stay as they are, unless an option says otherwise. docs/convert.md has it all.
 
     Several files are one series: they follow each other along time, in the order of their times. Tiles of split output are

@@ -1,5 +1,6 @@
 """Where the server and the preload libraries are. Light: also used in front of every rank."""
 
+import glob
 import os
 import sys
 from typing import NamedTuple
@@ -12,6 +13,7 @@ NETCDF = "libadvectio_netcdf.so"
 PNETCDF = "libadvectio_pnetcdf.so"  # where PnetCDF was there when it was built; does nothing in programs without it
 READERS = "libadvectio_readers.so"  # the client of live readers
 ADIOS2 = "ADVECTIO_ADIOS2"  # where servers find ADIOS2 (format: bp5 or sst)
+ECCODES = "ADVECTIO_ECCODES"  # where `convert` and `process` find ecCodes (GRIB files)
 
 # Below a place, first as installed, then as in a CMake build directory.
 _SERVER_AT = ("bin/" + SERVER, "src/apps/advectiod/" + SERVER)
@@ -59,7 +61,9 @@ def find() -> Installation:
         server = _first(place, _SERVER_AT)
         netcdf = _first(place, _NETCDF_AT)
         if server and netcdf:
-            _name_adios2()
+            _name_wheel(ADIOS2, "adios2", "libadios2_c.so")
+            _name_wheel(ECCODES, "eccodeslib/lib64", "libeccodes.so")
+            _name_wheel(ECCODES, "eccodes.libs", "libeccodes-*.so*")  # what wheels of eccodes before 2.40 bring
             return Installation(server, netcdf, _first(place, _PNETCDF_AT), _first(place, _MPI_SERVER_AT))
     raise UserError(
         f"{SERVER} and {NETCDF} are not there; looked in: "
@@ -68,11 +72,11 @@ def find() -> Installation:
     )
 
 
-def _name_adios2() -> None:
-    """The wheel of this Python, where it has one and nobody has named another. It is not imported."""
-    for place in sys.path if ADIOS2 not in os.environ else []:
-        if os.path.isfile(os.path.join(place, "adios2", "libadios2_c.so")):
-            os.environ[ADIOS2] = os.path.join(os.path.abspath(place), "adios2")
+def _name_wheel(variable: str, folder: str, library: str) -> None:
+    """The library in a wheel of this Python, where it has one and nobody has named another. It is not imported."""
+    for place in sys.path if variable not in os.environ else []:
+        for found in glob.glob(os.path.join(glob.escape(os.path.abspath(place)), folder, library)):
+            os.environ[variable] = found
             return
 
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "sources/grib/grib_source.h"
 #include "sources/netcdf/netcdf_source.h"
 #include "sources/zarr/zarr_source.h"
 
@@ -10,6 +11,7 @@ namespace advectio {
 Result<std::unique_ptr<Source>> open_source(const std::string& path) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) return open_zarr_source(path);
+  if (is_grib(path)) return open_grib_source(path);
   return NetcdfSource::open(path);
 }
 

@@ -1,0 +1,357 @@
+"""`advectio convert` of GRIB files: values are what ecCodes itself decodes, datasets what cfgrib makes of them."""
+
+from __future__ import annotations
+
+import ctypes.util
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pytest
+import xarray as xr
+from test_convert import Convert, call, convert, refused  # noqa: F401  (fixtures)
+
+eccodes = pytest.importorskip("eccodes", reason="the wheel eccodes is not installed")
+
+Keys = dict[str, object]
+LL1, LL2 = "regular_ll_pl_grib1", "regular_ll_pl_grib2"
+SURFACE1, SURFACE2 = "regular_ll_sfc_grib1", "regular_ll_sfc_grib2"
+RUN: Keys = {"dataDate": 20260131, "dataTime": 1200}
+MEMBERS: Keys = {"productDefinitionTemplateNumber": 1, "numberOfForecastsInEnsemble": 3}
+OCTAHEDRAL = [20 + 4 * min(i, 15 - i) for i in range(16)]
+random = np.random.default_rng(7)
+
+
+@contextmanager
+def message(sample: str, keys: Keys, values: np.ndarray | None = None) -> Iterator[int]:
+    """A handle of a small field. NaN: a point without a value."""
+    handle = eccodes.codes_grib_new_from_samples(sample)
+    for key, value in (RUN | keys).items():
+        eccodes.codes_set_array(handle, key, value) if isinstance(value, list) else eccodes.codes_set(handle, key, value)
+    if values is None:
+        values = random.normal(280, 20, eccodes.codes_get(handle, "numberOfDataPoints"))
+    if np.isnan(values).any():
+        eccodes.codes_set(handle, "missingValue", -1e9)
+        eccodes.codes_set(handle, "bitmapPresent", 1)
+        values = np.where(np.isnan(values), -1e9, values)
+    eccodes.codes_set_values(handle, values)
+    yield handle
+    eccodes.codes_release(handle)
+
+
+def put(file: BinaryIO, sample: str, values: np.ndarray | None = None, **keys: object) -> None:
+    with message(sample, keys, values) as handle:
+        eccodes.codes_write(handle, file)
+
+
+def decoded(path: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
+    """Of each message some keys, and the values as ecCodes has them; NaN where there is none."""
+    with open(path, "rb") as file:
+        eccodes.codes_grib_multi_support_on()
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            keys = {k: eccodes.codes_get(handle, k) for k in ("shortName", "level", "validityDate", "validityTime")}
+            keys["number"] = eccodes.codes_get(handle, "number") if eccodes.codes_is_defined(handle, "number") else 0
+            eccodes.codes_set(handle, "missingValue", -1e30)
+            values = eccodes.codes_get_values(handle)
+            eccodes.codes_release(handle)
+            yield keys, np.where(values == -1e30, np.nan, values)
+        eccodes.codes_grib_multi_support_off()
+
+
+def field(ds: xr.Dataset, name: str, keys: dict[str, object], **at: object) -> np.ndarray:
+    """What the dataset has for the message with these keys."""
+    date, hhmm = str(keys["validityDate"]), f"{keys['validityTime']:04d}"
+    one = ds[name].sel(time=f"{date[:4]}-{date[4:6]}-{date[6:]}T{hhmm[:2]}:{hhmm[2:]}")
+    for dimension, key in (("isobaricInhPa", "level"), ("number", "number")):
+        if dimension in one.dims:
+            one = one.sel({dimension: keys[key]})
+    return one.values.ravel()
+
+
+def assert_every_value(path: Path, ds: xr.Dataset, names: dict[str, str]) -> int:
+    count = 0
+    for keys, values in decoded(path):
+        found = field(ds, names[str(keys["shortName"])], keys)
+        np.testing.assert_array_equal(found, values.astype(found.dtype), err_msg=str(keys))
+        count += 1
+    return count
+
+
+# ---- values ----
+
+# ecCodes knows no places of the first, and gives those of the others in another order than values, or for other points.
+UNPLACED = ("spectral", "rows to and fro", "polar southwards")
+PACKINGS: dict[str, tuple[str, Keys]] = {
+    "edition 1": (LL1, {}),
+    "edition 2": (LL2, {}),
+    "ccsds": (LL2, {"packingType": "grid_ccsds"}),
+    "complex": (LL2, {"packingType": "grid_complex_spatial_differencing"}),
+    "float64": (LL2, {"packingType": "grid_ieee", "precision": 2}),
+    "southwards in columns": (LL2, {"jPointsAreConsecutive": 1}),
+    "rows to and fro": (LL2, {"alternativeRowScanning": 1}),
+    "reduced": ("reduced_gg_pl_32_grib2", {}),
+    "octahedral": ("reduced_gg_pl_32_grib2", {"Nj": 16, "N": 8, "pl": OCTAHEDRAL, "numberOfDataPoints": sum(OCTAHEDRAL)}),
+    "polar": ("polar_stereographic_pl_grib2", {"jScansPositively": 1}),
+    "spectral": ("sh_pl_grib1", {}),
+    "polar southwards": ("polar_stereographic_pl_grib2", {}),
+}
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: Path, name: str):  # noqa: F811
+    sample, keys = PACKINGS[name]
+    path = tmp_path / "in.grib"
+    with open(path, "wb") as file:
+        for step in (0, 6):
+            for level in (1000, 500):
+                with message(sample, keys | {"shortName": "t", "level": level, "step": step}) as handle:
+                    eccodes.codes_write(handle, file)
+                    count = eccodes.codes_get_size(handle, "values")
+                    placed = name not in UNPLACED
+                    if placed:
+                        places = np.array([(p["lat"], p["lon"]) for p in eccodes.codes_grib_get_data(handle)])
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert ds["t"].dims[:2] == ("time", "isobaricInhPa")
+        assert assert_every_value(path, ds, {"t": "t"}) == 4
+        assert ds["t"].dtype == ("f8" if name == "float64" else "f4")
+        assert ds["t"][0, 0].size == count
+        if placed:
+            latitude, longitude = xr.broadcast(ds["latitude"], ds["longitude"])
+            shape = ds["t"].dims[2:]
+            np.testing.assert_array_equal(latitude.transpose(*shape).values.ravel(), places[:, 0])
+            np.testing.assert_array_equal(longitude.transpose(*shape).values.ravel(), places[:, 1])
+        else:
+            assert "latitude" not in ds.variables
+            assert ds["t"].dims[2:] == ("values",)
+
+
+@pytest.mark.parametrize("packing", ["grid_simple", "grid_ccsds", "grid_complex"])
+def test_points_without_a_value_hold_the_fill_value(convert: Convert, tmp_path: Path, packing: str):  # noqa: F811
+    path = tmp_path / "in.grib"
+    values = random.normal(size=496)
+    values[40:90] = np.nan
+    values[200] = 9999  # what ecCodes itself has for such points
+    with open(path, "wb") as file:
+        put(file, LL2, values, shortName="t", packingType=packing)
+        put(file, LL2, shortName="t", level=500)
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert_every_value(path, ds, {"t": "t"})
+        assert int(ds["t"].isnull().sum()) == 50
+        assert ds["t"].encoding["_FillValue"] == np.float32(9.96921e36)
+
+
+def test_fields_that_share_a_message_are_all_there(convert: Convert, tmp_path: Path):  # noqa: F811
+    path = tmp_path / "in.grib"
+    several = eccodes.codes_grib_multi_new()
+    values = random.normal(size=496)
+    values[3] = np.nan
+    for name in ("u", "v"):
+        with message(LL2, {"shortName": name}, values) as handle:
+            eccodes.codes_grib_multi_append(handle, 4, several)
+    with open(path, "wb") as file:
+        eccodes.codes_grib_multi_write(several, file)
+        put(file, LL2, shortName="t")
+    eccodes.codes_grib_multi_release(several)
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert assert_every_value(path, ds, {"u": "u", "v": "v", "t": "t"}) == 3
+
+
+# ---- cubes ----
+
+
+def forecast(path: Path, steps: tuple[int, ...] = (0, 6, 12)) -> Path:
+    with open(path, "wb") as file:
+        for step in steps:
+            for level in (500, 850, 1000):
+                for number in (0, 1, 2):
+                    put(file, LL2, **MEMBERS, shortName="t", level=level, step=step, perturbationNumber=number)
+            put(file, SURFACE1, shortName="2t", step=step)
+            if step > 0:
+                put(file, SURFACE2, shortName="tp", stepRange=f"0-{step}")
+    return path
+
+
+def test_the_dataset_is_cfgribs(convert: Convert, tmp_path: Path):  # noqa: F811
+    cfgrib = pytest.importorskip("cfgrib", reason="the wheel cfgrib is not installed")
+    path = forecast(tmp_path / "in.grib")
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", decode_timedelta=True) as ours:
+        assert dict(ours["t"].sizes) == {"time": 3, "number": 3, "isobaricInhPa": 3, "latitude": 31, "longitude": 16}
+        seen = set()
+        for theirs in cfgrib.open_datasets(str(path), backend_kwargs={"indexpath": ""}):
+            for name in theirs.data_vars:
+                its = theirs[name]
+                expected = its.expand_dims([d for d in ("step",) if d not in its.dims])
+                mine = ours[name].swap_dims(time="step").sel(step=expected["step"])
+                wanted = mine.transpose(*expected.dims).reindex_like(expected["step"])
+                np.testing.assert_array_equal(wanted.values, expected.values)
+                for c in ("latitude", "longitude", "isobaricInhPa", "number"):
+                    if c in mine.dims:
+                        np.testing.assert_array_equal(mine[c], expected[c])
+                np.testing.assert_array_equal(mine["time"].values, np.atleast_1d(expected["valid_time"].values))
+                assert (mine["forecast_reference_time"].values == expected["time"].values).all()
+                for key in ("units", "long_name", "GRIB_paramId", "GRIB_shortName", "GRIB_typeOfLevel", "GRIB_stepType"):
+                    assert mine.attrs[key] == its.attrs[key], (name, key)
+                seen.add(name)
+    assert seen == {"t", "t2m", "tp"}
+
+
+def test_an_accumulation_tells_where_it_begins_and_what_is_not_there_is_the_fill_value(
+    convert: Convert,  # noqa: F811
+    tmp_path: Path,
+):
+    convert(forecast(tmp_path / "in.grib"), "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert ds["tp"].isnull().all(("latitude", "longitude")).values.tolist() == [True, False, False]
+        begin = ds["tp"].coords["interval_begin"].values
+        assert np.isnat(begin[0])
+        assert (begin[1:] == np.datetime64("2026-01-31T12:00")).all()
+        assert "interval_begin" not in ds["t"].encoding["coordinates"]
+
+
+def test_several_forecasts_in_one_file_have_a_time_and_a_step(convert: Convert, tmp_path: Path):  # noqa: F811
+    path = tmp_path / "in.grib"
+    with open(path, "wb") as file:
+        for hour in (0, 600):
+            for step in (0, 6, 12):
+                if (hour, step) != (600, 12):
+                    put(file, LL2, shortName="t", dataTime=hour, step=step)
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc", decode_timedelta=True) as ds:
+        assert ds["t"].dims[:2] == ("time", "step")
+        assert ds["time"].attrs["standard_name"] == "forecast_reference_time"
+        assert (ds["valid_time"] == ds["time"] + ds["step"]).all()
+        assert ds["t"].isnull().all(("latitude", "longitude")).values.tolist() == [[False] * 3, [False, False, True]]
+        for number, (_, values) in enumerate(decoded(path)):
+            np.testing.assert_array_equal(ds["t"].values[number // 3, number % 3].ravel(), values.astype("f4"))
+
+
+def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert, tmp_path: Path):  # noqa: F811
+    path = tmp_path / "in.grib"
+    height: Keys = {"typeOfLevel": "heightAboveGround"}
+    with open(path, "wb") as file:
+        for level in (500, 850):
+            put(file, LL2, shortName="t", level=level)
+        put(file, SURFACE2, shortName="t")
+        put(file, SURFACE2, **height, shortName="10u")
+        for level in (80, 100):
+            put(file, SURFACE2, **height, shortName="r", level=level)
+        put(file, LL2, shortName="q", level=500)
+        put(file, "reduced_gg_pl_32_grib2", shortName="q", level=500)
+        put(file, LL2, shortName="z", dataType="an")
+        put(file, LL2, shortName="z", dataType="fc")
+        put(file, LL2, discipline=0, parameterCategory=191, parameterNumber=251)
+        for scaled in (7, 28):
+            put(
+                file, SURFACE2, shortName="sot", typeOfFirstFixedSurface=106, scaleFactorOfFirstFixedSurface=2,
+                scaledValueOfFirstFixedSurface=scaled, typeOfSecondFixedSurface=106, scaleFactorOfSecondFixedSurface=2,
+                scaledValueOfSecondFixedSurface=2 * scaled,
+            )  # fmt: skip
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert {"t_isobaricInhPa", "t_surface", "q_regular_ll", "q_reduced_gg", "z_an", "z_fc"} <= set(ds.data_vars)
+        assert "unknown_0_191_251" in ds.data_vars
+        assert ds["r"]["heightAboveGround"].values.tolist() == [80, 100]
+        height_of_u = ds["u10"].coords["heightAboveGround_2"]
+        assert (height_of_u.values, height_of_u.attrs["units"], height_of_u.ndim) == (10, "m", 0)
+        assert ds["q_reduced_gg"].dims == ("time", "values")
+        (soil,) = (n for n in ds.data_vars if "depthBelowLandLayer" in ds[n].dims)
+        assert ds[soil]["depthBelowLandLayer"].values.tolist() == [0.07, 0.28]
+        assert ds["depthBelowLandLayer_bnds"].values.tolist() == [[0.07, 0.14], [0.28, 0.56]]
+
+
+# ---- files, parts, formats ----
+
+
+def test_files_of_a_step_each_are_one_series_and_parts_are_taken_as_of_any_source(
+    convert: Convert,  # noqa: F811
+    tmp_path: Path,
+):
+    steps = [forecast(tmp_path / f"f{step:03}.grib", (step,)) for step in (6, 12, 18)]
+    whole = tmp_path / "whole.grib"
+    whole.write_bytes(b"".join(path.read_bytes() for path in steps))
+    convert(*reversed(steps), "steps.nc")
+    convert(whole, "whole.nc")
+    with xr.open_dataset(tmp_path / "steps.nc") as a, xr.open_dataset(tmp_path / "whole.nc") as b:
+        xr.testing.assert_identical(a.load(), b.load())
+    convert(*steps, "part.zarr", "-v", "t", "--times", "2026-01-31T18..2026-02-01T00", "--chunks", "time=2,latitude=7")
+    with xr.open_zarr(tmp_path / "part.zarr", chunks=None) as part:
+        assert set(part.data_vars) == {"t"}
+        assert part["t"].encoding["chunks"] == (2, 1, 1, 7, 16)
+        xr.testing.assert_equal(part["t"].load(), b["t"][:2].drop_vars("interval_begin"))
+    convert(*steps, "last.nc", "--records=-1", "--to", "classic")
+    with xr.open_dataset(tmp_path / "last.nc") as last:
+        xr.testing.assert_equal(last["t"].load(), b["t"][2:])
+
+
+def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_path: Path):  # noqa: F811
+    plain = forecast(tmp_path / "plain.grib", (6,)).read_bytes()
+    (tmp_path / "in").write_bytes(b"\x01\r\r\n123\r\r\nHTXA85 ECMF 311200\r\r\n" + plain + b"\0" * 100 + b"\r\r\n\x03")
+    convert("in", "out.nc")
+    convert("plain.grib", "plain.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as a, xr.open_dataset(tmp_path / "plain.nc") as b:
+        xr.testing.assert_identical(a.load(), b.load())
+
+
+def test_the_systems_eccodes_reads_the_same(
+    convert: Convert,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    if (name := ctypes.util.find_library("eccodes")) is None:
+        pytest.skip("the system has no ecCodes of its own")
+    path = forecast(tmp_path / "in.grib")
+    convert(path, "wheel.nc")
+    monkeypatch.setenv("ADVECTIO_ECCODES", name)
+    convert(path, "system.nc")
+    with xr.open_dataset(tmp_path / "wheel.nc") as a, xr.open_dataset(tmp_path / "system.nc") as b:
+        xr.testing.assert_identical(a.load(), b.load())
+
+
+# ---- what is refused ----
+
+
+def test_damaged_files_are_refused_by_their_message(refused, tmp_path: Path):  # noqa: F811
+    whole = forecast(tmp_path / "whole.grib", (6,)).read_bytes()
+    (tmp_path / "cut.grib").write_bytes(whole[:-100])
+    (tmp_path / "damaged.grib").write_bytes(whole[:-4] + b"6666")
+    (tmp_path / "text.grib").write_bytes(b"GRIB is a format\n" * 9)
+    (tmp_path / "other.grib").write_bytes(b"no format at all\n" * 9)
+    assert "message 11 (byte " in (said := refused("cut.grib", "out.nc")) and "is cut off" in said
+    assert "does not end with 7777" in refused("damaged.grib", "out.nc")
+    assert "edition" in refused("text.grib", "out.nc")
+    assert "other.grib" in refused("other.grib", "out.nc")
+
+
+def test_two_fields_that_nothing_tells_apart_are_refused(refused, tmp_path: Path):  # noqa: F811
+    with open(tmp_path / "in.grib", "wb") as file:
+        for level in (500, 850, 500):
+            put(file, LL2, shortName="t", level=level)
+    said = refused("in.grib", "out.nc")
+    assert "message 1 (byte 0 of the file) and message 3 (byte " in said
+    assert "t at isobaricInhPa 500, 2026-01-31 12:00:00" in said
+
+
+def test_without_eccodes_a_line_says_what_to_install(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    forecast(tmp_path / "in.grib", (6,))
+    monkeypatch.setenv("ADVECTIO_ECCODES", "/nowhere")
+    assert "pip install eccodeslib" in refused("in.grib", "out.nc")
+
+
+def test_values_that_do_not_decode_are_an_error_and_leave_nothing(refused, tmp_path: Path):  # noqa: F811
+    with open(tmp_path / "in.grib", "wb") as file:
+        put(file, LL2, shortName="t")
+        first = file.tell()
+        put(file, LL2, shortName="t", level=500)
+    data = bytearray((tmp_path / "in.grib").read_bytes())
+    # Section 5 says how many values section 7 has.
+    section = data.index(struct.pack(">IBI", 21, 5, 496), first)
+    data[section + 5 : section + 9] = struct.pack(">I", 1496)
+    (tmp_path / "in.grib").write_bytes(data)
+    assert "message 2 (byte " in refused("in.grib", "out.nc", code=1)

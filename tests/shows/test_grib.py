@@ -249,7 +249,7 @@ def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert,
         put(file, LL2, discipline=0, parameterCategory=191, parameterNumber=251)
         for scaled in (7, 28):
             put(
-                file, SURFACE2, shortName="sot", typeOfFirstFixedSurface=106, scaleFactorOfFirstFixedSurface=2,
+                file, SURFACE2, discipline=2, parameterCategory=191, parameterNumber=250, typeOfFirstFixedSurface=106, scaleFactorOfFirstFixedSurface=2,
                 scaledValueOfFirstFixedSurface=scaled, typeOfSecondFixedSurface=106, scaleFactorOfSecondFixedSurface=2,
                 scaledValueOfSecondFixedSurface=2 * scaled,
             )  # fmt: skip
@@ -261,9 +261,33 @@ def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert,
         height_of_u = ds["u10"].coords["heightAboveGround_2"]
         assert (height_of_u.values, height_of_u.attrs["units"], height_of_u.ndim) == (10, "m", 0)
         assert ds["q_reduced_gg"].dims == ("time", "values")
-        (soil,) = (n for n in ds.data_vars if "depthBelowLandLayer" in ds[n].dims)
-        assert ds[soil]["depthBelowLandLayer"].values.tolist() == [0.07, 0.28]
+        assert ds["unknown_2_191_250"]["depthBelowLandLayer"].values.tolist() == [0.07, 0.28]
         assert ds["depthBelowLandLayer_bnds"].values.tolist() == [[0.07, 0.14], [0.28, 0.56]]
+
+
+def test_both_editions_in_one_file_share_a_grid_and_model_levels_keep_their_coefficients(
+    convert: Convert,  # noqa: F811
+    tmp_path: Path,
+):
+    path = tmp_path / "in.grib"
+    with open(path, "wb") as file:
+        for level in (1, 2, 60):
+            put(file, "reduced_gg_ml_grib2", shortName="t", level=level)
+            put(file, "reduced_gg_ml_grib1", shortName="q", level=level)
+        put(file, "reduced_gg_sfc_grib1", shortName="2t")
+        put(file, "sh_ml_grib2", shortName="vo", level=1)
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        assert ds["t"].dims == ds["q"].dims == ("time", "hybrid", "values")
+        assert ds["t2m"].dims == ("time", "values")
+        assert ds["vo"].dims == ("time", "values_2")
+        assert ds["hybrid"].values.tolist() == [1, 2, 60]
+        assert ds["vo"].coords["hybrid_2"] == 1
+        assert len(ds["t"].attrs["GRIB_pv"]) == 2 * (91 + 1)
+        for keys, values in decoded(path):
+            name = {"2t": "t2m"}.get(str(keys["shortName"]), str(keys["shortName"]))
+            one = ds[name].sel(hybrid=keys["level"]) if "hybrid" in ds[name].dims else ds[name]
+            np.testing.assert_array_equal(one.values.ravel(), values.astype("f4"))
 
 
 # ---- files, parts, formats ----

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -53,8 +54,8 @@ std::vector<Level> levels_of(const Quantity& quantity, const Contents& contents,
   std::set<Level> all;
   for (const auto f : fields) all.insert(contents.fields[f].level);
   std::vector<Level> out(all.begin(), all.end());
-  if (const auto* type = level_type_named(quantity.level_type);
-      type != nullptr && type->standard_name == std::string("air_pressure"))
+  const auto* type = level_type_named(quantity.level_type);
+  if (type != nullptr && type->standard_name != nullptr && type->standard_name == std::string_view("air_pressure"))
     std::reverse(out.begin(), out.end());
   return out;
 }

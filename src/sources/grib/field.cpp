@@ -37,6 +37,17 @@ std::string joined(const Message& m, std::initializer_list<const char*> keys) {
   return out;
 }
 
+Names names_of(const Message& m) {
+  return {m.text("name"), m.text("units"), m.text("cfName"), m.text("cfVarName")};
+}
+
+void take(const Names& names, Quantity& to) {
+  to.name = names.name;
+  to.units = names.units;
+  to.standard_name = names.standard_name;
+  to.variable_name = names.variable_name;
+}
+
 Result<void> read_when(Message& m, Field& to) {
   const auto date = m.integer("dataDate"), time = m.integer("dataTime");
   if (!date || !time) return Error{Code::unsupported, "has no date", 0};
@@ -61,7 +72,7 @@ Result<void> read_when(Message& m, Field& to) {
 
 }  // namespace
 
-Result<Header> read_header(File& file, const FieldPlace& place) {
+Result<Header> read_header(File& file, const FieldPlace& place, KnownNames& known) {
   auto decoded = header_of(file, place);
   if (!decoded) return std::move(decoded).error();
   auto& m = *decoded;
@@ -72,10 +83,6 @@ Result<Header> read_header(File& file, const FieldPlace& place) {
   out.origin = {m.integer("edition").value_or(0), m.text("centre"), m.text("centreDescription"),
                 m.integer("subCentre").value_or(0)};
   q.short_name = m.text("shortName");
-  q.name = m.text("name");
-  q.units = m.text("units");
-  q.standard_name = m.text("cfName");
-  q.variable_name = m.text("cfVarName");
   q.parameter = m.integer("paramId").value_or(0);
   if (q.parameter == 0)
     q.code = out.origin.edition == 1 ? joined(m, {"table2Version", "indicatorOfParameter"})
@@ -87,6 +94,15 @@ Result<Header> read_header(File& file, const FieldPlace& place) {
   if (const auto* type = level_type_named(q.level_type))
     q.level_units = out.origin.edition == 1 ? type->units_1 : type->units;
   q.step_type = m.text("stepType");
+  if (q.parameter != 0) {
+    const auto key = std::to_string(q.parameter) + '/' + std::to_string(out.origin.edition) + '/' + out.origin.centre +
+                     '/' + q.level_type + '/' + q.step_type + '/' + q.short_name;
+    auto it = known.find(key);
+    if (it == known.end()) it = known.emplace(key, names_of(m)).first;
+    take(it->second, q);
+  } else {
+    take(names_of(m), q);
+  }
   q.grid_type = m.text("gridType");
   const auto section = grid_section(m.bytes());
   out.grid_section.assign(reinterpret_cast<const char*>(section.data()), section.size());

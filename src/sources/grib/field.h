@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -80,8 +81,14 @@ struct Header {
   std::string grid_section;  ///< see messages.h
 };
 
+/// What ecCodes has looked up for a parameter: its tables are long.
+struct Names {
+  std::string name, units, standard_name, variable_name;
+};
+using KnownNames = std::map<std::string, Names>;
+
 /// Errors: Code::corrupt, unsupported, with the message.
-Result<Header> read_header(File& file, const FieldPlace& place);
+Result<Header> read_header(File& file, const FieldPlace& place, KnownNames& known);
 
 /// Keys of a field as text; empty: it does not have it.
 Result<std::vector<std::string>> keys_of(File& file, const FieldPlace& place, std::span<const char* const> keys);

@@ -155,10 +155,11 @@ Result<Contents> scan(File& file) {
   auto places = find_fields(file);
   if (!places) return std::move(places).error();
   Contents out;
+  KnownNames names;
   std::map<Quantity, std::uint32_t> quantities;
   std::map<std::string, std::uint32_t> grids;
   for (const auto& place : *places) {
-    auto header = read_header(file, place);
+    auto header = read_header(file, place, names);
     if (!header) return std::move(header).error();
     auto& q = header->quantity;
     const auto key = header->grid_section + "/" + std::to_string(q.points) + "/" + q.grid_type;

@@ -73,7 +73,7 @@ Coordinates::Coordinates(Dataset& to, const std::vector<Group>& groups)
   auto attributes = runs_ ? attributes_of_time("forecast_reference_time", "initial time of forecast")
                           : attributes_of_time("time", "time");
   attributes.push_back(attribute("axis", "T"));
-  add_variable("time", time_dimensions_, {times_.begin(), times_.end()}, std::move(attributes));
+  add_variable("time", time_dimensions_, std::vector<double>(times_.begin(), times_.end()), std::move(attributes));
   if (!runs_) return;
   time_dimensions_.push_back(add_dimension("step", steps_.size()));
   std::vector<double> lengths, valid;
@@ -164,8 +164,14 @@ std::uint32_t Coordinates::add_dimension(std::string name, std::uint64_t length,
   return static_cast<std::uint32_t>(head.lengths.size() - 1);
 }
 
-void Coordinates::add_variable(std::string name, std::vector<std::uint32_t> dimensions,
-                               const std::vector<double>& values, std::vector<Attribute> attributes) {
+void Coordinates::add_variable(std::string name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
+                               std::vector<Attribute> attributes) {
+  add_variable(std::move(name), std::move(dimensions), std::make_shared<const std::vector<double>>(std::move(values)),
+               std::move(attributes));
+}
+
+void Coordinates::add_variable(std::string name, std::vector<std::uint32_t> dimensions, Numbers values,
+                               std::vector<Attribute> attributes) {
   auto& schema = to_.head.schema;
   Variable v;
   v.name = std::move(name);
@@ -178,10 +184,7 @@ void Coordinates::add_variable(std::string name, std::vector<std::uint32_t> dime
   }
   v.dimensions = std::move(dimensions);
   schema.variables.push_back(std::move(v));
-  Stored stored;
-  stored.values.resize(values.size() * sizeof(double));
-  std::memcpy(stored.values.data(), values.data(), stored.values.size());
-  to_.stored.push_back(std::move(stored));
+  to_.stored.push_back({std::move(values), {}, 0});
 }
 
 std::string Coordinates::unused(const std::string& name) const {
@@ -253,7 +256,7 @@ Coordinates::Axis Coordinates::levels(const Quantity& quantity, const std::vecto
 Coordinates::Places Coordinates::grid(std::uint32_t number) {
   auto& made = grids_[number];
   if (made) return *made;
-  const auto& grid = to_.contents.grids[number];
+  const auto& grid = *to_.contents.grids[number];
   Places out;
   const auto dimension = [&](const char* name, std::size_t i) {
     out.dimensions.push_back(add_dimension(unused(name), grid.lengths[i]));

@@ -48,7 +48,9 @@ class Coordinates {
     std::vector<std::optional<std::int64_t>> values;
   };
   std::uint32_t add_dimension(std::string name, std::uint64_t length, bool unlimited = false);
-  void add_variable(std::string name, std::vector<std::uint32_t> dimensions, const std::vector<double>& values,
+  void add_variable(std::string name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
+                    std::vector<Attribute> attributes);
+  void add_variable(std::string name, std::vector<std::uint32_t> dimensions, Numbers values,
                     std::vector<Attribute> attributes);
   std::string unused(const std::string& name) const;
   Axis add_axis(const std::string& name, const std::vector<double>& values, const std::vector<double>& bounds,

@@ -106,7 +106,7 @@ Result<void> add_group(File& file, const Group& group, Coordinates& coordinates,
       std::any_of(group.fields.begin(), group.fields.end(), [&](auto f) { return contents.fields[f].wide; });
   v.name = group.name;
   v.type = wide ? DataType::float64 : DataType::float32;
-  v.attributes = attributes_of(q, contents.grids[q.grid], auxiliary);
+  v.attributes = attributes_of(q, *contents.grids[q.grid], auxiliary);
   if (q.level_type.starts_with("hybrid")) {
     auto coefficients = coefficients_of(file, contents.fields[group.fields.front()].place);
     if (!coefficients) return std::move(coefficients).error();
@@ -116,7 +116,7 @@ Result<void> add_group(File& file, const Group& group, Coordinates& coordinates,
   v.attributes.push_back({"_FillValue", v.type, 1, default_fill(v.type), {}});
   v.contiguous = false;
   v.chunks.assign(stored.leading, 1);
-  const auto& lengths = contents.grids[q.grid].lengths;
+  const auto& lengths = contents.grids[q.grid]->lengths;
   v.chunks.insert(v.chunks.end(), lengths.begin(), lengths.end());
   v.filters = {{filter_id::shuffle, {}}, {filter_id::deflate, {deflate_level}}};
   to.head.schema.variables.push_back(std::move(v));

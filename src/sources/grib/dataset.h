@@ -26,7 +26,7 @@ inline constexpr std::uint32_t no_field = UINT32_MAX;
 
 /// Where the values of a variable come from.
 struct Stored {
-  Bytes values;                       ///< all of a coordinate's
+  Numbers values;                     ///< all of a coordinate's
   std::vector<std::uint32_t> fields;  ///< else: by the leading dimensions, row-major; no_field: the fill value
   std::size_t leading = 0;            ///< how many leading dimensions there are
 };

@@ -142,7 +142,7 @@ Result<void> GribSource::read(std::uint32_t variable, const Box& box, std::byte*
   std::vector<std::uint64_t> lengths;
   for (const auto d : v.dimensions) lengths.push_back(dataset_->head.lengths[d]);
   if (stored.leading == 0) {
-    copy_part(box, stored.values.data(), {std::vector<std::uint64_t>(lengths.size(), 0), lengths}, to, box, element);
+    copy_part(box, stored.values->data(), {std::vector<std::uint64_t>(lengths.size(), 0), lengths}, to, box, element);
     return {};
   }
   const auto split = [&](const std::vector<std::uint64_t>& all, bool first) {

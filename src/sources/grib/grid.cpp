@@ -48,10 +48,10 @@ bool separable(const std::vector<double>& slowly, const std::vector<double>& fas
   return true;
 }
 
-std::vector<double> every(const std::vector<double>& all, std::uint64_t count, std::uint64_t step) {
+Numbers every(const std::vector<double>& all, std::uint64_t count, std::uint64_t step) {
   std::vector<double> out(count);
   for (std::uint64_t i = 0; i < count; ++i) out[i] = all[i * step];
-  return out;
+  return std::make_shared<const std::vector<double>>(std::move(out));
 }
 
 void place_points(const Message& m, Message::Points places, std::uint64_t points, Grid& to) {
@@ -78,8 +78,8 @@ void place_points(const Message& m, Message::Points places, std::uint64_t points
     to.kind = Grid::Kind::curvilinear;
     to.lengths = by_columns ? std::vector{columns, rows} : std::vector{rows, columns};
   }
-  to.latitudes = std::move(places.latitudes);
-  to.longitudes = std::move(places.longitudes);
+  to.latitudes = std::make_shared<const std::vector<double>>(std::move(places.latitudes));
+  to.longitudes = std::make_shared<const std::vector<double>>(std::move(places.longitudes));
 }
 
 void describe(const Message& m, Grid& to) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@
 #include "sources/grib/field.h"
 
 namespace advectio::grib {
+
+/// Places may be many, and all files of a series have the same.
+using Numbers = std::shared_ptr<const std::vector<double>>;
 
 struct Grid {
   enum class Kind : std::uint8_t {
@@ -33,12 +37,12 @@ struct Grid {
   std::string type;                    ///< gridType
   std::vector<std::uint64_t> lengths;  ///< of its dimensions, slowest first
   /// Degrees. Of `rows` and `columns` one value for each row and column, else for each point.
-  std::vector<double> latitudes, longitudes;
+  Numbers latitudes, longitudes;
   std::vector<Attribute> attributes;  ///< GRIB_gridType and what else describes it
 
   [[nodiscard]] bool same_places(const Grid& other) const {
     return kind == other.kind && kind != Kind::unplaced && type == other.type && lengths == other.lengths &&
-           latitudes == other.latitudes && longitudes == other.longitudes;
+           *latitudes == *other.latitudes && *longitudes == *other.longitudes;
   }
 };
 

@@ -149,6 +149,19 @@ void name_all(const Contents& contents, std::vector<Group>& groups) {
     for (std::size_t i = 0; i < those.size(); ++i) those[i]->name += "_" + std::to_string(i + 1);
 }
 
+/// The grid that this process has already, where another file that is open has it. Under `eccodes_mutex`.
+Result<std::shared_ptr<const Grid>> grid_of(File& file, const FieldPlace& place, std::uint64_t points,
+                                            const std::string& key) {
+  static std::map<std::string, std::weak_ptr<const Grid>> known;
+  auto& there = known[key];
+  if (auto grid = there.lock()) return grid;
+  auto read = read_grid(file, place, points);
+  if (!read) return std::move(read).error();
+  auto grid = std::make_shared<const Grid>(std::move(read).value());
+  there = grid;
+  return grid;
+}
+
 }  // namespace
 
 Result<Contents> scan(File& file) {
@@ -162,13 +175,14 @@ Result<Contents> scan(File& file) {
     auto header = read_header(file, place, names);
     if (!header) return std::move(header).error();
     auto& q = header->quantity;
-    const auto key = header->grid_section + "/" + std::to_string(q.points) + "/" + q.grid_type;
+    const auto key = std::to_string(header->origin.edition) + '/' + q.grid_type + '/' + std::to_string(q.points) + '/' +
+                     header->grid_section;
     auto grid = grids.find(key);
     if (grid == grids.end()) {
-      auto read = read_grid(file, place, q.points);
+      auto read = grid_of(file, place, q.points, key);
       if (!read) return std::move(read).error();
-      const auto same =
-          std::find_if(out.grids.begin(), out.grids.end(), [&](const Grid& other) { return other.same_places(*read); });
+      const auto same = std::find_if(out.grids.begin(), out.grids.end(),
+                                     [&](const auto& other) { return other->same_places(**read); });
       grid = grids.emplace(key, static_cast<std::uint32_t>(same - out.grids.begin())).first;
       if (same == out.grids.end()) out.grids.push_back(std::move(read).value());
     }

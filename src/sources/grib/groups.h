@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace advectio::grib {
 struct Contents {
   std::vector<Field> fields;  ///< in the order of the file
   std::vector<Quantity> quantities;
-  std::vector<Grid> grids;
+  std::vector<std::shared_ptr<const Grid>> grids;
   Origin origin;
   bool one_edition = true;
 };

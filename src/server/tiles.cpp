@@ -125,8 +125,9 @@ bool Tiles::may_begin(const Output& whole) const {
 /// The tiles cover the domain: now there is a dataset. Its shared state comes first; without it a tile that names it is
 /// done.
 Result<void> Tiles::begin_whole(Output& whole) {
-  const auto first = std::find_if(whole.tiles.begin(), whole.tiles.end(),
-                                  [&](const auto& t) { return run_.coupled->name(t->path) == whole.tile_sequencer->first_path(); });
+  const auto first = std::find_if(whole.tiles.begin(), whole.tiles.end(), [&](const auto& t) {
+    return run_.coupled->name(t->path) == whole.tile_sequencer->first_path();
+  });
   whole.policy = (*first)->policy;
   whole.writer = (*first)->writer;
   whole.tiles_count = whole.tiles.size();

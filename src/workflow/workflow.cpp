@@ -218,8 +218,8 @@ void Workflow::keep_from_server(Opened& opened) {
   keep(opened);
 }
 
-/// A live program writes it, and this process may wait for that. It may not wait while its own program has the file open:
-/// ranks wait for each other, and this process may have it open by the other of our libraries.
+/// A live program writes it, and this process may wait for that. It may not wait while its own program has the file
+/// open: ranks wait for each other, and this process may have it open by the other of our libraries.
 bool Workflow::is_written(const Coupled& file, const std::string& entry) {
   {
     const std::lock_guard guard(mutex_);

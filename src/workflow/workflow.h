@@ -96,8 +96,8 @@ class Workflow {
 
   /// A library of the program is about to go on with what `create` has returned: the server must not publish it.
   void keep_from_server(Opened& opened);
-  /// The program has closed what `create` has returned, and it is complete; the server goes on with it. Processes of this
-  /// program find it there, and wait until it is published.
+  /// The program has closed what `create` has returned, and it is complete; the server goes on with it. Processes of
+  /// this program find it there, and wait until it is published.
   void close_for_server(const Opened& opened);
   /// Of what `open_*` and `create` have returned. `complete`: it was closed well.
   Result<void> close(const Opened& opened, bool complete);

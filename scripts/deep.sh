@@ -41,8 +41,8 @@ asan() {
     LSAN_OPTIONS=suppressions=$PWD/tests/leaks.txt:print_suppressions=0 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     sanitized asan \
-    '^(core|platform|workflow|journal|config|readers|operators|assembly|cluster|server|sinks|netcdf_interposer)' \
-    test_{core,platform,workflow,journal,config,readers,operators,assembly,cluster,server,sinks,netcdf_interposer}
+    '^(core|platform|workflow|journal|config|readers|operators|assembly|cluster|server|sinks|sources|netcdf_interposer)' \
+    test_{core,platform,workflow,journal,config,readers,operators,assembly,cluster,server,sinks,sources,netcdf_interposer}
 }
 
 # What MPI does not free at its end is not ours.

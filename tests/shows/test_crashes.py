@@ -118,6 +118,8 @@ def server_of(running: Running, run_dir: Path) -> list[int]:
 def kill_server(running: Running, run_dir: Path) -> int:
     (pid,) = running.wait_for(lambda: server_of(running, run_dir), "there was a server")
     os.kill(pid, signal.SIGKILL)
+    # Whoever kills the next must not find this one, dying.
+    running.wait_for(lambda: pid not in server_of(running, run_dir), "it had gone")
     return int(pid)
 
 

@@ -121,6 +121,18 @@ class RulesParser {
         return Fault{config::line_of_key(item, "region"),
                      where + ": region and " + key + ": one of them an output; " + key + " begins at the whole grid"};
     if (auto fault = read_time(where, item, rule)) return fault;
+    const bool has_time = rule.path.find("{time}") != std::string::npos;
+    if (rule.split && !has_time && rule.path.find("{name}") == std::string::npos)
+      return Fault{config::line_of_key(item, "split"),
+                   where + ": split makes a file for each " + window_text(*rule.split) +
+                       ", and path gives all of them one name; add {time} to it, like \"daily/{time}.nc\""};
+    if (!rule.split && has_time)
+      return Fault{config::line_of_key(item, "path"), where + ": {time} in path is the period of split, which is missing"};
+    if (rule.split)
+      for (const auto& step : rule.time)
+        if (step.window.whole())
+          return Fault{config::line_of_key(item, "split"),
+                       where + ": split and " + std::string(name_of(step.statistic)) + ": all; one of them an output"};
     DatasetRule stored;
     stored.values = rule.stored;
     stored.origins = rule.origins;
@@ -143,6 +155,14 @@ class RulesParser {
     if (key == "regrid") return read_regrid(value, rule.regrid.emplace());
     if (key == "points") return read_points(value, rule.points);
     if (key == "units") return read_units(value, rule.units);
+    if (key == "split") {
+      const auto window = value.IsScalar() ? parse_window(value.Scalar())
+                                           : Result<Window>(Error{Code::config, "a length of model time is wanted, like 1mo", 0});
+      if (!window) return Fault{line_of(value), window.error().message};
+      if (window->whole()) return Fault{line_of(value), "all is one file, which is what an output has without split"};
+      rule.split = *window;
+      return std::nullopt;
+    }
     if (key == "cf") {
       if (!value.IsScalar() || (value.Scalar() != "true" && value.Scalar() != "false"))
         return Fault{line_of(value), "true or false is wanted, this is " + shown(value)};
@@ -156,7 +176,7 @@ class RulesParser {
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
     std::vector<std::string> known = {"path",   "variables", "expressions", "region", "subset", "coarsen",   "levels",
-                                      "regrid", "points",    "units",       "cf",     "time",   "min_count", "closed"};
+                                      "regrid", "points",    "units",       "cf",     "time",   "min_count", "closed", "split"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);
@@ -540,10 +560,12 @@ Result<ProcessRules> load_process_rules(const std::string& path) {
   return parse_process_rules(*text, path);
 }
 
-std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input) {
+std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input,
+                         const std::string& period) {
   auto path = rule.path;
   const auto name = std::filesystem::path(first_input).filename().string();
   if (const auto at = path.find("{name}"); at != std::string::npos) path.replace(at, 6, name);
+  if (const auto at = path.find("{time}"); at != std::string::npos) path.replace(at, 6, period);
   return (std::filesystem::path(directory) / path).string();
 }
 

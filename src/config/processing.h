@@ -124,7 +124,7 @@ struct UnitsRule {
 
 /// One output.
 struct ProcessRule {
-  std::string path;                         ///< with {name} for the name of the first input file; see process_path
+  std::string path;                         ///< with {name} and {time}; see process_path
   std::string origin;                       ///< "rules.yaml:2"
   DatasetPolicy stored;                     ///< of its keys only those that say how a file is stored
   std::vector<NameAt> variables;            ///< names or patterns, or WRF's diagnostics; empty: all
@@ -138,6 +138,7 @@ struct ProcessRule {
   bool cf = false;                             ///< standard names, units and projection as CF-1.11 has them
   std::vector<PointRule> points;               ///< in place of the horizontal grid; never with `regrid`
   std::vector<TimeStep> time;                  ///< in the order in which they are applied
+  std::optional<Window> split;                 ///< a file for each such length of model time; never the whole series
   std::map<std::string, std::string> origins;  ///< key → where it is set
 };
 
@@ -150,7 +151,9 @@ Result<ProcessRules> parse_process_rules(std::string_view text, const std::strin
 /// Read and parse a file. Error Code::config when it cannot be read or is not right.
 Result<ProcessRules> load_process_rules(const std::string& path);
 
-/// The file of a rule: {name} filled in with the name of `first_input`, below `directory` where it is not absolute.
-std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input);
+/// The file of a rule, below `directory` where it is not absolute: {name} filled in with the name of `first_input`, {time}
+/// with the period of `split`.
+std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input,
+                         const std::string& period = {});
 
 }  // namespace advectio

@@ -36,7 +36,8 @@ class Plan {
         parts_(std::move(parts)),
         weights_(std::move(weights)) {}
 
-  Result<Processed> make(const std::vector<Moment>& series);
+  /// `whole`: see process_schema.
+  Result<Processed> make(const std::vector<Moment>& series, const TimePlan* whole);
 
  private:
   [[nodiscard]] Error refuse(const std::string& origin, const std::string& what) const {

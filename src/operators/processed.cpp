@@ -138,7 +138,7 @@ void Plan::take_along() {
   drop_lost_cells();
 }
 
-Result<Processed> Plan::make(const std::vector<Moment>& series) {
+Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* whole) {
   for (const auto& v : input_.variables)
     if (timed(v) && v.dimensions.size() == 1 && has_since(v))
       if (const auto bounds = find_variable(input_, text_of(v.attributes, "bounds"))) time_bounds_.insert(*bounds);
@@ -156,7 +156,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
       std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
     return refuse(rule_.variables.empty() ? rule_.origin : rule_.variables.front().origin,
                   "no variable that this output has changes with time");
-  auto plan = TimePlan::make(series, rule_.time, axis_.units.calendar);
+  auto plan = TimePlan::make(series, rule_.time, axis_.units.calendar, whole);
   if (!plan) {
     plan.error().code = Code::config;
     return std::move(plan).error();
@@ -168,7 +168,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series) {
   auto& time = out_.schema.dimensions[axis_.dimension];
   if (!time.unlimited) time.length = out_.records;
   time_name_ = time.name;  // a coordinate variable, whatever the input has
-  add_time(series);
+  add_time(whole != nullptr ? whole->taken(0) : series);
   if (rule_.levels) add_levels();
   if (weights_) add_grid();
   for (std::uint32_t i = 0; i < input_.variables.size(); ++i)
@@ -209,15 +209,15 @@ void drop_unused_dimensions(Processed& processed) {
 
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
-                                 std::shared_ptr<const RegridWeights> weights, Selection selection) {
+                                 std::shared_ptr<const RegridWeights> weights, Selection selection, const TimePlan* whole) {
   if (selection.empty()) {
     selection = {};
-    return Plan(input, axis, rule, packed_alike, std::move(weights), selection, nullptr).make(series);
+    return Plan(input, axis, rule, packed_alike, std::move(weights), selection, nullptr).make(series, whole);
   }
   // Expressions, levels and the like see files that have the part alone.
   const auto cut = cut_schema(input, selection);
   auto parts = std::make_shared<const FileParts>(parts_of(input, axis.dimension, selection));
-  auto made = Plan(cut, axis, rule, packed_alike, std::move(weights), selection, std::move(parts)).make(series);
+  auto made = Plan(cut, axis, rule, packed_alike, std::move(weights), selection, std::move(parts)).make(series, whole);
   if (made) made->selection = std::move(selection);
   return made;
 }

@@ -78,12 +78,14 @@ struct Processed {
 /// Dimensions that no variable has go.
 void drop_unused_dimensions(Processed& processed);
 
-/// The schema and plan of one rule. `series` are the records of all files; a variable counts as packed in different
+/// The schema and plan of one rule. `series` are the records of all files, or of a part of the series of which `whole`
+/// is the plan along time; a variable counts as packed in different
 /// ways where `packed_alike` says false of it. `weights`: of a rule with `regrid` or `points`; `selection`: of
 /// `select_cells`. Errors: Code::config with the rule's file and line (an unknown variable, with the nearest name;
 /// text; windows that cannot be).
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
-                                 std::shared_ptr<const RegridWeights> weights = nullptr, Selection selection = {});
+                                 std::shared_ptr<const RegridWeights> weights = nullptr, Selection selection = {},
+                                 const TimePlan* whole = nullptr);
 
 }  // namespace advectio

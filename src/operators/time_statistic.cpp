@@ -50,8 +50,8 @@ class Borders {
 
 }  // namespace
 
-Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, const TimeStep& step,
-                                              Calendar calendar) {
+Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, const TimeStep& step, Calendar calendar,
+                                              const Moment* origin) {
   std::vector<WindowRecords> windows;
   if (records.empty()) return Error{Code::invalid, "there is no record", 0};
   if (step.window.whole()) {
@@ -60,7 +60,8 @@ Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, c
       return Error{Code::invalid, "a difference takes two records, and there is one", 0};
     return windows;
   }
-  const Borders borders(step.window, step.closed_left ? records.front().begin : records.front().end, calendar);
+  if (origin == nullptr) origin = records.data();
+  const Borders borders(step.window, step.closed_left ? origin->begin : origin->end, calendar);
   std::int64_t before = 0;
   for (std::uint64_t r = 0; r < records.size(); ++r) {
     // (a, b] in whole milliseconds is [a+1, b+1).
@@ -96,12 +97,14 @@ std::vector<Moment> moments_of(std::span<const WindowRecords> windows, std::span
   return out;
 }
 
-Result<TimePlan> TimePlan::make(std::vector<Moment> records, std::vector<TimeStep> steps, Calendar calendar) {
+Result<TimePlan> TimePlan::make(std::vector<Moment> records, std::vector<TimeStep> steps, Calendar calendar,
+                                const TimePlan* whole) {
   TimePlan plan;
   plan.steps_ = std::move(steps);
   plan.moments_.push_back(std::move(records));
   for (const auto& step : plan.steps_) {
-    auto windows = windows_of(plan.moments_.back(), step, calendar);
+    const auto* const origin = whole != nullptr ? whole->taken(plan.windows_.size()).data() : nullptr;
+    auto windows = windows_of(plan.moments_.back(), step, calendar, origin);
     if (!windows) return std::move(windows).error().with(step.origin + ": " + std::string(name_of(step.statistic)));
     plan.moments_.push_back(moments_of(*windows, plan.moments_.back(), step.statistic));
     plan.windows_.push_back(std::move(windows).value());
@@ -116,6 +119,56 @@ TimePlan TimePlan::points() const {
     step.min_count = 1;
   }
   return plan;
+}
+
+namespace {
+
+/// Results a … b - 1 of a plan are made of these records.
+void find_records(const TimePlan& plan, std::uint64_t a, std::uint64_t b, Period& period) {
+  period.own = a;
+  for (auto s = plan.steps().size(); s-- > 0;) {
+    const auto& windows = plan.windows(s);
+    std::vector<std::size_t> giving;
+    for (std::size_t w = 0; w < windows.size(); ++w)
+      if (windows[w].gives) giving.push_back(w);
+    auto first = giving[a];
+    period.own = windows[giving[period.own]].first;
+    if (plan.steps()[s].statistic == Statistic::difference && first > 0) --first;
+    a = windows[first].first;
+    b = windows[giving[b - 1]].first + windows[giving[b - 1]].count;
+  }
+  period.first = a;
+  period.last = b;
+}
+
+}  // namespace
+
+std::vector<Period> periods_of(const TimePlan& plan, Window length, Calendar calendar) {
+  std::vector<Period> out;
+  const auto& results = plan.moments();
+  const auto& series = plan.taken(0);
+  const Borders borders(length, series.front().begin, calendar);
+  const auto number_of = [&](const Moment& m) { return borders.number(m.begin + (m.end - m.begin) / 2); };
+  for (std::uint64_t a = 0, b = 0; a < results.size(); a = b) {
+    const auto number = number_of(results[a]);
+    for (b = a; b < results.size() && number_of(results[b]) == number; ++b) {
+    }
+    Period period{borders.begin(number), borders.begin(number + 1), 0, 0, 0, true};
+    find_records(plan, a, b, period);
+    period.complete = b < results.size() || series.back().end >= std::max(period.end, results[b - 1].end);
+    out.push_back(period);
+  }
+  return out;
+}
+
+std::string period_text(Time begin, Window length, Calendar calendar) {
+  auto text = time_text(begin, calendar);
+  const auto blank = text.find(' ');
+  if (length.months == 0 && length.milliseconds % day_ms != 0) return text.replace(blank, 1, "_");
+  text.resize(blank);
+  for (auto parts = length.months == 0 ? 0 : length.months % 12 == 0 ? 2 : 1; parts > 0; --parts)
+    text.resize(text.rfind('-'));
+  return text;
 }
 
 TimeChain::TimeChain(std::shared_ptr<const TimePlan> plan, std::size_t cells) : plan_(std::move(plan)), cells_(cells) {

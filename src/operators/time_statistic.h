@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "config/processing.h"
@@ -43,8 +44,10 @@ struct WindowRecords {
 ///  * Of differences the first window gives no record: nobody knows the value at its beginning. The
 ///    whole series does.
 ///
-/// Errors: Code::invalid where no window gives a record.
-Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, const TimeStep& step, Calendar calendar);
+/// `origin`: the sample whose midnight counts, where it is not the first of `records`. Errors: Code::invalid where no
+/// window gives a record.
+Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, const TimeStep& step, Calendar calendar,
+                                              const Moment* origin = nullptr);
 
 /// What the records of a step's result stand for: (a+b)/2 with the nominal window as bounds; of `point` the
 /// sample's own.
@@ -54,8 +57,10 @@ std::vector<Moment> moments_of(std::span<const WindowRecords> windows, std::span
 /// The steps of an output along time. Immutable; shared by all boxes of all variables.
 class TimePlan {
  public:
-  /// Errors as `windows_of`, with the step's origin in front.
-  static Result<TimePlan> make(std::vector<Moment> records, std::vector<TimeStep> steps, Calendar calendar);
+  /// `whole`: the plan of the series of which the records are a part; windows are the same as there. Errors as
+  /// `windows_of`, with the step's origin in front.
+  static Result<TimePlan> make(std::vector<Moment> records, std::vector<TimeStep> steps, Calendar calendar,
+                               const TimePlan* whole = nullptr);
 
   /// Of the result.
   [[nodiscard]] const std::vector<Moment>& moments() const noexcept { return moments_.back(); }
@@ -72,6 +77,22 @@ class TimePlan {
   std::vector<std::vector<WindowRecords>> windows_;  // of each step
   std::vector<std::vector<Moment>> moments_;         // of the input, then of each step's result
 };
+
+/// A part of a series that has a file of its own (`split`).
+struct Period {
+  Time begin = 0, end = 0;
+  std::uint64_t first = 0, last = 0;  ///< records of the series that its results are made of: first … last - 1
+  std::uint64_t own = 0;              ///< the first of these that is not of a window before, as differences need it
+  bool complete = false;              ///< later records will not change it
+};
+
+/// The periods that hold results of a plan. A result belongs where its time lies, or the middle of its window; on a
+/// border to the period that begins there. Like windows, periods are the calendar's months and years, or are counted
+/// from the midnight before the first sample.
+std::vector<Period> periods_of(const TimePlan& plan, Window length, Calendar calendar);
+
+/// How a file of a period is called: "2005", "2005-08", "2005-08-28" or "2005-08-28_06:00:00", by the length.
+std::string period_text(Time begin, Window length, Calendar calendar);
 
 /// The chain of one box: as many cells as it has. Without a step each record is a record of the result. One thread.
 class TimeChain {

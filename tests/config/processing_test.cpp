@@ -83,6 +83,15 @@ TEST(ProcessRules, RefuseWhatCannotBeInOneLine) {
             "rules.yaml:2: outputs[0].codec: zstd cannot be: the classic formats have no compression");
   EXPECT_EQ(wrong_output("level: 3"),
             "rules.yaml:2: outputs[0].level: the scale belongs to a codec; name the codec in the same rule");
+  EXPECT_EQ(wrong_output("split: 1d"),
+            "rules.yaml:2: outputs[0]: split makes a file for each 1d, and path gives all of them one name; add {time} to "
+            "it, like \"daily/{time}.nc\"");
+  EXPECT_EQ(wrong_output("split: all"),
+            "rules.yaml:2: outputs[0].split: all is one file, which is what an output has without split");
+  EXPECT_EQ(wrong("outputs:\n  - {path: \"{time}.nc\"}\n"),
+            "rules.yaml:2: outputs[0]: {time} in path is the period of split, which is missing");
+  EXPECT_EQ(wrong("outputs:\n  - {path: \"{time}.nc\", split: 1mo, mean: all}\n"),
+            "rules.yaml:2: outputs[0]: split and mean: all; one of them an output");
   EXPECT_EQ(wrong_output("promise: durable").substr(0, 60),
             "rules.yaml:2: outputs[0]: unknown key promise; known: path, ");
 }

@@ -193,5 +193,72 @@ TEST(TimeStatistics, GiveTheSameBitsHoweverTheFieldIsCut) {
   }
 }
 
+TEST(Periods, AreCalledAfterTheirBeginning) {
+  const auto at = days_of({2005, 8, 28}, calendar) * day_ms + 6 * hour;
+  const auto text = [&](const char* length) { return period_text(at, *parse_window(length), calendar); };
+  EXPECT_EQ(text("1y"), "2005");
+  EXPECT_EQ(text("6mo"), "2005-08");
+  EXPECT_EQ(text("1w"), "2005-08-28");
+  EXPECT_EQ(text("6h"), "2005-08-28_06:00:00");
+}
+
+TEST(Periods, AreCompleteOnceNothingThatComesCanChangeThem) {
+  const auto of = [](std::size_t records, std::vector<TimeStep> steps, const char* length) {
+    const auto plan = TimePlan::make(hourly(records), std::move(steps), calendar);
+    std::vector<bool> out;
+    for (const auto& p : periods_of(*plan, *parse_window(length), calendar)) out.push_back(p.complete);
+    return out;
+  };
+  using Complete = std::vector<bool>;
+  EXPECT_EQ(of(24, {}, "1d"), Complete{false});
+  EXPECT_EQ(of(25, {}, "1d"), (Complete{true, false}));
+  // What ends with midnight is of the day before.
+  EXPECT_EQ(of(24, {step(Statistic::mean, "6h")}, "1d"), (Complete{true, false}));
+  EXPECT_EQ(of(25, {step(Statistic::mean, "6h")}, "1d"), (Complete{true, true}));
+  EXPECT_EQ(of(25, {step(Statistic::mean, "3d", true)}, "1d"), Complete{false}) << "the window lasts longer";
+}
+
+TEST(Periods, HaveTheBitsOfTheWholeSeries) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto any = [&](unsigned n) { return random() % n; };
+    std::vector<Time> hours;
+    for (Time h = any(30); hours.size() < 2 + any(200); h += 1 + (any(30) == 0 ? any(60) : any(3))) hours.push_back(h);
+    const auto moments = instants(hours);
+    static constexpr Statistic kinds[] = {Statistic::mean, Statistic::minimum,    Statistic::sum,
+                                          Statistic::point, Statistic::difference};
+    static const char* const windows[] = {"3h", "5h", "6h", "1d", "1w", "1mo"};
+    std::vector<TimeStep> steps;
+    for (unsigned i = 0; i < any(3); ++i) {
+      const auto kind = kinds[any(5)];
+      const bool left = any(2) == 0 && kind != Statistic::difference;
+      steps.push_back(step(kind, windows[any(6)], left, 1 + any(2)));
+    }
+    const auto whole = TimePlan::make(moments, steps, calendar);
+    if (!whole) continue;  // a difference of one window
+    std::vector<double> values(moments.size());
+    for (auto& v : values) v = any(10) == 0 ? nan : static_cast<double>(any(1000)) / 7;
+    const auto all = result(moments, steps, values);
+    std::vector<double> parts;
+    static const char* const lengths[] = {"6h", "1d", "2d", "1w", "1mo"};
+    for (const auto& p : periods_of(*whole, *parse_window(lengths[any(5)]), calendar)) {
+      ASSERT_LE(p.first, p.own);
+      ASSERT_LT(p.own, p.last);
+      const auto from = static_cast<std::ptrdiff_t>(p.first), to = static_cast<std::ptrdiff_t>(p.last);
+      auto plan = TimePlan::make({moments.begin() + from, moments.begin() + to}, steps, calendar, &*whole);
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      for (const auto& m : plan->moments()) ASSERT_EQ(m, whole->moments()[parts.size() + (&m - plan->moments().data())]);
+      TimeChain chain(std::make_shared<TimePlan>(std::move(plan).value()), 1);
+      for (auto r = from; r < to; ++r)
+        chain.add({&values[static_cast<std::size_t>(r)], 1},
+                  [&](std::uint64_t, std::span<const double> made) { parts.push_back(made[0]); });
+    }
+    ASSERT_EQ(parts.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(std::bit_cast<std::uint64_t>(parts[i]), std::bit_cast<std::uint64_t>(all[i])) << i;
+  }
+}
+
 }  // namespace
 }  // namespace advectio

@@ -520,6 +520,7 @@ def join(
         ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/", "what the rules above say of all these files"),
         ("advectio process era5.nc -c rules.yaml -o . --json", "numbers for a script"),
         ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/ --keep", "go on after an interruption"),
+        ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/ --follow &", "while the run goes on that is begun next"),
     ),
 )
 def process(
@@ -540,6 +541,18 @@ def process(
         int | None,
         typer.Option("--jobs", "-j", metavar="N", min=1, help="Cores to use (default: all).", show_default=False),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Files of a run that goes on: an output is made as soon as its files are complete.")
+    ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="DIR", help="With --follow: the run directory, where several runs go on.", show_default=False
+        ),
+    ] = None,
+    within: Annotated[
+        float, typer.Option("--within", metavar="SECONDS", min=0, help="With --follow: wait so long for the run to begin.")
+    ] = 60.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Make statistics along time, levels and expressions of files that exist, in parallel and in bounded memory.
@@ -562,6 +575,8 @@ def process(
 
     - {path: stations.nc, variables: [T2, wspd10], points: {Zurich: [47.38, 8.54]}}
 
+    - {path: "monthly/{time}.nc", variables: [T2], mean: 1d, split: 1mo}
+
     Statistics are mean, min, max, sum, difference and point; windows are 30min, 6h, 1d, 1w, 1mo, 1y or all. {name} is the
     name of the first file. Files are stored as the input is, unless the rule says otherwise. docs/process.md has it all.
 
@@ -570,7 +585,12 @@ def process(
 
     Exit code 2 when the rules, the files or the arguments are wrong, 1 when reading or writing has failed.
     """
-    raise typer.Exit(processing.process(processing.Options(files, rules, output, force, keep, memory, jobs, as_json)))
+    options = processing.Options(files, rules, output, force, keep, memory, jobs, as_json)
+    if follow:
+        from advectio import following
+
+        raise typer.Exit(following.follow(options, run, within))
+    raise typer.Exit(processing.process(options))
 
 
 @_command(

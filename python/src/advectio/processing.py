@@ -50,16 +50,21 @@ class Options:
     as_json: bool = False
 
 
-def process(options: Options) -> int:
+def command(options: Options) -> list[str]:
+    """Of advectiod; the names of the files go to its stdin."""
     if options.force and options.keep:
         raise UserError("--force replaces outputs that are there, --keep leaves them: say one of the two")
+    words = [installation.find().server, "process", "--rules", options.rules, "--output", options.output]
+    words += ["--memory", options.memory] + (["--jobs", str(options.jobs)] if options.jobs else [])
+    return words + ["--force"] * options.force + ["--keep"] * options.keep
+
+
+def process(options: Options) -> int:
+    worker = command(options)
     files = datasets(options.files, "wrfout_d01_*")
-    command = [installation.find().server, "process", "--rules", options.rules, "--output", options.output]
-    command += ["--memory", options.memory] + (["--jobs", str(options.jobs)] if options.jobs else [])
-    command += ["--force"] * options.force + ["--keep"] * options.keep
     with View(shown=not options.as_json and sys.stderr.isatty()) as view:
         view.begin(counted(len(files), "file"))
-        ended = run_worker(command, files, view.update)
+        ended = run_worker(worker, files, view.update)
     if ended.code == INTERRUPTED:
         say("error", "interrupted; outputs that were complete are there (--keep goes on after them)")
         return ended.code
@@ -68,22 +73,30 @@ def process(options: Options) -> int:
         return ended.code
     processed = cast(Processed, ended.result)
     if options.as_json:
-        print(json.dumps(processed, indent=2))
+        print_json(processed)
     else:
         _show(processed)
     return 0
 
 
+def print_json(processed: object) -> None:
+    print(json.dumps(processed, indent=2))
+
+
+def show_output(output: ProcessedOutput) -> None:
+    out = Console(highlight=False, soft_wrap=True)
+    what = f"{counted(output['variables'], 'variable')}, {counted(output['records'], 'record')}"
+    end = "was there already" if output["kept"] else f"{size_text(output['bytes_written'])} written"
+    out.print(f"{output['path']}: {what}; {end}", markup=False)
+    if output["left_out"]:
+        out.print(f"  without {', '.join(output['left_out'])}: text, or a part of the old grid", markup=False)
+
+
 def _show(processed: Processed) -> None:
     out = Console(highlight=False, soft_wrap=True)
-    read = 0
+    read = sum(output["bytes_read"] for output in processed["outputs"])
     for output in processed["outputs"]:
-        read += output["bytes_read"]
-        what = f"{counted(output['variables'], 'variable')}, {counted(output['records'], 'record')}"
-        end = "was there already" if output["kept"] else f"{size_text(output['bytes_written'])} written"
-        out.print(f"{output['path']}: {what}; {end}", markup=False)
-        if output["left_out"]:
-            out.print(f"  without {', '.join(output['left_out'])}: text, or a part of the old grid", markup=False)
+        show_output(output)
     seconds = processed["seconds"]
     out.print(
         f"{counted(processed['files'], 'file')}, {counted(processed['records'], 'record')} from {processed['first']} to "

@@ -80,6 +80,7 @@ class Together {
 struct Output {
   const ProcessRule* rule = nullptr;
   std::string path;
+  std::uint64_t first = 0, end = 0;  ///< records of the series that it is made of
   Processed processed;
   Schema schema;  ///< as stored
   std::shared_ptr<const Operators> operators;
@@ -119,7 +120,15 @@ class Process {
 
   Result<void> look_at(const std::string& path);
   Result<void> put_in_order();
+  /// What an output of a rule has in common with the others of that rule.
+  struct OfRule {
+    std::shared_ptr<const RegridWeights> weights;
+    Selection selection;
+  };
   Result<void> plan();
+  Result<OfRule> of_rule(const ProcessRule& rule);
+  Result<void> plan_output(const ProcessRule& rule, const OfRule& common, Output output, const TimePlan* whole,
+                           std::set<std::string>& taken);
   Result<std::shared_ptr<const RegridWeights>> weights_of(const RegridRule& rule);
   Result<std::shared_ptr<const RegridWeights>> cells_of(const std::vector<PointRule>& points);
   Result<void> check_needs(const Output& output);
@@ -336,67 +345,104 @@ Result<std::shared_ptr<const RegridWeights>> Process::cells_of(const std::vector
   return std::make_shared<const RegridWeights>(std::move(cells).value());
 }
 
+Result<Process::OfRule> Process::of_rule(const ProcessRule& rule) {
+  OfRule common;
+  std::optional<SmallFile> coordinates;
+  if (rule.region) {
+    auto file = small_file(inputs_.front().path);
+    if (!file) return std::move(file).error();
+    coordinates = std::move(file).value();
+  }
+  auto selection = select_cells(rule, first(), axis_.dimension, coordinates ? &*coordinates : nullptr);
+  if (!selection) return std::move(selection).error();
+  common.selection = std::move(selection).value();
+  if (rule.regrid || !rule.points.empty()) {
+    auto read = rule.regrid ? weights_of(*rule.regrid) : cells_of(rule.points);
+    const std::string key = rule.regrid ? "regrid" : "points";
+    if (!read) return Error{Code::config, rule.origins.at(key) + ": " + key + ": " + read.error().message, 0};
+    common.weights = std::move(read).value();
+  }
+  return common;
+}
+
 Result<void> Process::plan() {
   std::set<std::string> taken;
   for (const auto& rule : request_.rules.outputs) {
+    if (!rule.split && request_.complete) continue;
+    const auto common = of_rule(rule);
+    if (!common) return common.error();
     Output output;
     output.rule = &rule;
-    output.path = process_path(rule, request_.directory, inputs_.front().path);
-    const auto refuse = [&](const std::string& what) {
-      const auto at = rule.origins.find("path");
-      return Error{Code::config, (at == rule.origins.end() ? rule.origin : at->second) + ": " + what, 0};
-    };
-    if (!taken.insert(std::filesystem::path(output.path).lexically_normal().string()).second)
-      return refuse(output.path + " is the path of another output, too");
-    for (const auto& input : inputs_)
-      if (std::error_code none; std::filesystem::equivalent(input.path, output.path, none))
-        return refuse(output.path + " is one of the input files");
-    output.kept = request_.keep && std::filesystem::exists(output.path);
-    if (!output.kept && !request_.replace && std::filesystem::exists(output.path))
-      return Error{
-          Code::exists,
-          output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it", 0};
-    std::optional<SmallFile> coordinates;
-    if (rule.region) {
-      auto file = small_file(inputs_.front().path);
-      if (!file) return std::move(file).error();
-      coordinates = std::move(file).value();
+    if (!rule.split) {
+      output.path = process_path(rule, request_.directory, inputs_.front().path);
+      output.end = series_.size();
+      ADVECTIO_TRY(plan_output(rule, *common, std::move(output), nullptr, taken));
+      continue;
     }
-    auto selection = select_cells(rule, first(), axis_.dimension, coordinates ? &*coordinates : nullptr);
-    if (!selection) return std::move(selection).error();
-    std::shared_ptr<const RegridWeights> weights;
-    if (rule.regrid || !rule.points.empty()) {
-      auto read = rule.regrid ? weights_of(*rule.regrid) : cells_of(rule.points);
-      const std::string key = rule.regrid ? "regrid" : "points";
-      if (!read) return Error{Code::config, rule.origins.at(key) + ": " + key + ": " + read.error().message, 0};
-      weights = std::move(read).value();
+    const auto calendar = axis_.units.calendar;
+    auto whole = TimePlan::make(series_, rule.time, calendar);
+    if (!whole && request_.complete) continue;  // a difference of one window: more will come
+    if (!whole) {
+      whole.error().code = Code::config;
+      return std::move(whole).error();
     }
-    auto processed =
-        process_schema(first(), axis_, series_, rule, packed_alike_, weights, std::move(selection).value());
-    if (!processed) return std::move(processed).error();
-    output.processed = std::move(processed).value();
-    if (rule.cf) {
-      auto file = small_file(inputs_.front().path);
-      if (!file) return std::move(file).error();
-      const auto points = grid_points(*file);  // not every file has some
-      make_cf(output.processed, first(), rule, axis_.text, points ? &*points : nullptr);
+    for (const auto& period : periods_of(*whole, *rule.split, calendar)) {
+      if (request_.complete && !period.complete) continue;
+      const auto named = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return period.own < i.end(); });
+      output.path = process_path(rule, request_.directory, named->path, period_text(period.begin, *rule.split, calendar));
+      output.first = period.first;
+      output.end = period.last;
+      ADVECTIO_TRY(plan_output(rule, *common, output, &*whole, taken));
     }
-    auto& schema = output.processed.schema;
-    if (schema.format == FileFormat::zarr) {
-      schema.format = rule.stored.format.value_or(FileFormat::netcdf4);
-      if (is_hdf5(schema.format) && rule.stored.codec == Codec::asked) make_readable(schema);
-    }
-    auto stored = as_stored(schema, rule.stored);
-    if (!stored) return std::move(stored).error().with(rule.origin);
-    ADVECTIO_TRY_WITH(can_be_made_of_files(stored->format), rule.origin);
-    auto operators = operators_of(rule.stored);
-    auto declared = operators.declare(std::move(stored).value());
-    if (!declared) return std::move(declared).error().with(rule.origin);
-    output.schema = std::move(declared).value();
-    output.operators = std::make_shared<const Operators>(std::move(operators));
-    ADVECTIO_TRY(check_needs(output));
-    outputs_.push_back(std::move(output));
   }
+  return {};
+}
+
+Result<void> Process::plan_output(const ProcessRule& rule, const OfRule& common, Output output, const TimePlan* whole,
+                                  std::set<std::string>& taken) {
+  const auto refuse = [&](const std::string& what) {
+    const auto at = rule.origins.find("path");
+    return Error{Code::config, (at == rule.origins.end() ? rule.origin : at->second) + ": " + what, 0};
+  };
+  if (!taken.insert(std::filesystem::path(output.path).lexically_normal().string()).second)
+    return refuse(output.path + " is the path of another output, too" +
+                  (rule.split ? "; {time} in path tells the files of split apart" : ""));
+  for (const auto& input : inputs_)
+    if (std::error_code none; std::filesystem::equivalent(input.path, output.path, none))
+      return refuse(output.path + " is one of the input files");
+  const bool is_kept = request_.keep || std::find(request_.kept.begin(), request_.kept.end(), output.path) != request_.kept.end();
+  output.kept = is_kept && std::filesystem::exists(output.path);
+  if (!output.kept && !request_.replace && std::filesystem::exists(output.path))
+    return Error{Code::exists,
+                 output.path + " is there already; --force replaces it when the new one is complete, --keep leaves it",
+                 0};
+  const std::vector<Moment> records(series_.begin() + static_cast<std::ptrdiff_t>(output.first),
+                                    series_.begin() + static_cast<std::ptrdiff_t>(output.end));
+  auto processed =
+      process_schema(first(), axis_, records, rule, packed_alike_, common.weights, common.selection, whole);
+  if (!processed) return std::move(processed).error();
+  output.processed = std::move(processed).value();
+  if (rule.cf) {
+    auto file = small_file(inputs_.front().path);
+    if (!file) return std::move(file).error();
+    const auto points = grid_points(*file);  // not every file has some
+    make_cf(output.processed, first(), rule, axis_.text, points ? &*points : nullptr);
+  }
+  auto& schema = output.processed.schema;
+  if (schema.format == FileFormat::zarr) {
+    schema.format = rule.stored.format.value_or(FileFormat::netcdf4);
+    if (is_hdf5(schema.format) && rule.stored.codec == Codec::asked) make_readable(schema);
+  }
+  auto stored = as_stored(schema, rule.stored);
+  if (!stored) return std::move(stored).error().with(rule.origin);
+  ADVECTIO_TRY_WITH(can_be_made_of_files(stored->format), rule.origin);
+  auto operators = operators_of(rule.stored);
+  auto declared = operators.declare(std::move(stored).value());
+  if (!declared) return std::move(declared).error().with(rule.origin);
+  output.schema = std::move(declared).value();
+  output.operators = std::make_shared<const Operators>(std::move(operators));
+  ADVECTIO_TRY(check_needs(output));
+  outputs_.push_back(std::move(output));
   return {};
 }
 
@@ -661,13 +707,13 @@ Result<void> Process::write_group(const Output& output, std::span<Work> group) {
     step = std::max(step, records_of_a_chunk(work));
     work.chain = std::make_unique<TimeChain>(output.processed.variables[work.variable].plan, work.box.volume());
   }
-  auto records = std::clamp<std::uint64_t>(batch_bytes_ / std::max<std::uint64_t>(1, bytes), 1, series_.size());
+  auto records = std::clamp<std::uint64_t>(batch_bytes_ / std::max<std::uint64_t>(1, bytes), 1, output.end - output.first);
   if (records > step) records = records / step * step;
   Batch now, next;
   Places places;
-  for (std::uint64_t at = 0;; at += records) {
+  for (auto at = output.first;; at += records) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
-    next = {std::min<std::uint64_t>(at, series_.size()), std::min<std::uint64_t>(at + records, series_.size()),
+    next = {std::min(at, output.end), std::min(at + records, output.end),
             now.memory == 0 ? batch_bytes_ : 0};
     Together jobs(*executor_);
     if (now.first < now.end)
@@ -782,7 +828,7 @@ Result<ProcessReport> Process::run() {
     for (const auto& work : works_of(output)) {
       const auto bytes = record_bytes(work);
       batch_bytes_ = std::max({batch_bytes_, bytes, std::min(bytes * records_of_a_chunk(work), quarter)});
-      for (const auto& need : work.needs) of_ += timed(need.variable) ? bytes_of(need) * series_.size() : 0;
+      for (const auto& need : work.needs) of_ += timed(need.variable) ? bytes_of(need) * (output.end - output.first) : 0;
     }
     for (const auto& p : output.processed.variables)
       if (p.kind == ProcessedVariable::Kind::copied || p.kind == ProcessedVariable::Kind::made_once) {

@@ -1,6 +1,7 @@
 #include "apps/advectiod/process_command.h"
 
 #include <array>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/advectiod/process.h"
@@ -12,10 +13,10 @@ namespace advectio {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: advectiod process --rules FILE --output DIR [--force] [--keep] [--memory SIZE] [--jobs N] FILE... (or -: "
+    "usage: advectiod process --rules FILE --output DIR [--force] [--keep] [--kept FILE] [--complete] [--memory SIZE] [--jobs N] FILE... (or -: "
     "names on stdin, one a line)\n";
-constexpr std::array<std::string_view, 2> kFlags = {"--force", "--keep"};
-constexpr std::array<std::string_view, 4> kOptions = {"--rules", "--output", "--memory", "--jobs"};
+constexpr std::array<std::string_view, 3> kFlags = {"--force", "--keep", "--complete"};
+constexpr std::array<std::string_view, 5> kOptions = {"--rules", "--output", "--memory", "--jobs", "--kept"};
 
 Result<ProcessRequest> request_of(const Words& words) {
   ProcessRequest request;
@@ -23,6 +24,12 @@ Result<ProcessRequest> request_of(const Words& words) {
   request.directory = words.value("--output");
   request.replace = words.has("--force");
   request.keep = words.has("--keep");
+  request.complete = words.has("--complete");
+  if (const auto list = words.value("--kept"); !list.empty()) {
+    std::ifstream in(list);
+    if (!in) return Error{Code::not_found, list + " cannot be read", 0};
+    for (std::string line; std::getline(in, line);) request.kept.push_back(line);
+  }
   auto jobs = jobs_of(words, usable_cores());
   if (!jobs) return std::move(jobs).error();
   request.threads = *jobs;

@@ -102,6 +102,7 @@ Result<std::vector<Group>> split(File& file, const Contents& contents, const Gro
                  0};
   }
   std::vector<Group> out;
+  out.reserve(parts.size());
   for (auto& [part, fields] : parts) out.push_back({whole.quantity, std::move(fields), part, {}});
   return out;
 }

@@ -88,7 +88,7 @@ def begin(pair: Pair) -> Callable[..., tuple[Running, subprocess.Popen[str]]]:
 
     def start(rules: list[str], *words: str) -> tuple[Running, subprocess.Popen[str]]:
         write_rules(pair.carried, rules)
-        running = pair.advectio.start([sys.executable, SERIES, "wrfout_{}.nc", "4", "4", "2"], pair.carried)
+        running = pair.advectio.start([sys.executable, SERIES, "./wrfout_{}.nc", "4", "4", "2"], pair.carried)
         running.wait_for(lambda: "begins\n" in running.lines, "it had begun")
         options = ["-c", "rules.yaml", "-o", "out", "--follow", "--run", os.fspath(pair.advectio.run_dirs[-1])]
         following = subprocess.Popen(

@@ -68,7 +68,7 @@ def follow(options: processing.Options, run: str | None, within_s: float) -> int
     with _until_told() as told:
         while not coming.ended.is_set() and not told.is_set():
             if new := coming.complete():
-                files += [datasets.on_disk(path) for path in new]
+                files += [_at(path) for path in new]
                 if code := made.of(files, last=False):
                     return code
             told.wait(LOOK_S)
@@ -77,7 +77,7 @@ def follow(options: processing.Options, run: str | None, within_s: float) -> int
             return INTERRUPTED
         if coming.error and not files:
             raise coming.error
-        files += [datasets.on_disk(path) for path in coming.complete()]
+        files += [_at(path) for path in coming.complete()]
         files = list(dict.fromkeys(files + _written_since(match, since)))
         if not files:
             raise UserError(f"the run has ended, and has written no file that matches {', '.join(options.files)}")
@@ -120,6 +120,11 @@ class Made:
         else:
             say("", f"the run has ended; {counted(len(self._outputs), 'output')} of {counted(self._result['files'], 'file')}")
         return 0
+
+
+def _at(path: str) -> str:
+    """Where a file of the run is, by the one name that it has here: a program may have called it ./NAME."""
+    return os.path.realpath(datasets.on_disk(path))
 
 
 def _written_since(match: list[str], since: float) -> list[str]:

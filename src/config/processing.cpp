@@ -127,7 +127,8 @@ class RulesParser {
                    where + ": split makes a file for each " + window_text(*rule.split) +
                        ", and path gives all of them one name; add {time} to it, like \"daily/{time}.nc\""};
     if (!rule.split && has_time)
-      return Fault{config::line_of_key(item, "path"), where + ": {time} in path is the period of split, which is missing"};
+      return Fault{config::line_of_key(item, "path"),
+                   where + ": {time} in path is the period of split, which is missing"};
     if (rule.split)
       for (const auto& step : rule.time)
         if (step.window.whole())
@@ -156,8 +157,9 @@ class RulesParser {
     if (key == "points") return read_points(value, rule.points);
     if (key == "units") return read_units(value, rule.units);
     if (key == "split") {
-      const auto window = value.IsScalar() ? parse_window(value.Scalar())
-                                           : Result<Window>(Error{Code::config, "a length of model time is wanted, like 1mo", 0});
+      const auto window = value.IsScalar()
+                              ? parse_window(value.Scalar())
+                              : Result<Window>(Error{Code::config, "a length of model time is wanted, like 1mo", 0});
       if (!window) return Fault{line_of(value), window.error().message};
       if (window->whole()) return Fault{line_of(value), "all is one file, which is what an output has without split"};
       rule.split = *window;
@@ -175,8 +177,9 @@ class RulesParser {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const auto& f) { return f.key == key && config::is_of_storage(key); });
     if (field != fields.end()) return field->read(value, rule.stored);
-    std::vector<std::string> known = {"path",   "variables", "expressions", "region", "subset", "coarsen",   "levels",
-                                      "regrid", "points",    "units",       "cf",     "time",   "min_count", "closed", "split"};
+    std::vector<std::string> known = {"path",    "variables", "expressions", "region", "subset",
+                                      "coarsen", "levels",    "regrid",      "points", "units",
+                                      "cf",      "time",      "min_count",   "closed", "split"};
     for (const auto& [name, statistic] : statistics) known.emplace_back(name);
     for (const auto& f : fields)
       if (config::is_of_storage(f.key)) known.emplace_back(f.key);

@@ -151,8 +151,8 @@ Result<ProcessRules> parse_process_rules(std::string_view text, const std::strin
 /// Read and parse a file. Error Code::config when it cannot be read or is not right.
 Result<ProcessRules> load_process_rules(const std::string& path);
 
-/// The file of a rule, below `directory` where it is not absolute: {name} filled in with the name of `first_input`, {time}
-/// with the period of `split`.
+/// The file of a rule, below `directory` where it is not absolute: {name} filled in with the name of `first_input`,
+/// {time} with the period of `split`.
 std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input,
                          const std::string& period = {});
 

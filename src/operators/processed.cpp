@@ -209,7 +209,8 @@ void drop_unused_dimensions(Processed& processed) {
 
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,
                                  const ProcessRule& rule, const std::vector<bool>& packed_alike,
-                                 std::shared_ptr<const RegridWeights> weights, Selection selection, const TimePlan* whole) {
+                                 std::shared_ptr<const RegridWeights> weights, Selection selection,
+                                 const TimePlan* whole) {
   if (selection.empty()) {
     selection = {};
     return Plan(input, axis, rule, packed_alike, std::move(weights), selection, nullptr).make(series, whole);

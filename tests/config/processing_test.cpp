@@ -83,9 +83,10 @@ TEST(ProcessRules, RefuseWhatCannotBeInOneLine) {
             "rules.yaml:2: outputs[0].codec: zstd cannot be: the classic formats have no compression");
   EXPECT_EQ(wrong_output("level: 3"),
             "rules.yaml:2: outputs[0].level: the scale belongs to a codec; name the codec in the same rule");
-  EXPECT_EQ(wrong_output("split: 1d"),
-            "rules.yaml:2: outputs[0]: split makes a file for each 1d, and path gives all of them one name; add {time} to "
-            "it, like \"daily/{time}.nc\"");
+  EXPECT_EQ(
+      wrong_output("split: 1d"),
+      "rules.yaml:2: outputs[0]: split makes a file for each 1d, and path gives all of them one name; add {time} to "
+      "it, like \"daily/{time}.nc\"");
   EXPECT_EQ(wrong_output("split: all"),
             "rules.yaml:2: outputs[0].split: all is one file, which is what an output has without split");
   EXPECT_EQ(wrong("outputs:\n  - {path: \"{time}.nc\"}\n"),

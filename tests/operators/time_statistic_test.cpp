@@ -226,8 +226,8 @@ TEST(Periods, HaveTheBitsOfTheWholeSeries) {
     std::vector<Time> hours;
     for (Time h = any(30); hours.size() < 2 + any(200); h += 1 + (any(30) == 0 ? any(60) : any(3))) hours.push_back(h);
     const auto moments = instants(hours);
-    static constexpr Statistic kinds[] = {Statistic::mean, Statistic::minimum,    Statistic::sum,
-                                          Statistic::point, Statistic::difference};
+    static constexpr Statistic kinds[] = {Statistic::mean, Statistic::minimum, Statistic::sum, Statistic::point,
+                                          Statistic::difference};
     static const char* const windows[] = {"3h", "5h", "6h", "1d", "1w", "1mo"};
     std::vector<TimeStep> steps;
     for (unsigned i = 0; i < any(3); ++i) {
@@ -248,7 +248,8 @@ TEST(Periods, HaveTheBitsOfTheWholeSeries) {
       const auto from = static_cast<std::ptrdiff_t>(p.first), to = static_cast<std::ptrdiff_t>(p.last);
       auto plan = TimePlan::make({moments.begin() + from, moments.begin() + to}, steps, calendar, &*whole);
       ASSERT_TRUE(plan.ok()) << plan.error().message;
-      for (const auto& m : plan->moments()) ASSERT_EQ(m, whole->moments()[parts.size() + (&m - plan->moments().data())]);
+      for (const auto& m : plan->moments())
+        ASSERT_EQ(m, whole->moments()[parts.size() + (&m - plan->moments().data())]);
       TimeChain chain(std::make_shared<TimePlan>(std::move(plan).value()), 1);
       for (auto r = from; r < to; ++r)
         chain.add({&values[static_cast<std::size_t>(r)], 1},

@@ -388,8 +388,10 @@ Result<void> Process::plan() {
     }
     for (const auto& period : periods_of(*whole, *rule.split, calendar)) {
       if (request_.complete && !period.complete) continue;
-      const auto named = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return period.own < i.end(); });
-      output.path = process_path(rule, request_.directory, named->path, period_text(period.begin, *rule.split, calendar));
+      const auto named =
+          std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return period.own < i.end(); });
+      output.path =
+          process_path(rule, request_.directory, named->path, period_text(period.begin, *rule.split, calendar));
       output.first = period.first;
       output.end = period.last;
       ADVECTIO_TRY(plan_output(rule, *common, output, &*whole, taken));
@@ -410,7 +412,8 @@ Result<void> Process::plan_output(const ProcessRule& rule, const OfRule& common,
   for (const auto& input : inputs_)
     if (std::error_code none; std::filesystem::equivalent(input.path, output.path, none))
       return refuse(output.path + " is one of the input files");
-  const bool is_kept = request_.keep || std::find(request_.kept.begin(), request_.kept.end(), output.path) != request_.kept.end();
+  const bool is_kept =
+      request_.keep || std::find(request_.kept.begin(), request_.kept.end(), output.path) != request_.kept.end();
   output.kept = is_kept && std::filesystem::exists(output.path);
   if (!output.kept && !request_.replace && std::filesystem::exists(output.path))
     return Error{Code::exists,
@@ -707,14 +710,14 @@ Result<void> Process::write_group(const Output& output, std::span<Work> group) {
     step = std::max(step, records_of_a_chunk(work));
     work.chain = std::make_unique<TimeChain>(output.processed.variables[work.variable].plan, work.box.volume());
   }
-  auto records = std::clamp<std::uint64_t>(batch_bytes_ / std::max<std::uint64_t>(1, bytes), 1, output.end - output.first);
+  auto records =
+      std::clamp<std::uint64_t>(batch_bytes_ / std::max<std::uint64_t>(1, bytes), 1, output.end - output.first);
   if (records > step) records = records / step * step;
   Batch now, next;
   Places places;
   for (auto at = output.first;; at += records) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
-    next = {std::min(at, output.end), std::min(at + records, output.end),
-            now.memory == 0 ? batch_bytes_ : 0};
+    next = {std::min(at, output.end), std::min(at + records, output.end), now.memory == 0 ? batch_bytes_ : 0};
     Together jobs(*executor_);
     if (now.first < now.end)
       for (std::size_t i = 0; i < group.size(); ++i) jobs.run([&, i] { fold(output, group[i], now, places[i]); });
@@ -828,7 +831,8 @@ Result<ProcessReport> Process::run() {
     for (const auto& work : works_of(output)) {
       const auto bytes = record_bytes(work);
       batch_bytes_ = std::max({batch_bytes_, bytes, std::min(bytes * records_of_a_chunk(work), quarter)});
-      for (const auto& need : work.needs) of_ += timed(need.variable) ? bytes_of(need) * (output.end - output.first) : 0;
+      for (const auto& need : work.needs)
+        of_ += timed(need.variable) ? bytes_of(need) * (output.end - output.first) : 0;
     }
     for (const auto& p : output.processed.variables)
       if (p.kind == ProcessedVariable::Kind::copied || p.kind == ProcessedVariable::Kind::made_once) {

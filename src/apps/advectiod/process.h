@@ -15,11 +15,11 @@ namespace advectio {
 struct ProcessRequest {
   std::vector<std::string> inputs;  ///< one series of records, in any order
   ProcessRules rules;
-  std::string directory;  ///< of outputs whose paths are not absolute
-  bool replace = false;   ///< outputs that are there already
-  bool keep = false;      ///< the same: they are complete, and stay as they are
+  std::string directory;          ///< of outputs whose paths are not absolute
+  bool replace = false;           ///< outputs that are there already
+  bool keep = false;              ///< the same: they are complete, and stay as they are
   std::vector<std::string> kept;  ///< outputs of these paths, likewise
-  bool complete = false;  ///< only files of periods (`split`) that later records will not change
+  bool complete = false;          ///< only files of periods (`split`) that later records will not change
   unsigned threads = 1;
   /// Of what is read, reckoned and not yet written; a chunk of each variable that an output needs for one of its own
   /// always may be.

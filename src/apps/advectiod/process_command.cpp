@@ -13,7 +13,8 @@ namespace advectio {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: advectiod process --rules FILE --output DIR [--force] [--keep] [--kept FILE] [--complete] [--memory SIZE] [--jobs N] FILE... (or -: "
+    "usage: advectiod process --rules FILE --output DIR [--force] [--keep] [--kept FILE] [--complete] [--memory SIZE] "
+    "[--jobs N] FILE... (or -: "
     "names on stdin, one a line)\n";
 constexpr std::array<std::string_view, 3> kFlags = {"--force", "--keep", "--complete"};
 constexpr std::array<std::string_view, 5> kOptions = {"--rules", "--output", "--memory", "--jobs", "--kept"};

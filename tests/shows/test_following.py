@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import netCDF4
 import numpy as np
 import pytest
+from advectio import following, processing
 from advectio.awaiting import subscribed
+from advectio.errors import UserError
 from advectio.protocol import status_of
+from advectio.worker import Outcome
 from conftest import Pair
 from running import Running, environment, output_files
 from same import assert_same
@@ -161,3 +165,37 @@ def test_a_run_that_writes_nothing_of_that_name_is_told_of(pair: Pair, begin: Ca
     end(pair, running)
     _, errors = other.communicate(timeout=120)
     assert other.returncode == 2 and "has written no file that matches auxhist*" in errors, errors
+
+
+class Frame:
+    def __init__(self, path: Path, complete: bool) -> None:
+        self.path = os.fspath(path)
+        self.commit = lambda path: None if complete else 1
+        self._done = lambda: None
+
+
+def test_where_a_run_dies_nothing_is_made_of_files_that_are_not_complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+    went_on = threading.Event()
+
+    def stream(*_: Any, **__: Any) -> Iterator[Frame]:
+        yield Frame(tmp_path / "one", True)
+        yield Frame(tmp_path / "two", False)
+        assert went_on.wait(60)
+        raise UserError("the run does not answer")
+
+    given: list[tuple[list[str], bool]] = []
+
+    def run_worker(command: list[str], files: list[str], _: object) -> Outcome:
+        given.append(([Path(file).name for file in files], "--complete" in command))
+        went_on.set()
+        return Outcome(0, {"outputs": [], "files": len(files)})
+
+    monkeypatch.setattr(following, "stream", stream)
+    monkeypatch.setattr(following, "run_worker", run_worker)
+    monkeypatch.setattr(following.os, "nice", lambda _: 0)
+    with pytest.raises(UserError, match=r"does not answer; outputs of complete files are there.*advectio recover") as told:
+        following.follow(processing.Options(["*"], "rules.yaml", "out"), None, 1.0)
+    assert told.value.exit_code == 1
+    assert given == [(["one"], True)]

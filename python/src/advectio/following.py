@@ -49,7 +49,7 @@ class Files(threading.Thread):
 
     def complete(self) -> list[str]:
         """Those that have become complete since the last call."""
-        over = self.ended.is_set()
+        over = self.ended.is_set() and self.error is None
         with self._lock:
             ready = [path for path, commit in self._open.items() if over or commit(path) is None]
             for path in ready:
@@ -75,8 +75,16 @@ def follow(options: processing.Options, run: str | None, within_s: float) -> int
         if told.is_set():
             say("error", "interrupted; outputs that were complete are there")
             return INTERRUPTED
-        if coming.error and not files:
-            raise coming.error
+        if coming.error:
+            raise (
+                coming.error
+                if not files
+                else UserError(
+                    f"{coming.error}; outputs of complete files are there. When `advectio recover` has finished the run's files, "
+                    "`advectio process --keep` makes the rest",
+                    1,
+                )
+            )
         files += [_at(path) for path in coming.complete()]
         files = list(dict.fromkeys(files + _written_since(match, since)))
         if not files:

@@ -1,7 +1,5 @@
 #include "operators/units.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <cmath>
 #include <cstdarg>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "config/nearest.h"
+#include "platform/loaded_library.h"
 
 namespace advectio {
 namespace {
@@ -37,16 +36,12 @@ constexpr int utf8 = 2;
 
 Library load() {
   Library l;
-  void* handle = ::dlopen("libudunits2.so.0", RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* text = ::dlerror();
-    l.why = text == nullptr ? "libudunits2.so.0 is not found" : text;
+  LoadedLibrary library;
+  if (!library.open("libudunits2.so.0")) {
+    l.why = library.why();
     return l;
   }
-  const auto find = [&](auto& function, const char* name) {
-    *reinterpret_cast<void**>(&function) = ::dlsym(handle, name);
-    if (function == nullptr) l.why = std::string("it has no function ") + name;
-  };
+  const auto find = [&](auto& function, const char* name) { library.find(function, name); };
   find(l.read_xml, "ut_read_xml");
   find(l.parse, "ut_parse");
   find(l.are_convertible, "ut_are_convertible");
@@ -57,6 +52,7 @@ Library load() {
   find(l.free_converter, "cv_free");
   find(l.set_complain, "ut_set_error_message_handler");
   find(l.ignore, "ut_ignore");
+  l.why = library.why();
   if (!l.why.empty()) return l;
   l.set_complain(l.ignore);  // what is wrong, we say
   l.system = l.read_xml(nullptr);

@@ -1,7 +1,5 @@
 #include "sinks/bp5_reader.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -36,10 +34,10 @@ void must(Status status, const std::string& what) {
 
 /// What only a reader calls.
 struct Functions {
-  explicit Functions(void* handle) {
+  explicit Functions(LoadedLibrary file) {
     const auto find = [&](auto& function, const char* name) {
-      *reinterpret_cast<void**>(&function) = ::dlsym(handle, name);
-      if (function == nullptr) fail(std::string("no function ") + name);
+      file.find(function, name);
+      if (function == nullptr) fail(file.why());
     };
     find(available_variables, "adios2_available_variables");
     find(available_attributes, "adios2_available_attributes");
@@ -102,7 +100,7 @@ std::string text_of(const Attribute& a) {
 /// One open file.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : library_(**adios2::library()), functions_(library_.handle) {
+  explicit Reader(const std::string& path) : library_(**adios2::library()), functions_(library_.file) {
     adios_ = library_.init_serial();
     io_ = library_.declare_io(adios_, "reader");
     must(library_.set_engine(io_, "BP5"), "engine");

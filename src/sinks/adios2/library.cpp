@@ -1,11 +1,6 @@
 #include "sinks/adios2/library.h"
 
-#include <dlfcn.h>
-#include <sys/stat.h>
-
 #include <array>
-#include <cstdlib>
-#include <string>
 
 namespace advectio::adios2 {
 namespace {
@@ -15,43 +10,11 @@ constexpr std::array system_names = {"libadios2_c.so", "libadios2_c.so.2.12", "l
                                      "libadios2_c.so.2.10", "libadios2_c.so.2.9"};
 constexpr const char* file_name = "libadios2_c.so";
 
-struct Loaded {
-  Library functions;
-  bool complete = false;
-  std::string why;  ///< where it is not
-};
-
-void* open_library(const std::string& name, std::string& why) {
-  void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr && why.empty())
-    if (const char* text = ::dlerror()) why = text;
-  return handle;
-}
-
-void* find_library(std::string& why) {
-  if (const char* given = std::getenv("ADVECTIO_ADIOS2"); given != nullptr && *given != '\0') {
-    struct stat there {};
-    std::string path = given;
-    if (::stat(given, &there) == 0 && S_ISDIR(there.st_mode)) path.append("/").append(file_name);
-    return open_library(path, why);
-  }
-  for (const char* name : system_names)
-    if (void* handle = open_library(name, why)) return handle;
-  return nullptr;
-}
-
-Loaded load() {
-  Loaded out;
-  auto& l = out.functions;
-  l.handle = find_library(out.why);
-  if (l.handle == nullptr) return out;
-  out.complete = true;
-  const auto find = [&](auto& function, const char* name) {
-    *reinterpret_cast<void**>(&function) = ::dlsym(l.handle, name);
-    if (function != nullptr) return;
-    out.complete = false;
-    out.why = std::string("it has no function ") + name;
-  };
+Library load() {
+  Library l;
+  const auto given = library_named_in("ADVECTIO_ADIOS2", file_name);
+  if (given.empty() ? !l.file.open_first(system_names) : !l.file.open(given)) return l;
+  const auto find = [&](auto& function, const char* name) { l.file.find(function, name); };
   find(l.init_serial, "adios2_init_serial");
   find(l.finalize, "adios2_finalize");
   find(l.declare_io, "adios2_declare_io");
@@ -71,16 +34,16 @@ Loaded load() {
   find(l.perform_data_write, "adios2_perform_data_write");
   find(l.end_step, "adios2_end_step");
   find(l.close, "adios2_close");
-  return out;
+  return l;
 }
 
 }  // namespace
 
 Result<const Library*> library() {
-  static const Loaded loaded = load();
-  if (loaded.complete) return &loaded.functions;
+  static const Library loaded = load();
+  if (loaded.file.complete()) return &loaded;
   return Error{Code::unsupported,
-               "ADIOS2 is not found (" + loaded.why +
+               "ADIOS2 is not found (" + loaded.file.why() +
                    "): pip install adios2 beside advectio, or name the directory of libadios2_c.so in ADVECTIO_ADIOS2",
                0};
 }

@@ -13,6 +13,7 @@
 #include <cstddef>
 
 #include "core/result.h"
+#include "platform/loaded_library.h"
 
 namespace advectio::adios2 {
 
@@ -45,7 +46,7 @@ enum class Mode : int { write = 1, read = 2, append = 3, deferred = 4, sync = 5,
 enum class StepStatus : int { error = -1, ok = 0, not_ready = 1, end_of_stream = 2 };
 
 struct Library {
-  void* handle = nullptr;  ///< of dlopen; stays for the life of the process
+  LoadedLibrary file;  ///< in which others may look up more functions
 
   AdiosHandle* (*init_serial)() = nullptr;
   Status (*finalize)(AdiosHandle*) = nullptr;

@@ -1,10 +1,6 @@
 #include "sources/grib/library.h"
 
-#include <dlfcn.h>
-#include <sys/stat.h>
-
 #include <array>
-#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -17,12 +13,6 @@ constexpr const char* file_name = "libeccodes.so";
 constexpr const char* beside_wheel = "/../../eckitlib/lib64/";
 constexpr int beside_wheel_max = 32;
 
-struct Loaded {
-  Library functions;
-  bool complete = false;
-  std::string why;  ///< where it is not
-};
-
 /// What the library has said last, in place of printing it.
 std::string& last_complaint() {
   static std::string text;
@@ -33,57 +23,29 @@ void note_complaint(const ContextHandle*, int /*level*/, const char* text) {
   if (text != nullptr) last_complaint() = text;
 }
 
-void* open_library(const std::string& name, std::string& why) {
-  void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle != nullptr) return handle;
-  if (const char* text = ::dlerror(); text != nullptr && why.empty()) why = text;
-  return nullptr;
-}
-
 /// The name of a library that was not found, out of the loader's "NAME: cannot open shared object file".
 std::string missing_in(const std::string& why) {
   const auto end = why.find(": cannot open shared object file");
   return end == std::string::npos ? std::string() : why.substr(0, end);
 }
 
-void* open_wheel(const std::string& path, std::string& why) {
+bool open_wheel(const std::string& path, LoadedLibrary& library) {
   const auto directory = path.substr(0, path.rfind('/') + 1);
   for (int i = 0; i < beside_wheel_max; ++i) {
-    why.clear();
-    if (void* handle = open_library(path, why)) return handle;
-    const auto missing = missing_in(why);
-    std::string none;
+    if (library.open(path)) return true;
+    const auto missing = missing_in(library.why());
     if (missing.empty() || missing.find('/') != std::string::npos ||
-        open_library((directory.empty() ? "." : directory) + beside_wheel + missing, none) == nullptr)
+        !LoadedLibrary().open((directory.empty() ? "." : directory) + beside_wheel + missing))
       break;
   }
-  return nullptr;
+  return false;
 }
 
-void* find_library(std::string& why) {
-  if (const char* given = std::getenv("ADVECTIO_ECCODES"); given != nullptr && *given != '\0') {
-    struct stat there {};
-    std::string path = given;
-    if (::stat(given, &there) == 0 && S_ISDIR(there.st_mode)) path.append("/").append(file_name);
-    return open_wheel(path, why);
-  }
-  for (const char* name : system_names)
-    if (void* handle = open_library(name, why)) return handle;
-  return nullptr;
-}
-
-Loaded load() {
-  Loaded out;
-  auto& l = out.functions;
-  l.handle = find_library(out.why);
-  if (l.handle == nullptr) return out;
-  out.complete = true;
-  const auto find = [&](auto& function, const char* name) {
-    *reinterpret_cast<void**>(&function) = ::dlsym(l.handle, name);
-    if (function != nullptr) return;
-    out.complete = false;
-    out.why = std::string("it has no function ") + name;
-  };
+Library load() {
+  Library l;
+  const auto given = library_named_in("ADVECTIO_ECCODES", file_name);
+  if (given.empty() ? !l.file.open_first(system_names) : !open_wheel(given, l.file)) return l;
+  const auto find = [&](auto& function, const char* name) { l.file.find(function, name); };
   find(l.context_get_default, "codes_context_get_default");
   find(l.context_set_logging_proc, "codes_context_set_logging_proc");
   find(l.handle_new_from_message, "codes_handle_new_from_message");
@@ -98,8 +60,8 @@ Loaded load() {
   find(l.set_double, "codes_set_double");
   find(l.set_string, "codes_set_string");
   find(l.get_error_message, "codes_get_error_message");
-  if (out.complete) l.context_set_logging_proc(l.context_get_default(), note_complaint);
-  return out;
+  if (l.file.complete()) l.context_set_logging_proc(l.context_get_default(), note_complaint);
+  return l;
 }
 
 Error failed(const Library& library, const std::string& what, Status status) {
@@ -116,10 +78,10 @@ std::recursive_mutex& eccodes_mutex() {
 }
 
 Result<const Library*> library() {
-  static const Loaded loaded = load();
-  if (loaded.complete) return &loaded.functions;
+  static const Library loaded = load();
+  if (loaded.file.complete()) return &loaded;
   return Error{Code::unsupported,
-               "GRIB is read by ecCodes, which is not found (" + loaded.why +
+               "GRIB is read by ecCodes, which is not found (" + loaded.file.why() +
                    "): pip install eccodeslib beside advectio, or install it for the system (Debian: apt-get install "
                    "libeccodes0), or name libeccodes.so in ADVECTIO_ECCODES",
                0};

@@ -19,6 +19,7 @@
 
 #include "core/bytes.h"
 #include "core/result.h"
+#include "platform/loaded_library.h"
 
 namespace advectio::grib {
 
@@ -29,7 +30,7 @@ struct MessageHandle;
 using Status = int;
 
 struct Library {
-  void* handle = nullptr;  ///< of dlopen; stays for the life of the process
+  LoadedLibrary file;
 
   ContextHandle* (*context_get_default)() = nullptr;
   void (*context_set_logging_proc)(ContextHandle*,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -114,9 +115,12 @@ def test_the_benchmark_measures_every_method_it_is_asked_for(tmp_path: Path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_benchmark_of_readers_says_what_readers_saw(tmp_path: Path):
-    small = ["--frame-mb", "3", "--rounds", "1", "--frames", "4", "--pause", "0.1", "--only", "mapped", "--directory", tmp_path]
-    result = json.loads(ran([ROOT / "bench/readers.py", "--json", *small]))
+def test_the_benchmark_of_readers_says_what_readers_saw():
+    # Below tmp_path the name of the run's socket may be too long.
+    with tempfile.TemporaryDirectory(prefix="readers-") as directory:
+        small = ["--frame-mb", "3", "--rounds", "1", "--frames", "4", "--pause", "0.1", "--only", "mapped"]
+        result = json.loads(ran([ROOT / "bench/readers.py", "--json", *small, "--directory", directory]))
+        assert os.listdir(directory) == []
     rows = result["methods"]
     assert [(row["method"], row["readers"]) for row in rows] == [("Advectio, mapped", 1), ("Advectio, mapped", 4)]
     assert 2e6 < result["frame_bytes"] < 3e6
@@ -124,4 +128,3 @@ def test_the_benchmark_of_readers_says_what_readers_saw(tmp_path: Path):
         assert row["put_ms"] > 0 and row["first_ms"] > row["latency_ms"] and row["copy_mb_s"] > 0 and row["look_mb_s"] > 0
         (run,) = row["runs"]
         assert [[line["frame"] for line in reader] for reader in run["readers"]] == [[2, 3]] * row["readers"]
-    assert list(tmp_path.iterdir()) == []

@@ -291,6 +291,7 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
   }
   std::erase_if(ledger_.wholes, [&](const auto& w) {
     if (w->tile_sequencer) return false;
+    w->joined = true;  // nobody has heard of it
     Result<void> brought;
     if (run_.files.exists(w->link)) brought = writer_.bring_to_last_commit(*w);  // what its sink had beside it
     writer_.end(*w, State::dropped, std::move(brought));

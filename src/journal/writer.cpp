@@ -429,6 +429,11 @@ void Writer::keep_ahead(std::uint64_t segments) noexcept {
   wake_.notify_one();
 }
 
+bool Writer::is_far_enough_ahead() noexcept {
+  const std::lock_guard guard(mutex_);
+  return ahead_.size() >= ahead_wanted_;
+}
+
 void Writer::stay_ahead() {
   std::unique_lock guard(mutex_);
   auto pause = look_again_min;

@@ -77,6 +77,8 @@ class Writer {
 
   /// How many segments to hold ready (mapped, in the page tables) beside the one under way.
   void keep_ahead(std::uint64_t segments) noexcept;
+  /// Whether it holds as many: it takes no more by itself then.
+  [[nodiscard]] bool is_far_enough_ahead() noexcept;
 
   [[nodiscard]] std::uint64_t journal() const noexcept { return uid_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }

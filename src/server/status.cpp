@@ -167,7 +167,7 @@ std::string Snapshot::get(const std::function<void()>& wake) {
   if (concluded_) return text_;
   wanted_ = true;
   wake();
-  made_.wait_for(guard, std::chrono::milliseconds(500), [this] { return !wanted_; });
+  made_.wait_for(guard, patience_, [this] { return !wanted_; });
   // Of a server that has only begun there is no last one.
   made_.wait_for(guard, std::chrono::seconds(30), [this] { return !text_.empty(); });
   return text_;

@@ -13,6 +13,8 @@ namespace advectio {
 /// The loop's status for threads that ask: what they ask for is taken at the loop's next pass.
 class Snapshot {
  public:
+  /// `patience`: how long to wait for a fresh one where there is one already.
+  explicit Snapshot(std::chrono::milliseconds patience = std::chrono::milliseconds(500)) : patience_(patience) {}
   /// Waits a little for a fresh one; where the loop is deep in a commit, the last one. Any thread.
   std::string get(const std::function<void()>& wake);
   /// Somebody waits, or there is none yet. The loop's thread, as `put` and `conclude`.
@@ -22,6 +24,7 @@ class Snapshot {
   void conclude(std::string text);
 
  private:
+  const std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable made_;
   std::string text_;

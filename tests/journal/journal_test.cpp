@@ -45,6 +45,12 @@ class JournalTest : public ::testing::Test {
       ASSERT_TRUE(system_files().rename(stage_.pool() + "/." + name, stage_.pool() + "/" + name).ok());
     }
   }
+  /// Until it holds as many segments as it wants: by itself it takes no more.
+  static void wait_until_ahead(Writer& w) {
+    for (int i = 0; i < 10'000 && !w.is_far_enough_ahead(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_TRUE(w.is_far_enough_ahead());
+  }
   std::unique_ptr<Writer> writer() {
     auto w = Writer::open(stage_, {3, static_cast<std::uint32_t>(::getpid()), "node1", "model"});
     EXPECT_TRUE(w.ok());
@@ -567,7 +573,7 @@ TEST_F(JournalTest, AWriterHoldsAheadWhatItsFrameStillNeedsAndNoMore) {
     const auto names = system_files().list(stage_.journals() + "/" + w->name()).value();
     return std::count_if(names.begin(), names.end(), [](const auto& n) { return n.rfind("ahead-", 0) == 0; });
   };
-  for (int i = 0; i < 1000 && ahead() != 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  wait_until_ahead(*w);
   ASSERT_EQ(ahead(), 4);
   const auto most = w->payload_max(0);
   for (int n = 0; n < 4; ++n)
@@ -575,7 +581,7 @@ TEST_F(JournalTest, AWriterHoldsAheadWhatItsFrameStillNeedsAndNoMore) {
                      RecordType::put, 0, 1, {}, most, [](std::byte*) { return 0U; }, nullptr)
                     .ok());
   EXPECT_EQ(w->segments_used(), 4U);
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  wait_until_ahead(*w);
   EXPECT_EQ(ahead(), 1);
 }
 
@@ -584,15 +590,13 @@ TEST_F(JournalTest, AWriterThatWantsNothingAheadTakesNothing) {
   auto w = Writer::open(stage_, {3, static_cast<std::uint32_t>(::getpid()), "node1", "model"}).value();
   add_segments(8);
   const auto free = [&] { return system_files().list(stage_.pool()).value().size(); };
-  // Gone from the pool, and counted as taken: in between it is neither.
-  for (int i = 0; i < 1000 && (free() != 7 || w->room_segments() != 8); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  wait_until_ahead(*w);
   ASSERT_EQ(free(), 7U) << "one is taken from the start";
   w->keep_ahead(0);
   ASSERT_TRUE(w->append(
                    RecordType::put, 0, 1, {}, 64, [](std::byte*) { return 0U; }, nullptr)
                   .ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  wait_until_ahead(*w);
   EXPECT_EQ(free(), 7U);
 }
 

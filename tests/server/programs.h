@@ -45,6 +45,7 @@ struct Store {
   std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
+  std::atomic<int> refusals{0};           ///< how often it has refused to open one
   bool checkpoints = true;                ///< sinks can commit in the midst of a frame
   void allow() {
     const std::lock_guard guard(mutex);
@@ -226,27 +227,42 @@ inline SinkFactory sinks_of(Store& store) {
     // ".NAME.advectio-…" is the second name of NAME, where it has one.
     auto name = r.path.substr(r.path.find_last_of('/') + 1);
     if (name.starts_with('.')) name = name.substr(1, name.find(".advectio-") - 1);
-    if (store.disk_refuses) return system_error("open " + name, EIO);
+    if (store.disk_refuses) {
+      ++store.refusals;
+      return system_error("open " + name, EIO);
+    }
     if (::access(r.path.c_str(), R_OK | W_OK) != 0) return system_error("open " + name, errno);
     return std::unique_ptr<Sink>(std::make_unique<MemorySink>(store, r.path, name, r.resume));
   };
 }
 
-/// Ask for the drain as `advectio run` does, and wait for its end. The final status.
-inline json ask_for_the_drain(const std::string& run_dir, const std::string& what = "drain") {
+/// Ask for the drain as `advectio run` does, and wait for its end. `taken`, if any, is called when the server has taken
+/// the request. The final status.
+inline json ask_for_the_drain(const std::string& run_dir, const std::string& what = "drain",
+                              const std::function<void()>& taken = nullptr) {
   std::ifstream file(run_dir + "/secret");
   const std::string secret{std::istreambuf_iterator<char>(file), {}};
   const int s = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", run_dir.c_str());
-  const auto ask = json{{"do", what}, {"secret", secret}}.dump() + '\n';
+  // A connection's requests are taken in their order.
+  auto ask = json{{"do", what}, {"secret", secret}}.dump() + '\n';
+  if (taken) ask += json{{"do", "status"}, {"secret", secret}}.dump() + '\n';
   std::string text;
-  if (::connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      ::write(s, ask.data(), ask.size()) == static_cast<ssize_t>(ask.size())) {
+  const auto read_line = [&text, s] {
     char buffer[4096];
     for (ssize_t n = 0; text.find('\n') == std::string::npos && (n = ::read(s, buffer, sizeof buffer)) > 0;)
       text.append(buffer, static_cast<std::size_t>(n));
+  };
+  if (::connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::write(s, ask.data(), ask.size()) == static_cast<ssize_t>(ask.size())) {
+    if (taken) {
+      read_line();
+      text.erase(0, text.find('\n') + 1);
+      taken();
+    }
+    read_line();
   }
   ::close(s);
   return json::parse(text.substr(0, text.find('\n')));

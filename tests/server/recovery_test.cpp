@@ -22,6 +22,11 @@ class BegunFrameTest : public ServerTest {
     ASSERT_TRUE(eventually([this] { return image("a.nc").commits == 1 && !beside().empty(); }));
     store_.disk_refuses = true;
   }
+  /// Which the disk refuses again.
+  void wait_until_it_is_tried_again() const {
+    const auto before = store_.refusals.load();
+    EXPECT_TRUE(eventually([&] { return store_.refusals >= before + 2; }));
+  }
   void expect_taken_back_later() {
     ASSERT_TRUE(
         eventually([this] { return server_->status().find("leave it at its last commit") != std::string::npos; }));
@@ -43,7 +48,7 @@ class BegunFrameTest : public ServerTest {
 TEST_F(BegunFrameTest, IsTakenBackWhenTheStageHasGoneAndTheDiskWorksAgain) {
   begin();
   remove_run_dir();
-  ::usleep(300'000);
+  wait_until_it_is_tried_again();
   EXPECT_EQ(beside().size(), 1U);
   store_.disk_refuses = false;
   thread_.join();
@@ -55,7 +60,7 @@ TEST_F(BegunFrameTest, IsTakenBackWhenTheStageHasGoneAndTheDiskWorksAgain) {
 TEST_F(BegunFrameTest, IsSaidWhenTheStageHasGoneAndTheDiskRefusesToTheEnd) {
   begin();
   remove_run_dir();
-  ::usleep(300'000);
+  wait_until_it_is_tried_again();
   server_->stop();
   thread_.join();
   EXPECT_EQ(outcome_, Outcome::stage_gone);

@@ -82,8 +82,8 @@ class ServerTest : public ::testing::Test {
     ASSERT_TRUE(eventually([&] { return server_->turns() >= until; }));
   }
   /// Ask for the drain as `advectio run` does, and wait for the end. The final status.
-  json drain(const std::string& what = "drain") {
-    auto status = ask_for_the_drain(run_dir(), what);
+  json drain(const std::string& what = "drain", const std::function<void()>& taken = nullptr) {
+    auto status = ask_for_the_drain(run_dir(), what, taken);
     thread_.join();
     server_.reset();
     return status;

@@ -185,13 +185,16 @@ TEST_F(ServerTest, DoesNotLeaveAsLongAsSomebodyWrites) {
   config_.server.drain_max = 65'536;
   Program a(run_dir(), [this](Session& s) {
     const int first = write_frames(s, out("a.nc"), 50, true, false);
-    ::usleep(400'000);
+    if (!eventually([this] { return std::filesystem::exists(out("taken")); })) return 9;
     return first != 0 ? first : write_frames(s, out("b.nc"), 50);
   });
   start(16, false, 20'000'000'000, true);
   a.go();
-  ::usleep(100'000);
-  (void)drain("leave");
+  ASSERT_TRUE(eventually([&] { return image("a.nc").declared > 0; }));
+  (void)drain("leave", [this] {
+    wait_turns();
+    std::ofstream(out("taken")) << "leave";
+  });
   EXPECT_EQ(a.wait(), 0);
   EXPECT_EQ(outcome_, Outcome::left);
   config_.server.drain_max.reset();
@@ -225,7 +228,13 @@ TEST_F(ServerTest, AWriterGetsASegmentThoughAnotherHoldsSomeAheadOfNeed) {
   Program a(run_dir(), [this, ready](Session& s) {
     auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
     if (!d || !(*d)->schema(series(100'000))) return 1;  // frames of seven segments
-    ::usleep(300'000);                                   // takes as many ahead as are made
+    // It takes all the others that there are.
+    const auto taken = [this] {
+      const auto all = std::filesystem::recursive_directory_iterator(run_dir() + "/journals");
+      return std::count_if(begin(all), end(all),
+                           [](const auto& e) { return e.path().filename().string().starts_with("ahead-"); });
+    };
+    if (!eventually([&] { return taken() >= 6; })) return 3;
     (void)!::close(::creat(ready.c_str(), 0600));
     return eventually([&] { return !std::filesystem::exists(ready); }) ? 0 : 2;
   });

@@ -29,6 +29,8 @@ class FullStageTest : public ServerTest {
     EXPECT_FALSE(std::filesystem::exists(run_dir()));
     return status;
   }
+  /// How often programs have begun to wait for a segment. The server's loop stands in a commit: the stage says it.
+  std::uint64_t waits() const { return journal::Stage::open(system_files(), run_dir())->control().waits.load(); }
   std::size_t spilled_files() const {
     const auto all = std::filesystem::recursive_directory_iterator(disk_.path());
     return static_cast<std::size_t>(std::distance(begin(all), std::filesystem::recursive_directory_iterator()));
@@ -72,7 +74,7 @@ TEST_F(FullStageTest, WaitsWhereItIsToldToAndWhereTheSpillIsFullToo) {
     spill_ = disk_.path();
     spill_max_ = full_too ? 2 * 64 * 1024 : 64 << 20;
     write(full_too ? "spill" : "wait");
-    ::usleep(300'000);
+    EXPECT_TRUE(eventually([&] { return waits() > 0; }));
     EXPECT_FALSE(written());
     EXPECT_LE(spilled_files(), full_too ? 3U : 1U);
     (void)end();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -49,6 +50,14 @@ def processes_here(name: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def command_of(pid: int) -> list[bytes]:
+    """The words of its command; none where the process has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 class Nodes:
@@ -99,14 +108,11 @@ class Nodes:
 
     def server_of(self, site: Site) -> int:
         """Its server's pid, as this host numbers it."""
-        memory = os.fspath(self.memory)
+        memory = os.fspath(self.memory).encode()
 
         def is_it(pid: int) -> bool:
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                return False
-            return len(words) > 1 and words[1] == b"workflow" and memory.encode() in words
+            words = command_of(pid)
+            return len(words) > 1 and words[1] == b"workflow" and memory in words
 
         found = wait_for(lambda: [pid for pid in site.advectiods() if is_it(pid)], f"{site.name} had a server")
         assert len(found) == 1
@@ -160,8 +166,9 @@ def nodes(advectio: Advectio, host: Host, tmp_path: Path) -> Iterator[Nodes]:
     finally:
         for site in (made.here, made.there):
             for pid in site.advectiods():
-                if os.fspath(made.memory).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
+                if os.fspath(made.memory).encode() in command_of(pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             subprocess.run(["rm", "-rf", made.memory_of(site)], check=False)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import advectio
@@ -48,7 +47,7 @@ def test_the_program_starts_when_the_readers_are_there_and_they_get_every_frame(
     running, run = begin(pair, "--wait-for-readers", "2")
     running.wait_for(lambda: any("waiting up to 60 s for 2 live readers" in e for e in running.errors), "it waited")
     first = Reader(run)
-    time.sleep(0.5)
+    running.wait_for(lambda: any("1 of 2 live readers subscribed" in e for e in running.errors), "it saw one reader")
     assert not running.lines, "the program has started with one reader of two"
     second = Reader(run)
     result = running.finish()
@@ -59,7 +58,7 @@ def test_the_program_starts_when_the_readers_are_there_and_they_get_every_frame(
 def test_a_reader_of_several_servers_counts_once(pair: Pair):
     running, run = begin(pair, "--wait-for-readers", "2", nodes="1,0")
     readers = [Reader(run)]
-    time.sleep(1.5)  # all of its connections are there
+    running.wait_for(lambda: any("1 of 2 live readers subscribed" in e for e in running.errors), "it counted them as one")
     assert not running.lines, "one reader was taken for two"
     readers.append(Reader(run))
     result = running.finish()
@@ -89,7 +88,7 @@ def test_a_server_that_dies_while_readers_are_waited_for_is_replaced(pair: Pair)
     running, run = begin(pair, "--wait-for-readers", "2")
     running.wait_for(lambda: any("waiting up to" in e for e in running.errors), "it waited")
     readers = [Reader(run)]
-    time.sleep(0.5)
+    running.wait_for(lambda: any("1 of 2 live readers subscribed" in e for e in running.errors), "it saw one reader")
     running.kill("advectiod")
     running.wait_for(lambda: any("restarted (1 of at most" in e for e in running.errors), "the server was replaced")
     readers.append(Reader(run))

@@ -25,7 +25,7 @@ def _name(reader: ReaderStatus) -> str:
 def readers(server: Server, number: int, within_s: float, signals: Signals, *, quiet: bool) -> None:
     """Errors: UserError where they have not come in that time, or there is no server any more."""
     until = time.monotonic() + within_s
-    there, told = 0, quiet
+    there, said = 0, -1
     while True:
         try:
             with Connection(server.run_directory, 5.0) as connection:
@@ -44,9 +44,11 @@ def readers(server: Server, number: int, within_s: float, signals: Signals, *, q
                 f"{there} of {number} live readers had subscribed after {within_s:g} s; the command was not started. Start the "
                 "readers first or at the same time, give them longer (--readers-within), or wait for fewer (--wait-for-readers)"
             )
-        if not told:
-            told = True
+        if not quiet and said < 0:
             say("", f"waiting up to {within_s:g} s for {_counted(number)} to subscribe; run directory {server.run_directory}")
+        if not quiet and there != max(said, 0):
+            say("", f"{there} of {_counted(number)} subscribed")
+        said = there
         time.sleep(LOOK_S)
 
 

@@ -22,6 +22,8 @@ extern bool dies_at_link, dies_before_link;
 extern std::atomic<bool> names_stay;
 /// The directory refuses to remove or rename what has this in its path.
 extern std::atomic<const char*> directory_refuses;
+/// The directories of hard links cannot be removed.
+extern std::atomic<bool> directories_stay;
 
 namespace advectio {
 

@@ -1,0 +1,51 @@
+// Calls that change directories, for the whole program of these tests: what they refuse, and who dies in them.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "server/server_fixture.h"
+
+/// A server or program of these tests dies when it has made a file's hard link, or is about to.
+bool dies_at_link = false, dies_before_link = false;
+extern "C" int link(const char* from, const char* to) noexcept {
+  if (dies_before_link) (void)::kill(::getpid(), SIGKILL);
+  const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+  if (dies_at_link) (void)::kill(::getpid(), SIGKILL);
+  return done;
+}
+
+/// The directory refuses to remove or rename what has this in its path.
+std::atomic<const char*> directory_refuses{nullptr};
+/// The hard links of files cannot be removed.
+std::atomic<bool> names_stay{false};
+extern "C" int unlink(const char* path) noexcept {
+  if (names_stay && std::strstr(path, ".advectio-") != nullptr) {
+    errno = EROFS;
+    return -1;
+  }
+  if (directory_refuses && std::strstr(path, directory_refuses) != nullptr) {
+    errno = EROFS;
+    return -1;
+  }
+  return ::unlinkat(AT_FDCWD, path, 0);
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (directory_refuses && std::strstr(to, directory_refuses) != nullptr) {
+    errno = EROFS;
+    return -1;
+  }
+  return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+std::atomic<bool> directories_stay{false};
+extern "C" int rmdir(const char* path) noexcept {
+  if (directories_stay && std::strstr(path, ".advectio-") != nullptr) {
+    errno = EROFS;
+    return -1;
+  }
+  return ::unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}

@@ -1,0 +1,234 @@
+// The names of files in flight, and their hard links: removed, renamed, left by the dead, refused by the disk.
+#include "server/server_fixture.h"
+
+namespace advectio {
+namespace {
+
+TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
+  for (const bool with_link : {false, true}) {
+    SCOPED_TRACE(with_link);
+    ASSERT_NO_FATAL_FAILURE(leave_in_flight());
+    ASSERT_EQ(hard_links().empty(), false);
+    if (with_link)
+      for (const auto& link : hard_links()) std::filesystem::remove(link);
+    std::filesystem::remove(out("a.nc"));
+    const auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(status["datasets"][0]["state"], "dropped");
+    EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{});
+  }
+}
+
+TEST_F(ServerTest, AFileThatItsProgramRenamesInFlightIsWhereTheProgramHasPutIt) {
+  ASSERT_NO_FATAL_FAILURE(leave_in_flight());
+  std::filesystem::create_directory(out("kept"));
+  std::filesystem::rename(out("a.nc"), out("kept/b.nc"));
+  store_.allow();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["state"], "finished");
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"kept"});
+}
+
+/// Of an ordinary user: root may write what is read-only.
+class OrdinaryUserTest : public ServerTest {
+ protected:
+  static constexpr uid_t nobody = 65534;
+  void SetUp() override {
+    ServerTest::SetUp();
+    if (::geteuid() != 0) return;
+    for (const auto& directory : {output_.path(), scratch_.path()})
+      ASSERT_EQ(::chown(directory.c_str(), nobody, nobody), 0);
+    ASSERT_EQ(::setresuid(nobody, nobody, 0), 0);
+    was_root_ = true;
+  }
+  void TearDown() override {
+    ServerTest::TearDown();
+    if (was_root_) {
+      ASSERT_EQ(::setresuid(0, 0, 0), 0);
+    }
+  }
+  bool was_root_ = false;
+};
+
+TEST_F(OrdinaryUserTest, AFileThatItsProgramMakesReadOnlyIsWrittenAndStaysReadOnly) {
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false, 0});
+    if (!d || ::chmod(out("a.nc").c_str(), 0440) != 0) return 1;
+    const std::vector<float> values(width, 1);
+    const Memory memory{reinterpret_cast<const std::byte*>(values.data()), {}};
+    return (*d)->schema(series(width)) && (*d)->put(0, Box{{0, 0}, {1, width}}, {}, memory, 4) && (*d)->close() ? 0 : 2;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 1U);
+  struct stat st {};
+  ASSERT_EQ(::stat(out("a.nc").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777U, 0440U);
+}
+
+TEST_F(ServerTest, AProgramThatDiesAsItCreatesAFileLeavesNothing) {
+  for (const bool has_hard_link : {false, true})
+    for (const bool server_dies_too : {false, true}) {
+      SCOPED_TRACE(std::string(has_hard_link ? "with" : "without") + " a hard link, and the server " +
+                   (server_dies_too ? "dies too" : "lives"));
+      Program a(run_dir(), [this, has_hard_link](Session& s) {
+        (has_hard_link ? dies_at_link : dies_before_link) = true;
+        return write_frames(s, out("a.nc"), 1);
+      });
+      start();
+      a.go();
+      EXPECT_EQ(a.wait(), 128 + SIGKILL);
+      if (server_dies_too) {
+        stop();
+        start();
+      }
+      (void)drain();
+      EXPECT_EQ(outcome_, Outcome::clean);
+      const auto names = system_files().list(output_.path());
+      ASSERT_TRUE(names.ok());
+      EXPECT_EQ(*names, std::vector<std::string>{});
+    }
+}
+
+TEST_F(ServerTest, OneThatIsStoppedLeavesTheStageOfAFileThatNoJournalSpeaksOf) {
+  Program a(run_dir(), [this](Session& s) {
+    dies_at_link = true;
+    return write_frames(s, out("a.nc"), 1);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  // Its journal, of which nothing is needed, has been forgotten.
+  ASSERT_TRUE(eventually([&] { return system_files().list(run_dir() + "/journals")->empty(); }));
+  stop();
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_TRUE(std::filesystem::exists(run_dir()));
+}
+
+TEST_F(ServerTest, AProgramThatDiesAsItCreatesAnotherFileLeavesNothingOfThat) {
+  // Its journal is needed to the last moment, and never speaks of that file. (Of what is to be durable one waits.)
+  config_ = parse_config("datasets: [{match: '*', durable: false}]", "test").value();
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, true, false);
+    dies_at_link = true;
+    return write_frames(s, out("b.nc"), 1);
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 128 + SIGKILL);
+  ASSERT_TRUE(eventually([&] { return server_->status().find("No space") != std::string::npos; }));
+  store_.allow();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, OfAFileWhoseJournalHasGoneNothingStaysBesideIt) {
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, false, false);
+    return ::pause();
+  });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([this] { return image("a.nc").committed.size() == 3; }));
+  stop();
+  a.kill();
+  std::filesystem::remove_all(run_dir() + "/journals");
+  std::filesystem::create_directory(run_dir() + "/journals");
+  // What the death of a server leaves of its sink.
+  for_each_page([](journal::SharedState& shared_state) { std::ofstream(std::string(shared_state.link) + "-redo"); });
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, AHardLinkThatStaysIsReportedAndGoesLater) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  names_stay = true;
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  const auto status = drain();
+  names_stay = false;
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  EXPECT_NE(status["errors"].dump().find("a.nc: its hard link"), std::string::npos);
+  EXPECT_EQ(status["datasets"].size(), 1U) << status["datasets"].dump(1);
+  EXPECT_EQ(hard_links().size(), 2U) << "the link, and what its sink had";
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, TheDirectoryOfHardLinksGoesLaterWhereItCannotBeRemovedAtFirst) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  directories_stay = true;
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  directories_stay = false;
+  EXPECT_EQ(outcome_, Outcome::incomplete);
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsHardLinkHasStayed) {
+  Program a(run_dir(), [this](Session& s) {
+    const int code = write_frames(s, out("a.nc"), 3);
+    ::pause();  // its journal stays
+    return code;
+  });
+  start();
+  names_stay = true;
+  a.go();
+  ASSERT_TRUE(eventually([&] { return server_->status().find("its hard link") != std::string::npos; }));
+  const auto done = image("a.nc");
+  for (int life = 0; life < 2; ++life) {
+    stop();
+    start();
+  }
+  names_stay = false;
+  a.kill();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").commits, done.commits);
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(ServerTest, ANameThatHasComeToStandForAnotherFileIsNotWrittenThrough) {
+  leave_uncommitted();
+  std::string link;
+  for_each_page([&link](journal::SharedState& shared_state) { link = shared_state.link; });
+  const auto valuable = out("valuable");
+  std::ofstream(valuable) << "not ours";
+  std::filesystem::rename(link, link + "-kept");
+  for (const bool soft : {true, false}) {
+    std::filesystem::remove(link);
+    if (soft)
+      std::filesystem::create_symlink(valuable, link);
+    else
+      std::filesystem::create_hard_link(valuable, link);
+    start(2, true);
+    thread_.join();
+    EXPECT_EQ(outcome_, Outcome::incomplete);
+    EXPECT_NE(server_->status().find("no longer the file"), std::string::npos);
+    server_.reset();
+    EXPECT_EQ(image("a.nc").commits, 0);
+  }
+  std::filesystem::rename(link + "-kept", link);
+  start(2, true);
+  thread_.join();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+}
+
+}  // namespace
+}  // namespace advectio

@@ -29,7 +29,7 @@ def ranks_of(count: int) -> list[str]:
 
 
 @pytest.fixture
-def merged(replay: Path, pair: Pair) -> Callable[..., Result]:
+def write_joined(replay: Path, pair: Pair) -> Callable[..., Result]:
     """`replay` serially and plainly, and split under `join: true`: the same files with the same values and attributes."""
 
     def run(source: Path, ranks: int, *options: str, config: str = "", files: int = 1, nodes: str | None = None) -> Result:
@@ -53,17 +53,17 @@ def assert_as_serial(pair: Pair, files: int, *, storage: bool = True) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 12])
 @pytest.mark.parametrize("name", ["made", LATER])
-def test_any_number_of_ranks_is_the_serial_file(source: Source, merged: Callable[..., Result], name: str, ranks: int):
-    merged(source(name), ranks)
+def test_any_number_of_ranks_is_the_serial_file(source: Source, write_joined: Callable[..., Result], name: str, ranks: int):
+    write_joined(source(name), ranks)
 
 
-def test_several_frames_and_files(source: Source, merged: Callable[..., Result]):
-    result = merged(source("made"), 4, "--frames", "8", "--frames-per-file", "3", files=3)
+def test_several_frames_and_files(source: Source, write_joined: Callable[..., Result]):
+    result = write_joined(source("made"), 4, "--frames", "8", "--frames-per-file", "3", files=3)
     assert [d["frames_durable"] for d in result.summary["datasets"]] == [3, 3, 2]
 
 
-def test_real_frames(source: Source, merged: Callable[..., Result]):
-    merged(source("wrf471/serial/wrfout_d01_4frames.nc"), 6, "--frames", "5", "--frames-per-file", "3", files=2)
+def test_real_frames(source: Source, write_joined: Callable[..., Result]):
+    write_joined(source("wrf471/serial/wrfout_d01_4frames.nc"), 6, "--frames", "5", "--frames-per-file", "3", files=2)
 
 
 def test_it_is_stored_as_the_rule_says(made: Path, replay: Path, pair: Pair):
@@ -78,8 +78,8 @@ def test_it_is_stored_as_the_rule_says(made: Path, replay: Path, pair: Pair):
         assert 32015 in [identifier for identifier, _ in file.storage(t)["filters"]]  # type: ignore[attr-defined]
 
 
-def test_classic_tiles_are_a_classic_file(source: Source, merged: Callable[..., Result]):
-    merged(source("made"), 4, "--format", "cdf5", "--frames", "3", "--frames-per-file", "3")
+def test_classic_tiles_are_a_classic_file(source: Source, write_joined: Callable[..., Result]):
+    write_joined(source("made"), 4, "--format", "cdf5", "--frames", "3", "--frames-per-file", "3")
 
 
 def test_files_are_complete_when_the_program_has_ended(made: Path, replay: Path, pair: Pair, tool: Callable[[str], str]):
@@ -210,10 +210,10 @@ def test_kill_of_all_is_finished_by_recover(made: Path, replay: Path, pair: Pair
 
 
 @pytest.mark.parametrize(("name", "nodes"), [("made", "2,2"), ("made", "1,2,1,0,0"), (LATER, "2,1,0")])
-def test_tiles_of_several_nodes_are_the_serial_file(source: Source, merged: Callable[..., Result], name: str, nodes: str):
+def test_tiles_of_several_nodes_are_the_serial_file(source: Source, write_joined: Callable[..., Result], name: str, nodes: str):
     ranks = sum(map(int, nodes.split(",")))
     options = ["--frames", "8", "--frames-per-file", "3"] if name == "made" else []
-    result = merged(source(name), ranks, *options, files=3 if options else 1, nodes=nodes)
+    result = write_joined(source(name), ranks, *options, files=3 if options else 1, nodes=nodes)
     owners = {d["node"] for d in result.summary["datasets"]}
     assert owners <= ({"io", "io0", "io1"} if "0" in nodes else {"n0", "n1"})
 

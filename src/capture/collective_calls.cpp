@@ -11,7 +11,7 @@ namespace advectio::capture {
 
 using journal::WriterSlot;
 
-/// Wait until a writer has ended all turns before this one. False: it has died instead.
+/// Wait until a writer has ended all collective calls before this index. False: it has died instead.
 bool CollectiveCalls::await_index(std::uint32_t writer, std::uint64_t collective_index) const noexcept {
   const auto& slot = slots_[writer];
   for (unsigned tries = 0; slot.collective_index.load(std::memory_order_acquire) < collective_index; ++tries) {

@@ -27,7 +27,7 @@ class CollectiveCalls {
   [[nodiscard]] std::uint64_t collective_index() const noexcept { return index_; }
   void end_collective_call() noexcept { own().collective_index.store(++index_, std::memory_order_release); }
 
-  /// The schema has changed. The server holds back blocks of later turns until it has the new one.
+  /// The schema has changed. The server holds back blocks of later collective indexes until it has the new one.
   void hold_schema() noexcept {
     auto& schema_pending = own().schema_pending;
     if (schema_pending.load(std::memory_order_relaxed) == 0) schema_pending.store(index_, std::memory_order_release);

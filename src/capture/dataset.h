@@ -117,8 +117,8 @@ class SharedDataset : public CapturedDataset {
   /// The same after the collective calls that come before that collective index.
   virtual std::uint64_t records(std::uint64_t collective_index) noexcept = 0;
 
-  // `wait_visible` waits for what this rank has put, and for what the others have put in turns
-  // before the present one.
+  // `wait_visible` waits for what this rank has put, and for what the others have put under
+  // collective indexes before the present one.
 };
 
 /// A collective call of the program: the collective index ends with it, whatever becomes of it. Null: it is
@@ -182,7 +182,7 @@ class Session {
   virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
                                                                Invitation& invitation) = 0;
   /// Errors: Code::not_found where there is no such dataset here (that rank is on another node,
-  /// which has no server), or no longer: the others must not put or close before all have joined.
+  /// which has no server), or no longer: the others must not put or close before all have entered.
   virtual Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) = 0;
 
   /// Called before the real library opens `path`. Waits until everything synced so far can be read

@@ -27,7 +27,7 @@
 
 namespace advectio {
 
-/// A dataset as all nodes know it. Pages of the same name may follow each other.
+/// A dataset as all nodes know it. Shared states of the same name may follow each other.
 struct DatasetId {
   std::string shared_state;
   std::uint64_t journal = 0;
@@ -47,7 +47,7 @@ SlotState state_of(const journal::WriterSlot& slot) noexcept;
 
 class Relay {
  public:
-  /// `helping`: null, or longer here than this.
+  /// `remote_encoder`: null, or it lives longer than this.
   Relay(const journal::Stage& stage, Transport& transport, RemoteEncoder* remote_encoder, Log& log);
   /// Messages under way are waited for, unless `cut_short`.
   ~Relay();

@@ -186,7 +186,7 @@ inline bool is_spilled(std::string_view segment) noexcept {
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {
   // written by that writer
-  std::atomic<std::uint64_t> journal;                       ///< 0: has not joined yet
+  std::atomic<std::uint64_t> journal;                       ///< 0: has not entered yet
   std::uint32_t number;                                     ///< of the dataset in that journal
   std::uint32_t pid;                                        ///< 0: on another node
   alignas(64) std::atomic<std::uint64_t> collective_index;  ///< nothing with a smaller collective index will come from

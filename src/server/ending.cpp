@@ -79,8 +79,8 @@ bool Ending::finished() {
   return !run_.relay || nodes_.agreed_on_end();
 }
 
-/// Pages of which no journal speaks: their writer died between registering the dataset and its first record, or an
-/// earlier server died between the end of the journal and the end of the shared state.
+/// Shared states of which no journal speaks: their writer died between registering the dataset and its first record, or
+/// an earlier server died between the end of the journal and the end of the shared state.
 void Ending::end_orphans() {
   auto names = run_.files.list(run_.stage.datasets());
   if (!names) return;

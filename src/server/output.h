@@ -181,7 +181,7 @@ struct Output : std::enable_shared_from_this<Output> {
 
   // Where several processes write it together; `seen` and `visible` above are not used then.
   struct Share {
-    std::uint64_t journal = 0;  ///< 0: has not joined yet
+    std::uint64_t journal = 0;  ///< 0: has not entered yet
     std::uint64_t visible = 0;  ///< its records up to here are committed
     bool over = false;          ///< it has closed or aborted the dataset, or died
     bool closed = false, aborted = false;

@@ -85,7 +85,7 @@ class Server {
   /// not going to happen by itself.
   [[nodiscard]] virtual std::uint64_t turns() const noexcept = 0;
 
-  /// The status object (docs/cli.md), as JSON text.
+  /// The server status (docs/json.md), as JSON text.
   virtual std::string status() = 0;
 };
 

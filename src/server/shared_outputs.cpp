@@ -115,7 +115,7 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
   return closed ? writer_.finish(d) : Result<void>{};
 }
 
-/// It was about to join, has said so in its slot, and died before it could say it in its journal.
+/// It was about to enter, has said so in its slot, and died before it could say it in its journal.
 bool SharedOutputs::died_before_entering(Output& d, std::size_t w) {
   const auto uid = slot_of(d, w).journal.load(std::memory_order_acquire);
   if (uid == 0 || d.spread) return false;

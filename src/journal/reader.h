@@ -34,7 +34,7 @@ Result<void> verify_payload(const Record& record);
 
 /// How far to trust what the segments say of themselves.
 enum class Trust : std::uint8_t {
-  published,  ///< read what the writer has published (`committed`): the writer, or the shared state cache, is alive
+  published,  ///< read what the writer has published (`committed`): the writer, or the page cache, is alive
   scan,       ///< read as far as records are whole, whatever `committed` says: after a loss of power, or for inspection
 };
 

@@ -11,7 +11,7 @@ namespace advectio::capture {
 
 /// This process as one of several writers. A collective index ends with each collective call; all writers make
 /// these calls in one order. Without `begin` the dataset has one writer, and only `writers` and
-/// `collective index` may be asked.
+/// `collective_index` may be asked.
 class CollectiveCalls {
  public:
   void begin(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {

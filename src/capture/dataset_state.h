@@ -20,7 +20,7 @@ Error error_of_state(const journal::SharedState& shared_state);
 /// The server has read this tile up to `sequence` and waits for tiles of other processes (`join`).
 /// A program must not wait for the tile then: the other processes may wait for that program.
 bool waits_for_others(const journal::SharedState& shared_state, std::uint64_t sequence) noexcept;
-/// The dataset is a tile without a file of its own, or may collective index out to be one.
+/// The dataset is a tile without a file of its own, or may turn out to be one.
 bool belongs_to_another(const journal::SharedState& shared_state, std::uint64_t sequence) noexcept;
 /// Why a program cannot open such a tile.
 Error goes_into_another(const journal::SharedState& shared_state);

@@ -84,7 +84,7 @@ class JournalledDataset final : public SharedDataset {
   };
 
   // All of these need the session's mutex, as far as they append.
-  /// `collective index`: the one that the record belongs to; 0: the present one.
+  /// `collective_index`: the one that the record belongs to; 0: the present one.
   Result<std::uint64_t> append(journal::RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
                                std::uint64_t payload, const FillPayload& fill, std::uint64_t collective_index = 0);
   Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);

@@ -91,6 +91,7 @@ def test_links_to_runs_that_are_over_do_not_pile_up(fake):
 def test_status_tells_of_a_run_directory_without_server(fake):
     left = fake.directory / "left"
     left.mkdir()
+    (left / "control").touch()
     done = fake.run("status", left)
     assert done.returncode == 0
     assert f"`advectio recover {left}` finishes what is staged there" in done.stdout
@@ -100,6 +101,10 @@ def test_status_of_what_is_no_run_directory_fails(fake):
     done = fake.run("status", "/no/where")
     assert done.returncode == 1
     assert done.stderr.startswith("advectio: error: /no/where is not a run directory")
+    for options in [], ["--json"]:
+        done = fake.run("status", fake.work, *options)
+        said = f"advectio: error: {fake.work} is not the run directory of a run (there is no control page)\n"
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
 def findings(done, level):

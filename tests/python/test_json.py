@@ -75,6 +75,7 @@ def test_status_and_summary(fake):
     must_fit(json.loads(inside.stdout), protocol.Status)
     left = fake.directory / "left"
     left.mkdir()
+    (left / "control").touch()
     must_fit(json.loads(fake.run("status", "--json", left).stdout), watching.Unserved)
 
 

@@ -171,7 +171,16 @@ def test_a_command_that_cannot_be_executed_is_126(fake):
     (fake.work / "model").write_text("x")
     done = fake.run("run", "--", "./model")
     assert done.returncode == 126
-    assert done.stderr == "advectio: error: ./model cannot be executed (permission)\n"
+    assert done.stderr == "advectio: error: ./model cannot be executed (permission); chmod +x ./model permits it\n"
+
+
+def test_a_rank_that_starts_a_run_of_its_own_is_told_where_the_launcher_stands(fake):
+    """Only the first one says it."""
+    for names in (("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        for values, said in (("0", "4"), True), (("1", "4"), False), (("0", "1"), False):
+            done = fake.run("run", "--", "true", env=dict(zip(names, values, strict=True)))
+            assert done.returncode == 0
+            assert ("advectio: warning: each of 4 ranks starts a run of its own" in done.stderr) == said, done.stderr
 
 
 def test_a_bad_config_is_one_line_and_the_command_does_not_start(fake):

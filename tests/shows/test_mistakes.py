@@ -152,6 +152,34 @@ COMMANDS = {
         ["run", "--", "mpirun -n 2 ./wrf.exe"], 127,
         "mpirun -n 2 ./wrf.exe: command not found; remove the quotes: advectio run -- mpirun -n 2 ./wrf.exe",
     ),
+    "a variable in front of it": (
+        ["run", "--", "OMP_NUM_THREADS=4", "./wrf.exe"], 127,
+        "OMP_NUM_THREADS=4: command not found; put env before it: advectio run -- env NAME=VALUE COMMAND",
+    ),
+    "what only a shell knows": (
+        ["run", "--", "cd", "em_real"], 127,
+        "cd: command not found; it is a word of the shell: advectio run -- bash -c 'COMMANDS'",
+    ),
+    "a program here without ./": (["run", "--", "wrf.exe"], 127, "wrf.exe: command not found; it is in this directory: ./wrf.exe"),
+    "the same behind exec": (["exec", "wrf.exe"], 127, "wrf.exe: command not found; it is in this directory: ./wrf.exe"),
+    "a file that may not be executed": (
+        ["run", "--", "./wrf.exe"], 126, "./wrf.exe cannot be executed (permission); chmod +x ./wrf.exe permits it"
+    ),
+    "a directory": (["run", "--", "./em_real"], 126, "./em_real is a directory; name a program in it"),
+    "a script without its first line": (
+        ["run", "--", "./wps.sh"], 126,
+        "cannot start ./wps.sh: Exec format error; a script begins with a line like #!/bin/bash, and a program must be one "
+        "for this machine",
+    ),
+    "a script for a shell that is not there": (
+        ["run", "--", "./ksh.sh"], 126,
+        "cannot start ./ksh.sh: No such file or directory; what its first line names after #! is not there, or its loader",
+    ),
+    "the summary in a directory": (
+        ["run", "--json", "em_real", "--", "true"], 2,
+        "--json em_real: it is a directory; name a file, e.g. --json summary.json",
+    ),
+    "no node": (["run", "--nodes", "", "--", "true"], 2, "--nodes names no host; write e.g. --nodes node1,node2"),
     "the summary on the stdout of the model": (
         ["run", "--json", "-", "--", "true"], 2, "--json -: stdout is the command's; name a file, e.g. --json summary.json"
     ),
@@ -159,10 +187,35 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("mistake", COMMANDS)
-def test_a_command_line_is_refused_in_one_line(told: Told, mistake: str):
+def test_a_command_line_is_refused_in_one_line(told: Told, out: Path, mistake: str):
+    (out / "em_real").mkdir()
+    (out / "wrf.exe").touch()
+    for script, first in ("wps.sh", ""), ("ksh.sh", "#!/no/such/ksh\n"):
+        (out / script).write_text(f"{first}true\n")
+        (out / script).chmod(0o755)
     words, code, said = COMMANDS[mistake]
     result = told(*words)
     assert (result.code, result.stdout, result.stderr) == (code, "", f"advectio: error: {said}\n")
+
+
+def test_a_config_of_another_name_is_not_read_and_named(told: Told, out: Path):
+    (out / "advectio.yml").write_text("stage:\n  bytes_max: 1GiB\n")
+    named = "the config is called advectio.yaml, or named by -c FILE"
+    result = told("run", "--", "true")
+    assert (result.code, result.stderr.splitlines()[0]) == (0, f"advectio: warning: advectio.yml is not read: {named}")
+    assert f"! advectio.yml is not read\n  → {named}\n" in told("check").stdout
+    result = told("run", "-c", "advectio.yml", "--", "true")
+    assert "is not read" not in result.stderr, result.said
+
+
+def test_a_run_that_each_rank_starts_says_where_it_belongs(told: Told, replay: Path, made: Path, advectio: Advectio, out: Path):
+    ranks = run_plainly(["mpirun", "-n", "2", advectio.command, "run", "--", replay, "--io", "split", made], out)
+    assert ranks.code == 0, ranks.said
+    said = re.findall("^advectio: warning: .*", ranks.stderr, re.MULTILINE)
+    assert said == [
+        "advectio: warning: each of 2 ranks starts a run of its own, and a file that ranks write together is written by its own "
+        "library; put advectio run before the launcher (advectio run -- mpirun … ./wrf.exe), or write advectio exec for it"
+    ], ranks.said
 
 
 OPTIONS = {

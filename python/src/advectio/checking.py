@@ -13,8 +13,7 @@ from typing import Any, TypedDict
 
 from rich.console import Console
 
-from advectio import installation, launching, linking, nothing, places, rules, staging, transferring, workflow
-from advectio import run as running
+from advectio import commands, installation, launching, linking, nothing, places, rules, staging, transferring, workflow
 from advectio.errors import UserError
 from advectio.limits import limits_in_the_way
 from advectio.protocol import answers
@@ -97,6 +96,9 @@ class Check:
             self.error(str(error), "correct the config; `advectio config example` shows every key")
             return
         self.ok(f"config: {config or 'none, all defaults'}")
+        look_alike = places.look_alike(config)
+        if look_alike:
+            self.warning(f"{look_alike} is not read", places.NAME_OF_CONFIG)
         for entry in raw["not_readable"]:
             self.warning(rules.not_readable_sentence(entry), "docs/performance.md has who reads which codec")
         if self.question.like:
@@ -170,7 +172,7 @@ class Check:
         if not command:
             return
         try:
-            running.find_command(command[0])
+            commands.find(command[0])
         except UserError as error:
             self.error(str(error), "name the command as `advectio run` will get it")
             return

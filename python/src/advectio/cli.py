@@ -198,8 +198,8 @@ class _BeforeACommand(_Command):
         ("advectio run -c fast.yaml -- ncks -O in.nc out.nc", "any netCDF program"),
         ("advectio run --wait-for-readers 1 -- mpirun -n 4 ./wrf.exe", "a live reader gets every frame from the first"),
         ("advectio run --nodes a,b,c --io-nodes 1 -- mpirun -H a:32,b:32 ./wrf.exe", "three nodes, one for output only"),
-        ("advectio run --workflow DIR --as scale -- ./scale-rm", "its files are another program's input, in memory"),
         ("advectio run --simulate-nodes 2,2,0 -- mpirun -n 4 ./wrf.exe", "the same on one machine, to try it"),
+        ("advectio run --workflow DIR --as scale -- ./scale-rm", "its files are another program's input, in memory"),
     ),
 )
 def run(
@@ -404,7 +404,12 @@ def config_example() -> None:
 
 @_command(app, examples=(("advectio recover /dev/shm/advectio-1000/20260101-120000-4711", "one run that a crash has left"),))
 def recover(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="A run directory that was left behind.", show_default=False)],
+    directory: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR", help="A run directory that was left behind; advectio status lists them.", show_default=False
+        ),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")] = False,
     as_json: JsonFlag = False,
 ) -> None:

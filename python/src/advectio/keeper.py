@@ -23,6 +23,7 @@ from advectio.quantities import size_text
 from advectio.rank import lock_path, locked
 from advectio.reading import read_config, settings
 from advectio.server import Server
+from advectio.summary import counted
 
 # From the last rank's end to the drain: between the programs of a job script that are ranks of the same launch.
 IDLE_S = float(os.environ.get("ADVECTIO_KEEPER_IDLE_S", "3"))
@@ -157,7 +158,8 @@ class Keeper:
         ending.say_unmatched(final)
         put = sum(d["bytes_put"] for d in final["datasets"])
         written = sum(d["bytes_written"] for d in final["datasets"])
-        say("", f"{len(final['datasets'])} datasets complete, {size_text(put)} put, {size_text(written)} written; see {name}")
+        complete = counted(len(final["datasets"]), "dataset")
+        say("", f"{complete} complete, {size_text(put)} put, {size_text(written)} written; see {name}")
         return 0
 
 

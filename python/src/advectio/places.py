@@ -10,6 +10,7 @@ from typing import Any
 from advectio.errors import UserError
 
 CONFIG_FILE = "advectio.yaml"
+LOOK_ALIKE = "advectio.yml"
 SERVERS_FILE = "servers.json"  # of a run with several servers: where they are
 INNER_FILE = "inner"  # which run was started inside this one
 LEFT_FILE = "left.json"  # of a run that has ended and is to be drained later: when and where
@@ -23,6 +24,14 @@ def config_file(option: str | None) -> str | None:
     if named:
         return named
     return CONFIG_FILE if os.path.isfile(CONFIG_FILE) else None
+
+
+NAME_OF_CONFIG = f"the config is called {CONFIG_FILE}, or named by -c FILE"
+
+
+def look_alike(config: str | None) -> str | None:
+    """A file here that was meant to be the config, where no config holds."""
+    return LOOK_ALIKE if config is None and os.path.isfile(LOOK_ALIKE) else None
 
 
 def user_directory(stage: str = "/dev/shm") -> str:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from advectio import installation, places
+from advectio import commands, installation, places
 from advectio.errors import AlreadySaid, UserError
 from advectio.protocol import connect_in
 
@@ -77,16 +77,15 @@ def _parse(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def become(command: list[str], config: str | None) -> None:
     """Does not return, except by UserError."""
+    executable = commands.find(command[0], "exec")
     installed = installation.find()
     if not os.environ.get("ADVECTIO_RUN"):
         os.environ["ADVECTIO_RUN"] = join(installed, config, command)
     os.environ["LD_PRELOAD"] = installation.preload(installed, os.environ.get("LD_PRELOAD"))
     try:
-        os.execvp(command[0], command)
-    except FileNotFoundError as error:
-        raise UserError(f"{command[0]}: command not found", 127) from error
+        os.execv(executable, command)
     except OSError as error:
-        raise UserError(f"{command[0]}: {error.strerror}", 126) from error
+        raise commands.refused(command[0], error) from error
 
 
 def job_id() -> str:

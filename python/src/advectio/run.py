@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from advectio import installation, limits, places, staging, traces
+from advectio import commands, installation, limits, places, staging, traces
 from advectio import nodes as on_nodes
 from advectio.errors import UserError, say
 from advectio.protocol import NoServer, Status, incomplete, status_of
@@ -31,15 +31,19 @@ def run(options: Options, begun: Reading | None = None) -> int:
     """``begun``: the config is already being read."""
     # Everything that can be wrong is found before the model starts; what is said twice is said once, here.
     command = list(options.command)
-    executable = find_command(command[0])
+    executable = commands.find(command[0])
     installed = installation.find()
     directory = os.getcwd()
     config = places.config_file(options.config)
+    look_alike = places.look_alike(config)
+    if look_alike:
+        say("warning", f"{look_alike} is not read: {places.NAME_OF_CONFIG}")
     wanted = settings((begun or Reading(installed.server, config)).result(), directory)
     stage = os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory
     look_at_stage(wanted, stage, is_configured=not options.run_directory)
     writable_target(options.json_file)
     say_limits()
+    say_where_it_stands()
     job = servers_of(options, installed)
     if job and job.nodes.simulated is None:
         node_local(stage)
@@ -109,7 +113,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
             forget(server)
             if member:
                 member.forget()
-            raise UserError(f"cannot start {command[0]}: {error.strerror}", 126) from error
+            raise commands.refused(command[0], error) from error
         from advectio import ending  # not before the model has started
 
         ended = wait_for(child, server, signals)
@@ -192,6 +196,25 @@ def stage_out(
     return done
 
 
+def say_where_it_stands() -> None:
+    """A run behind mpirun: each rank has one of its own, and files that ranks write together belong to none of them."""
+    for rank, ranks in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ):
+        number = os.environ.get(ranks, "")
+        if not number.isdecimal() or int(number) < 2:
+            continue
+        if os.environ.get(rank) == "0":
+            say(
+                "warning",
+                f"each of {number} ranks starts a run of its own, and a file that ranks write together is written by its own "
+                "library; put advectio run before the launcher (advectio run -- mpirun … ./wrf.exe), or write advectio exec for it",
+            )
+        return
+
+
 def tell_outer(run_directory: str) -> None:
     """The run that this one is inside of, if there is one."""
     outer = os.environ.get("ADVECTIO_RUN")
@@ -223,7 +246,7 @@ def say_limits() -> None:
 
 def servers_of(options: Options, installed: installation.Installation) -> "launching.Job | None":
     """The job of servers where the run has several nodes. What was asked for must be possible; what was only found may not."""
-    asked = bool(options.nodes or options.simulate_nodes or options.io_nodes)
+    asked = bool(options.nodes is not None or options.simulate_nodes or options.io_nodes)
     if options.nodes and options.simulate_nodes:
         raise UserError("--nodes and --simulate-nodes exclude each other")
     try:
@@ -250,7 +273,7 @@ def wanted_nodes(options: Options) -> on_nodes.Nodes | None:
                 f"--io-nodes {options.io_nodes}, but --simulate-nodes {options.simulate_nodes} has {nodes.io_nodes}"
             )
         return nodes
-    if options.nodes:
+    if options.nodes is not None:
         nodes = on_nodes.named(options.nodes, options.io_nodes)
         return nodes if nodes.number > 1 else None
     found = on_nodes.found(options.command, options.io_nodes)
@@ -297,18 +320,6 @@ def for_the_ranks(
     return environment, command
 
 
-def find_command(name: str) -> str:
-    """As a shell finds it, with a shell's exit codes."""
-    for directory in [""] if os.sep in name else os.get_exec_path():
-        found = os.path.join(directory, name)
-        if os.path.isfile(found) and os.access(found, os.X_OK):
-            return found
-    if os.sep in name and os.path.isfile(name):
-        raise UserError(f"{name} cannot be executed (permission)", 126)
-    quoted = f"; remove the quotes: advectio run -- {name}" if len(name.split()) > 1 else ""
-    raise UserError(f"{name}: command not found{quoted}", 127)
-
-
 def writable_target(json_file: str | None) -> None:
     """Hours later is too late to find out that the summary cannot be written."""
     if json_file is None:
@@ -318,6 +329,10 @@ def writable_target(json_file: str | None) -> None:
     parent = os.path.dirname(os.path.abspath(str(json_file)))
     if not os.path.isdir(parent):
         raise UserError(f"--json {json_file}: {parent} is not a directory")
+    if os.path.isdir(json_file):
+        raise UserError(f"--json {json_file}: it is a directory; name a file, e.g. --json summary.json")
+    if not os.access(json_file if os.path.exists(json_file) else parent, os.W_OK):
+        raise UserError(f"--json {json_file}: you may not write there")
 
 
 def _is_stdout(path: str) -> bool:

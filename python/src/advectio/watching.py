@@ -16,6 +16,7 @@ from advectio import places, tables
 from advectio.errors import UserError
 from advectio.protocol import NoServer, Status, spread_of, status_of
 from advectio.quantities import config_size_text, rate_text, size_text, time_text
+from advectio.summary import counted
 
 DATASETS_MAX = 20
 
@@ -57,6 +58,8 @@ def _directories(run_directory: str | None) -> Sequence[str]:
         return places.runs()
     if not os.path.isdir(run_directory):
         raise UserError(f"{run_directory} is not a run directory (a run that is complete leaves none behind)", 1)
+    if not places.is_run(run_directory) and _try_status(run_directory) is None:
+        raise UserError(f"{run_directory} is not the run directory of a run (there is no control page)", 1)
     return [os.path.abspath(run_directory)]
 
 
@@ -100,7 +103,7 @@ class View:
         line = Text(directory, style="bold")
         line.append(
             f"\nserver {status['pid']}, up {time_text(status['uptime_s'])}, {size_text(status['server']['memory_bytes'])} memory · "
-            f"{alive} writers · backlog {size_text(stage['backlog_bytes'])} (peak {size_text(stage['backlog_peak_bytes'])}) "
+            f"{counted(alive, 'writer')} · backlog {size_text(stage['backlog_bytes'])} (peak {size_text(stage['backlog_peak_bytes'])}) "
             f"of {config_size_text(stage['bytes_max'])} · stage: {size_text(stage['bytes_held'])} held, {size_text(stage['bytes_warm'])} "
             f"warm (peak {size_text(stage['bytes_allocated_peak'])})",
             style="not bold",

@@ -19,6 +19,7 @@ from advectio import (
     recovering,
     view,
     watching,
+    workflow,
 )
 from fake_installation import dataset, rule, survey_of_dataset, survey_of_journal
 from shapes import heading, in_words, keys_of, must_fit
@@ -34,7 +35,7 @@ SHAPES = [
     inspecting.JournalSurvey, inspecting.Damage, inspecting.DatasetSurvey, inspecting.RecordLine, inspecting.Record,
     recovering.Recovery, recovering.DryRecovery, recovering.RecoveredReport, recovering.ReachedReport, recovering.Writer,
     joining.Result, joining.Joined, joining.Failed, processing.Processed, processing.ProcessedOutput, converting.Converted, converting.ConvertedOutput, plotting.Pictures, plotting.Picture,
-    view.Address,
+    view.Address, workflow.WorkflowStatus, workflow.WorkflowNode, workflow.WorkflowProgram, workflow.WorkflowWait, workflow.WorkflowFile,
 ]  # fmt: skip
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
+from advectio.workflow import WorkflowStatus
 from conftest import built
 from running import PYTHON, Advectio, Result, Running, output_files, run_plainly
 from same import assert_same
+from shapes import must_fit
 
 COUPLED = Path(__file__).parent / "coupled"
 WRITER, READER = [PYTHON, COUPLED / "writer.py"], [PYTHON, COUPLED / "reader.py"]
@@ -67,7 +69,9 @@ class Workflow:
     def status(self) -> dict[str, object]:
         done = self.advectio.call("status", "--workflow", self.directory, "--json")
         assert done.code == 0, done.said
-        return dict(json.loads(done.stdout))
+        told: dict[str, object] = json.loads(done.stdout)
+        must_fit(told, WorkflowStatus)
+        return told
 
     def assert_gone(self) -> None:
         assert self.memory is not None and not self.memory.exists(), sorted(self.memory.rglob("*"))

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from advectio.workflow import WorkflowStatus
 from conftest import built
 from running import PYTHON, Advectio, Running, output_files, processes, run_plainly
+from shapes import must_fit
 from test_coupling import ANALYSIS, FORECAST, READER, WRITER, bad, child_of, expected, good, rule
 from two_hosts import HERE, Host
 
@@ -98,7 +100,9 @@ class Nodes:
     def status(self, site: Site) -> dict[str, Any]:
         done = site.advectio.call("status", "--workflow", self.directory, "--json")
         assert done.code == 0, done.said
-        return dict(json.loads(done.stdout))
+        told: dict[str, Any] = json.loads(done.stdout)
+        must_fit(told, WorkflowStatus)
+        return told
 
     def node_of(self, site: Site) -> dict[str, Any]:
         """What its server says of it."""

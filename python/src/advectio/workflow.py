@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from advectio import places
 from advectio.errors import UserError, say
@@ -250,8 +250,55 @@ def _list(path: str) -> list[str]:
         return []
 
 
-def members(memory: str) -> list[dict[str, Any]]:
-    found = []
+class WorkflowProgram(TypedDict):
+    name: str
+    entry: str
+    alive: bool
+    exit_code: int | None
+    pid: int
+    host: str
+    node: str | None
+
+
+# "from" is no name in Python.
+WorkflowWait = TypedDict("WorkflowWait", {"name": str, "pid": int, "path": str, "from": list[str]})
+
+
+class WorkflowFile(TypedDict):
+    path: str
+    version: int
+    writer: str | None
+    bytes: int
+    node: str | None
+    keep: str
+    writing: list[str]
+    read_by: list[str]
+    unread_by: list[str]
+    readers: list[str]
+    trouble: str | None
+
+
+class WorkflowNode(TypedDict):
+    node: str
+    host: str
+    state: str
+    bytes_fetched: int
+    bytes_sent: int
+
+
+class WorkflowStatus(TypedDict):
+    """What `status --workflow DIR --json` prints."""
+
+    workflow: str
+    memory: str
+    nodes: list[WorkflowNode]
+    programs: list[WorkflowProgram]
+    waits: list[WorkflowWait]
+    files: list[WorkflowFile]
+
+
+def members(memory: str) -> list[WorkflowProgram]:
+    found: list[WorkflowProgram] = []
     for entry in _list(os.path.join(memory, "members")):
         said = dict(line.split(" ", 1) for line in _read(os.path.join(memory, "members", entry)).splitlines() if " " in line)
         code = said.get("ended")
@@ -269,8 +316,8 @@ def members(memory: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda m: (m["name"], m["pid"]))
 
 
-def waits(memory: str) -> list[dict[str, Any]]:
-    found = []
+def waits(memory: str) -> list[WorkflowWait]:
+    found: list[WorkflowWait] = []
     for entry in _list(os.path.join(memory, "waits")):
         lines = _read(os.path.join(memory, "waits", entry)).splitlines()
         here, _, node = entry.partition("@")  # of another node its server says whether it waits
@@ -307,8 +354,8 @@ def _target(path: str) -> str:
         return ""
 
 
-def files(memory: str) -> list[dict[str, Any]]:
-    found = []
+def files(memory: str) -> list[WorkflowFile]:
+    found: list[WorkflowFile] = []
     for path, directory, names in version_directories(memory):
         version = max((n for n in names if _is_version(n)), default=None, key=lambda n: int(n.partition(".")[0]))
         told = _read(os.path.join(directory, "readers")).splitlines()
@@ -391,7 +438,7 @@ def show(directory: str, as_json: bool, ends: bool) -> int:
                 end(place)
     if served:
         ended_by_its_servers(directory, memory)
-    state = {
+    state: WorkflowStatus = {
         "workflow": directory,
         "memory": memory,
         "nodes": nodes(memory),
@@ -435,14 +482,14 @@ def ended_by_its_servers(directory: str, memory: str) -> None:
         time.sleep(0.02)
 
 
-def nodes(memory: str) -> list[dict[str, Any]]:
+def nodes(memory: str) -> list[WorkflowNode]:
     """Of a workflow of several nodes, as this one's server knows them; it is the first."""
     with contextlib.suppress(ValueError):
         return list(json.loads(_read(os.path.join(memory, "nodes"))))
     return []
 
 
-def _print(state: dict[str, Any]) -> None:
+def _print(state: WorkflowStatus) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -397,6 +397,24 @@ def test_python_and_programs_without_netcdf(advectio: Advectio):
     assert said["remedy"] == "is this the program that writes, and was it built with netCDF?"
 
 
+def test_a_program_that_writes_by_hdf5_itself(advectio: Advectio, tmp_path: Path):
+    hdf5 = next((n for n in ("hdf5-serial", "hdf5") if run("pkg-config", "--exists", n).returncode == 0), None)
+    if hdf5 is None:
+        pytest.skip("HDF5 is not installed")
+    options = run("pkg-config", "--cflags", "--libs", hdf5).stdout.split()
+    source = tmp_path / "model.c"
+    source.write_text(
+        '#include <hdf5.h>\nint main(void) { return H5Fclose(H5Fcreate("x.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT)) < 0; }\n'
+    )
+    built = run(need("cc"), "-o", tmp_path / "model", source, *options)
+    assert built.returncode == 0, built.stderr
+    code, said = verdict(advectio, tmp_path / "model")
+    assert (code, said["reached"]) == (0, None)
+    assert said["remedy"] == (
+        "what it writes by HDF5 itself is not carried; is this the program that writes, and was it built with netCDF?"
+    )
+
+
 def test_a_program_that_is_not_there(advectio: Advectio, tmp_path: Path):
     result = advectio.call("check", "--", need("env"), "A=b", tmp_path / "wrf.exe")
     assert result.code == 1

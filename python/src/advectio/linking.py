@@ -291,7 +291,10 @@ def _judge_calls(program: Program, file: elf.Elf, files: list[elf.Elf], installe
         sentence = "no call of netCDF or PnetCDF can be seen in it; the preload reaches what it loads while it runs"
         if loads:
             return program.judge("ok", None, sentence)
-        return program.judge("warning", None, sentence, "is this the program that writes, and was it built with netCDF?")
+        remedy = "is this the program that writes, and was it built with netCDF?"
+        if any(library["what"] == "HDF5" for library in program.libraries):
+            remedy = "what it writes by HDF5 itself is not carried; " + remedy
+        return program.judge("warning", None, sentence, remedy)
     reached = [calls.what for calls in made if calls.reached]
     lost = [calls for calls in made if not calls.reached]
     if not lost:

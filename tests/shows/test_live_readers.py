@@ -125,6 +125,13 @@ def test_frames_in_memory_are_not_rounded_and_those_in_the_file_are(start: Any, 
         assert not np.array_equal(file["Q"][1], value(1))
 
 
+def test_a_reader_that_waits_long_enough_for_a_frame_ends(start: Any, pair: Pair):
+    running, run = start("out.nc", 2, 0.05)
+    assert Collected(run, numbered, idle=0.1).end() == []
+    go(pair)  # the run has not ended: it waits for this
+    assert running.finish().code == 0
+
+
 @pytest.mark.parametrize("policy", ["wait", "latest", "drop-oldest"])
 def test_a_slow_reader_gets_what_its_policy_says(start: Any, pair: Pair, policy: str):
     running, run = start("out.nc", 20, 0.01)

@@ -98,7 +98,8 @@ class Parser {
     YAML::Node root;
     if (auto fault = config::load_yaml(text, root)) return refuse(fault->line, fault->text);
     if (root.IsNull()) return true;
-    if (!root.IsMap()) return refuse(line_of(root), "sections are wanted here: stage, server, log, datasets, couple");
+    if (!root.IsMap())
+      return refuse(line_of(root), "sections are wanted here: stage, server, readers, workflow, log, datasets, couple");
 
     std::set<std::string> seen;
     for (const auto& entry : root) {

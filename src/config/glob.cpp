@@ -6,6 +6,11 @@ namespace advectio {
 
 Result<void> check_glob(std::string_view pattern) {
   if (pattern.empty()) return Error{Code::config, "the pattern is empty"};
+  // What YAML makes of a quote that is not closed, and of those that word processors write: matches nothing.
+  if (pattern.find(": ") != std::string_view::npos)
+    return Error{Code::config, "there is ': ' in it; is a quote not closed?"};
+  if (pattern.find("\u201c") != std::string_view::npos || pattern.find("\u201d") != std::string_view::npos)
+    return Error{Code::config, "these are typographic quotes; write straight ones: \"wrfout_*\""};
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     if (pattern[i] == '\\') {
       if (++i == pattern.size()) return Error{Code::config, "the pattern ends in a single backslash"};

@@ -212,9 +212,18 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:1: datasets: a list of rules is wanted, each beginning with - match: PATTERN"},
         Wrong{"datasets:\n  - wrfout\n",
               "advectio.yaml:2: datasets[0]: a rule is wanted, beginning with match: PATTERN"},
+        Wrong{
+            "datasets:\n  - match: \"wrfout_*\n    codec: zstd\n    level: 3\"\n",
+            "advectio.yaml:2: datasets[0].match: 'wrfout_* codec: zstd level: 3': there is ': ' in it; is a quote not "
+            "closed?"},
+        Wrong{"datasets:\n  - match: \u201cwrfout_*\u201d\n",
+              "advectio.yaml:2: datasets[0].match: '\u201cwrfout_*\u201d': these are typographic quotes; write "
+              "straight ones: \"wrfout_*\""},
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
-        Wrong{"- stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets, couple"},
-        Wrong{"stage\n", "advectio.yaml:1: sections are wanted here: stage, server, log, datasets, couple"},
+        Wrong{"- stage\n",
+              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple"},
+        Wrong{"stage\n",
+              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple"},
         Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"},
         Wrong{"# log\n, nothing\nlog:\n", "advectio.yaml:2: not YAML: what stands here belongs nowhere"}));
 

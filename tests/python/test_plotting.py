@@ -425,6 +425,49 @@ def test_arrows_point_where_the_wind_goes():
     plt.close("all")
 
 
+@pytest.mark.parametrize("wind", ["uniform", "a jet"])
+def test_usual_arrows_of_one_row_stay_apart(wind, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    original, seen = Axes.quiver, []
+
+    def watched(axes, x, y, u, v, **options):
+        seen.append((x, u, options["scale"]))
+        return original(axes, x, y, u, v, **options)
+
+    monkeypatch.setattr(Axes, "quiver", watched)
+    ds = wrf(nx=80, ny=80, ideal=True)
+    ds["U10"][:] = 14.7
+    ds["V10"][:] = 0
+    if wind == "a jet":
+        ds["U10"][:, 30:32] = 60
+    drawing.draw(recipes.of_option("map", "T2,wind=U10/V10"), Frame.of(ds), str(tmp_path / "a.png"))
+    ((x, u, scale),) = seen
+    usual = np.median(u) / scale  # of the width of the map, as matplotlib has it
+    assert 0.5 / x.shape[1] < usual < 1 / x.shape[1]
+
+
+@pytest.mark.parametrize("field", ["W", "column_max(W)"])
+def test_no_line_wanders_where_nothing_goes_up(field, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    original, seen = Axes.contour, []
+
+    def watched(axes, *arguments, **options):
+        seen.extend(options["levels"])
+        return original(axes, *arguments, **options)
+
+    monkeypatch.setattr(Axes, "contour", watched)
+    ds = wrf(nx=40, ny=40, ideal=True)
+    shape = [ds.sizes[d] for d in ("Time", "bottom_top_stag", "south_north", "west_east")]
+    noise = np.random.default_rng(1).normal(0, 1e-3, shape).astype("f4")
+    noise[:, :4, 20:24, 20:24] = 30
+    ds["W"] = (("Time", "bottom_top_stag", "south_north", "west_east"), noise, {"units": "m s-1"})
+    plot = recipes.of_option("map", f"T2,contours={field}")
+    drawing.draw(plot, Frame.of(ds), str(tmp_path / "a.png"))
+    assert len(seen) > 2 and 0 not in seen
+
+
 # --- palettes --------------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -190,7 +191,7 @@ def _contours(axes: Any, plot: Plot, x: Any, y: Any, shown: np.ndarray, units: s
     assert plot.contours is not None
     finite = shown[np.isfinite(shown)]
     name = plot.contours.expression.name
-    look = looks.look_of(name, units)
+    look = looks.look_of(re.sub(r"^column_(max|min|mean)_", "", name), units)
     if not finite.size:
         return ""
     every = plot.contours.every
@@ -300,10 +301,10 @@ def _arrows(axes: Any, plot: Plot, frame: Frame, shown: values.Map, grid_x: np.n
         return f"no wind in {plot.wind.u.name}, {plot.wind.v.name}"
     usual = float(np.nanpercentile(speed, 95))
     reference = next((r for r in (0.5, 1, 2, 3, 5, 8, 10, 15, 20, 25, 30, 40, 50, 60, 80) if r >= usual), 100.0)
-    # An arrow of the reference is about as long as two steps.
+    # An arrow of the reference is a little shorter than a step: those of one row stay apart.
     quiver = _plain().quiver(
         axes,
-        grid_x[cut], grid_y[cut], u[cut], v[cut], scale=reference * max(u.shape) / step / 1.6, width=0.0022,
+        grid_x[cut], grid_y[cut], u[cut], v[cut], scale=reference * max(u.shape) / step / 0.9, width=0.0022,
         color="#111111", pivot="middle", zorder=5,
     )  # fmt: skip
     quiver.set_path_effects([Stroke(linewidth=1.6, foreground="white"), Normal()])

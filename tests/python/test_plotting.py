@@ -536,6 +536,8 @@ MISTAKES = {
     ("{f}", "--map", "T2", "--map", "T2"): "there is a plot T2 already",
     ("{f}", "--map", "T2", "--live", "x"): "not both",
     ("--live", "x", "--map", "T2", "--policy", "newest"): "--policy: newest",
+    ("{f}", "--map", "T2", "--contact", "advectio.contact"): "--contact names the run that --live follows",
+    ("--live", "x", "--map", "T2", "--run", "r", "--contact", "c"): "either run=, of this node, or contact=, of another one",
     ("absent.yaml",): "absent.yaml: No such file",
 }
 

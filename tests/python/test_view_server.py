@@ -312,6 +312,10 @@ def test_what_is_wrong_with_the_arguments_is_one_line(file):
     listener.close()
     process = view("--live", "a*", "b*")
     assert "--live takes one pattern" in process.communicate()[1]
+    process = view("--contact", "advectio.contact", str(file))
+    assert process.communicate()[1] == "advectio: error: --contact names the run that --live follows; give --live too\n"
+    process = view("--live", "a*", "--run", "/dev/shm/r", "--contact", "advectio.contact")
+    assert "either --run, of this node, or --contact, of another one" in process.communicate()[1]
 
 
 def test_a_package_that_is_missing_is_named_with_what_installs_it(tmp_path, file):

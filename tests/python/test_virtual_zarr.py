@@ -1,5 +1,6 @@
 """advectio view: the frames of a stream as a Zarr group over HTTP, read by xarray and zarr as a user has them."""
 
+import json
 import threading
 import time
 import urllib.error
@@ -180,3 +181,18 @@ def test_without_the_token_nothing_is_given(serve):
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"{url}/a/.zmetadata")
     assert error.value.code == 401
+
+
+def test_of_a_run_that_is_over_the_store_in_place_of_a_file_is_read(tmp_path):
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    there = xr.Dataset({"T2": (("Time", "x"), np.arange(6.0).reshape(3, 2))})
+    there.to_zarr(tmp_path / "out.zarr", zarr_format=3, consolidated=True)
+    root = tmp_path / "out.zarr" / "zarr.json"
+    told = json.loads(root.read_text())
+    told["consolidated_metadata"]["unlimited_dimensions"] = ["Time"]  # as Advectio's sink says it
+    root.write_text(json.dumps(told))
+    run = sources.Run("out*.nc")
+    run._known = {str(tmp_path / "out.nc"): True}
+    found = run.open(str(tmp_path / "out.nc"))
+    assert found.encoding["unlimited_dims"] == {"Time"}
+    np.testing.assert_array_equal(found.T2.values, there.T2.values)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ import pytest
 import xarray as xr
 from advectio.awaiting import subscribed
 from advectio.errors import UserError
-from advectio.live import find
+from advectio.live import engine, find
 from advectio.live.stream import Node, stream
 from advectio.protocol import status_of
 from conftest import Pair
@@ -89,8 +90,12 @@ def start(pair: Pair) -> Iterator[Callable[..., tuple[Running, str]]]:
     yield begin
 
 
+def go_in(directory: Path) -> None:
+    (directory / "go").touch()
+
+
 def go(pair: Pair) -> None:
-    (pair.carried / "go").touch()
+    go_in(pair.carried)
 
 
 def go_when_subscribed(pair: Pair, others: int = 0) -> None:
@@ -382,6 +387,44 @@ def test_a_reader_that_has_only_the_contact_file_gets_every_frame(start: Any, pa
     assert not os.path.exists(contact)
 
 
+def test_elsewhere_the_engine_and_the_commands_need_only_the_contact_file(
+    start: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Of another node: the runs of this one are not there."""
+    for package in ("starlette", "uvicorn", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    running, _ = start("out.nc", 4, 0.05, "--hold", config=LISTEN)
+    contact = os.fspath(pair.carried / "advectio.contact")
+    monkeypatch.setattr(find.places, "runs", list)
+    words = [sys.executable, "-m", "advectio"]
+    options = ["--live", "out*.nc", "--contact", contact]
+    plot = subprocess.Popen(
+        [*words, "plot", *options, "--policy", "wait", "--map", "T2,file={frame}.png", "-o", tmp_path / "p"]
+    )
+    view = subprocess.Popen([*words, "view", *options, "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert view.stdout is not None
+        url = json.loads(view.stdout.readline())["url"]
+        go_when_subscribed(pair, 2)
+        running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+        with xr.open_dataset(pair.carried / "out.nc", engine="advectio", contact=contact) as ds:
+            np.testing.assert_array_equal(ds.Q[3].values, value(3))
+        with urllib.request.urlopen(url + "zarr/out.nc/.zmetadata") as answer:
+            assert json.load(answer)["metadata"]["Q/.zarray"]["shape"] == [4, 3, 20, 30]
+        with urllib.request.urlopen(url + "zarr/out.nc/Q/3.0.0.0") as answer:
+            np.testing.assert_array_equal(np.frombuffer(answer.read()).reshape(3, 20, 30), value(3))
+        running.wait_for(lambda: (tmp_path / "p" / "3.png").exists(), "there was a picture of each frame")
+        (pair.carried / "end").touch()
+        assert running.finish().code == 0
+        assert plot.wait(60) == 0
+        assert sorted(p.name for p in (tmp_path / "p").iterdir()) == [f"{k}.png" for k in range(4)]
+    finally:
+        view.send_signal(signal.SIGINT)
+        view.communicate(timeout=60)
+        plot.kill()
+        plot.wait()
+
+
 def test_values_come_over_ucx_where_a_reader_wants_that(start: Any, pair: Pair):
     running, _ = start("out.nc", 6, 0.05, config=LISTEN)
     reader = Collected(None, numbered, contact=os.fspath(pair.carried / "advectio.contact"), transport="ucx")
@@ -402,6 +445,9 @@ def test_a_stale_contact_file_is_said_to_be_stale(tmp_path: Path):
     )
     with pytest.raises(UserError, match="is stale: the run on here that wrote it does not answer"):
         next(advectio.frames("*", contact=os.fspath(contact)))
+    contact.unlink()
+    with pytest.raises(UserError, match=r"advectio\.contact: No such file or directory"):
+        next(advectio.frames("*", contact=os.fspath(contact), wait=0))
     contact.write_text("{}")
     with pytest.raises(UserError, match="is no contact file of a run"):
         next(advectio.frames("*", contact=os.fspath(contact)))
@@ -411,8 +457,93 @@ def test_without_a_run_the_error_says_what_to_do(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(find.places, "runs", list)
     with pytest.raises(UserError, match=r"no run of yours is under way on this node\. Start one with `advectio run`"):
         next(advectio.frames("*", wait=0))
+    with pytest.raises(UserError, match="transport='rdma': there are 'tcp' and 'ucx'"):
+        next(advectio.frames("*", transport="rdma"))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="either run=, of this node, or contact=, of another one"):
+        next(advectio.frames("*", run="/dev/shm/x", contact="advectio.contact"))
     with pytest.raises(UserError, match="there are 'wait', 'drop-oldest' and 'latest'"):
         next(advectio.frames("*", policy="newest"))  # type: ignore[arg-type]
+
+
+def test_a_reader_elsewhere_may_come_before_its_run(pair: Pair):
+    Collected.begun.clear()
+    contact = pair.carried / "advectio.contact"
+    reader = Collected(None, numbered, contact=os.fspath(contact), wait=60)
+    running = pair.advectio.start([sys.executable, WRITER, "out.nc", "3", "0.05"], pair.carried, LISTEN)
+    running.wait_for(lambda: any("begins" in line for line in running.lines), "it had begun")
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    assert reader.end() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("called", ["out.nc", "./out.nc"])
+def test_a_file_is_found_by_its_path_however_the_program_calls_it(start: Any, pair: Pair, called: str):
+    running, run = start(called, 4, 0.05, "--hold")
+    reader = Collected(run, numbered, match=pair.carried / "out*.nc")
+    go_when_subscribed(pair)
+    running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+    found = engine.snapshot(os.fspath(pair.carried / "out.nc"), run)
+    assert found is not None and found.sizes["Time"] == 4
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+    assert reader.end() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("called", ["../{here}/out.nc", "{link}/out.nc"])
+def test_a_snapshot_is_found_by_any_path_of_the_file(start: Any, pair: Pair, tmp_path: Path, called: str):
+    (tmp_path / "link").symlink_to(pair.carried)
+    running, run = start(called.format(here=pair.carried.name, link=tmp_path / "link"), 2, 0.05, "--hold")
+    go(pair)
+    running.wait_for(lambda: any("holds" in line for line in running.lines), "two frames were synced")
+    found = engine.snapshot(os.fspath(pair.carried / "out.nc"), run)
+    assert found is not None and float(found.T2[1, 0, 0]) == 1
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+
+
+@pytest.mark.parametrize("the_other", ["ends", "goes on"])
+def test_a_run_elsewhere_is_not_taken_for_the_one_that_is_meant(pair: Pair, monkeypatch: pytest.MonkeyPatch, the_other: str):
+    runs: list[str] = []  # those of this test alone
+    monkeypatch.setattr(find.places, "runs", lambda: list(runs))
+
+    def begin(directory: Path) -> Running:
+        directory.mkdir()
+        running = pair.advectio.start([sys.executable, WRITER, "out.nc", "3", "0.05"], directory)
+        running.wait_for(lambda: any("begins" in line for line in running.lines), "it had begun")
+        runs.append(os.path.realpath(pair.advectio.run_dirs[-1]))
+        return running
+
+    def wait_for_reader(running: Running, run: str) -> None:
+        running.wait_for(lambda: subscribed(status_of(run, 60.0)) == 1, "the reader had subscribed")
+
+    Collected.begun.clear()
+    other = begin(pair.carried / "there")
+    reader = Collected(None, numbered, match=pair.carried / "here" / "out*.nc")
+    wait_for_reader(other, runs[0])
+    if the_other == "ends":
+        go_in(pair.carried / "there")
+        assert other.finish().code == 0
+        runs.clear()
+    meant = begin(pair.carried / "here")
+    wait_for_reader(meant, runs[-1])
+    go_in(pair.carried / "here")
+    assert meant.finish().code == 0
+    assert reader.end() == [0, 1, 2]
+    if the_other == "goes on":
+        go_in(pair.carried / "there")
+        assert other.finish().code == 0
+
+
+def test_a_pattern_that_no_file_has_had_is_said(start: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch):
+    running, run = start("out.nc", 2, 0)
+    monkeypatch.setattr(find.places, "runs", lambda: [run] if os.path.exists(run) else [])
+    reader = Collected(None, numbered, match="wrfoout*", wait=2)
+    go_when_subscribed(pair)
+    assert running.finish().code == 0
+    with pytest.raises(
+        UserError, match=r"the run that was started in .* has ended, and none of its files was called wrfoout\*"
+    ):
+        reader.end()
 
 
 def test_nothing_is_imported_or_started_by_the_package():

@@ -41,12 +41,13 @@ def frames(
                "latest": the newest one. No policy ever makes the model wait.
     history    so many frames of before come first.
     group      readers of one group share the frames: each goes to one of them.
-    run        run directory; None: the run of this user on this node.
+    run        run directory; None: the run of this user on this node, of several the one that was started in the directory of
+               ``match`` (where it has none: in this one).
     contact    contact file of a run on another node (the config's readers.listen), in place of ``run``.
     transport  how values come from another node: "tcp", or "ucx" (RDMA, shared memory or TCP, as UCX finds).
     decode     CF conventions, WRF's times and places: `advectio.decoding.decode`.
     chunks     for dask, as in ``xarray.open_dataset``; None: no dask.
-    wait       seconds to wait for the run to begin.
+    wait       seconds to wait for the run to begin; also for another one, after the end of a run of which no file matches.
     idle       ends after so many seconds without a frame; None: only when the run ends.
 
     Each dataset has one frame: the records that were put since the sync before. Values are read when they are used, from the
@@ -60,6 +61,10 @@ def frames(
     from advectio.live.datasets import dataset
     from advectio.live.stream import stream
 
+    if transport not in ("tcp", "ucx"):
+        from advectio.errors import UserError
+
+        raise UserError(f"transport={transport!r}: there are 'tcp' and 'ucx'")
     if isinstance(variables, str):
         variables = [variables]
     for frame in stream(

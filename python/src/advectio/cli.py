@@ -110,6 +110,21 @@ SimulateOption = Annotated[
         "--simulate-nodes", metavar="N,N…", help="Try several nodes on one machine: the ranks of each, 0 for an I/O node."
     ),
 ]
+LiveRunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="DIR", help="--live: the run directory, where several runs are under way.", show_default=False
+    ),
+]
+LiveContactOption = Annotated[
+    str | None,
+    typer.Option(
+        "--contact",
+        metavar="FILE",
+        help="--live: the contact file of a run on another node (the config's readers.listen).",
+        show_default=False,
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 
 
@@ -732,6 +747,7 @@ def convert(
         ("advectio plot wrfout_d01* --map REFL_10CM,level=max,range=5:75 --map T,level=850hPa", "levels"),
         ("advectio plot recipe.yaml wrfout_d01*", "several plots, kept in a file: docs/plotting.md"),
         ("advectio plot --live 'wrfout_d01*' --map T2", "each frame of the running model, when it comes"),
+        ("advectio plot --live 'wrfout_d01*' --contact advectio.contact --map T2", "of a run on another node"),
     ),
 )
 def plot(
@@ -776,6 +792,8 @@ def plot(
             help="--live, when drawing is slower than the model: skip to the latest frame, hold frames, or drop the oldest.",
         ),
     ] = "latest",
+    run: LiveRunOption = None,
+    contact: LiveContactOption = None,
     frames_max: Annotated[
         int | None, typer.Option("--frames", metavar="N", min=1, help="--live: end after N frames (default: with the run).")
     ] = None,
@@ -817,6 +835,8 @@ def plot(
         series or (),
         live,
         policy,
+        run,
+        contact,
         frames_max,
         output,
         animate,
@@ -833,12 +853,15 @@ def plot(
     examples=(
         ("advectio view 'wrfout_d01*'", "files: every record of them, one a second"),
         ("advectio view --live 'wrfout_d01*'", "the run under way on this node"),
+        ("advectio view --live 'wrfout_d01*' --contact advectio.contact", "a run on another node"),
         ("advectio view --pace 0s history.nc --open", "all at once, and the browser with it"),
     ),
 )
 def view(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files or patterns in quotes.", show_default=False)],
     live: Annotated[bool, typer.Option("--live", help="FILE is the pattern of a dataset of a run under way.")] = False,
+    run: LiveRunOption = None,
+    contact: LiveContactOption = None,
     pace: Annotated[str, typer.Option(metavar="TIME", help="Of files: time between two records.")] = "1s",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port (default: one that is free).")] = 0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
@@ -854,7 +877,8 @@ def view(
     from advectio import view as dashboard
 
     seconds = _parsed(quantities.parse_duration, "--pace", pace)
-    raise typer.Exit(dashboard.show(dashboard.Options(files, live, seconds, port, open_browser, as_json)))
+    options = dashboard.Options(files, live, run, contact, seconds, port, open_browser, as_json)
+    raise typer.Exit(dashboard.show(options))
 
 
 @_command(

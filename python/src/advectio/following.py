@@ -30,7 +30,7 @@ class Files(threading.Thread):
         super().__init__(daemon=True)
         self.ended = threading.Event()
         self.error: UserError | None = None
-        self._arguments: dict[str, Any] = {"run": run, "wait_s": within_s, "history": 2**31 - 1}
+        self._arguments: dict[str, Any] = {"run": run, "wait_s": within_s, "history": 2**31 - 1, "first_run": True}
         self._match = match
         self._open: dict[str, Callable[[str], int | None]] = {}
         self._lock = threading.Lock()

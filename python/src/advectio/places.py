@@ -202,6 +202,8 @@ def runs() -> list[str]:
         path = os.path.join(parent, name)
         if name.startswith("."):
             continue
-        if os.path.isdir(path):
-            found.append((os.stat(path).st_mtime, os.path.realpath(path)))
+        with contextlib.suppress(OSError):  # it has ended just now
+            state = os.stat(path)
+            if stat.S_ISDIR(state.st_mode):
+                found.append((state.st_mtime, os.path.realpath(path)))
     return [path for _, path in sorted(found, reverse=True)]

@@ -61,6 +61,8 @@ class Options:
     series: Sequence[str] = ()
     live: str | None = None
     policy: str = "latest"
+    run: str | None = None
+    contact: str | None = None
     frames_max: int | None = None
     output: str | None = None
     animate: str | None = None
@@ -136,6 +138,9 @@ def _recipe(options: Options) -> Recipe:
         raise UserError(f"either files ({files[0]}) or --live; not both")
     if recipe.live is None and not recipe.files:
         raise UserError("of which files? give them before the options, or --live PATTERN for the model that runs")
+    if recipe.live is None and (options.run is not None or options.contact is not None):
+        option = "--contact" if options.run is None else "--run"
+        raise UserError(f"{option} names the run that --live follows; give --live PATTERN too")
     return replace(recipe, fps=options.fps or recipe.fps or FPS, jobs=options.jobs or recipe.jobs)
 
 
@@ -425,7 +430,8 @@ def _live(recipe: Recipe, output: str, options: Options, progress: _Progress) ->
     series: dict[str, list[Point]] = {}
     progress.begin("frames", options.frames_max)
     try:
-        for ds in frames(recipe.live or "*", policy=cast(Policy, options.policy)):
+        policy = cast(Policy, options.policy)
+        for ds in frames(recipe.live or "*", policy=policy, run=options.run, contact=options.contact):
             try:
                 frame = Frame.of(ds)
                 for p in recipe.plots:

@@ -6,6 +6,7 @@ it is.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterable, Sequence
@@ -61,30 +62,27 @@ class JoinedArray(BackendArray):
         return sum(isinstance(k, slice) for k in key[: self.axis])
 
 
-def _client_of(path: str) -> tuple[Client, list[dict[str, Any]]] | None:
+def _client_of(path: str, run: str | None, contact: str | None) -> tuple[Client, list[dict[str, Any]]] | None:
     """The server that is writing this file now, and what it says of it."""
-    for run, _ in find.live_runs():
-        for node in find.nodes_of(run):
-            try:
-                client = find.connect_node(node)
-                listed = client.ask("list", match=[glob.escape(path)])["datasets"]
-            except UserError:
-                continue
-            mine = [d for d in listed if not d["over"]]
+    for client in find.servers(run, contact):
+        with contextlib.suppress(Gone):
+            listed = client.ask("list", match=[glob.escape(os.path.basename(path))])["datasets"]
+            # The program may have called it by another way.
+            mine = [d for d in listed if not d["over"] and os.path.realpath(d["path"]) == path]
             if mine:
                 return client, mine
-            client.close()
+        client.close()
     return None
 
 
-def snapshot(path: str) -> xr.Dataset | None:
-    """The file as far as it has been synced, not decoded; None: no run writes it."""
+def snapshot(path: str, run: str | None = None, contact: str | None = None) -> xr.Dataset | None:
+    """The file as far as it has been synced, not decoded; None: no run writes it (no run of this node, where none is named)."""
     path = os.path.realpath(path)
-    found = _client_of(path)
+    found = _client_of(path, run, contact)
     if found is None:
         return None
     client, listed = found
-    visible = int(listed[-1]["visible"])
+    path, visible = str(listed[-1]["path"]), int(listed[-1]["visible"])
 
     def commit(name: str) -> int | None:
         try:
@@ -149,7 +147,7 @@ class AdvectioBackend(BackendEntrypoint):
     description = "Files of a running model, up to the last sync"
     open_dataset_parameters = (
         "filename_or_obj", "drop_variables", "mask_and_scale", "decode_times", "concat_characters", "decode_coords",
-        "use_cftime", "decode_timedelta",
+        "use_cftime", "decode_timedelta", "run", "contact",
     )  # fmt: skip
 
     def open_dataset(
@@ -163,11 +161,14 @@ class AdvectioBackend(BackendEntrypoint):
         decode_coords: bool = True,
         use_cftime: bool | None = None,
         decode_timedelta: bool | None = None,
+        run: str | None = None,
+        contact: str | None = None,
     ) -> xr.Dataset:
+        """``run``, ``contact``: as in `advectio.frames`; without them the runs of this user on this node are looked at."""
         if isinstance(filename_or_obj, AbstractDataStore) or not isinstance(filename_or_obj, (str, os.PathLike)):
             raise ValueError("the engine advectio opens files by their names")
         path = os.path.realpath(os.fspath(filename_or_obj))
-        ds = snapshot(path)
+        ds = snapshot(path, run, contact)
         if ds is None:
             path = datasets.on_disk(path)
             ds = xr.open_dataset(path, engine=datasets._engine(path), decode_cf=False)

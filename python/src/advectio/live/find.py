@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from advectio import places
@@ -17,9 +18,15 @@ CONTACT = "advectio.contact"
 
 
 def pattern(match: str | os.PathLike[str]) -> str:
-    """As the server compares it: on the file's name, or with a slash on the absolute path."""
+    """Of a file's name, or with a slash of its absolute path."""
     text = os.fspath(match)
     return os.path.join(os.path.realpath(os.path.dirname(text)), os.path.basename(text)) if "/" in text else text
+
+
+def patterns(match: str | os.PathLike[str]) -> list[str]:
+    """As the server compares them, which knows a path as the program has called it: `./a.nc` has a dot in it."""
+    whole = pattern(match)
+    return [whole, os.path.join(os.path.dirname(whole), ".", os.path.basename(whole))] if "/" in whole else [whole]
 
 
 def name() -> str:
@@ -105,6 +112,22 @@ def connect_contact(path: str, by_ucx: bool = False, timeout_s: float = 5.0, nod
     raise Gone(f"{path} is stale: the run on {contact['host']} that wrote it does not answer ({last})")
 
 
+def servers(run: str | None, contact: str | None) -> Iterator[Client]:
+    """Connections to all servers of a run: the one named, or that of a contact file; else of every run of this user on this node.
+    Raises UserError where one that is named does not answer."""
+    if contact is not None:
+        for node in range(len(read_contact(contact))):
+            yield connect_contact(contact, node=node)
+    elif run is not None:
+        for directory in nodes_of(os.path.abspath(run)):
+            yield connect_node(directory)
+    else:
+        for found, _ in live_runs():
+            for directory in places.node_directories(found):
+                with contextlib.suppress(UserError):
+                    yield connect_node(directory)
+
+
 def live_runs() -> list[tuple[str, str]]:
     """Run directories of this user on this node whose servers answer, and where each was started."""
     found = []
@@ -121,18 +144,40 @@ def run_of(match: Sequence[str], wait_s: float) -> str:
     until = time.monotonic() + wait_s
     while True:
         runs = live_runs()
-        if len(runs) > 1:
-            directories = {os.path.dirname(p) if "/" in p else os.getcwd() for p in match}
-            near = [r for r in runs if any(os.path.commonpath([d, r[1]]) in (d, r[1]) for d in directories if r[1])]
-            runs = near if len(near) == 1 else runs
+        near = _near(runs, match)
+        runs = near if len(near) == 1 else runs
         if len(runs) == 1:
             return runs[0][0]
-        if len(runs) > 1:
+        # In a directory that a pattern names one may still begin.
+        if len(runs) > 1 and (time.monotonic() >= until or not any("/" in p for p in match)):
             listed = "".join(f"\n  {run}  started in {where}" for run, where in runs)
-            raise UserError(f"{len(runs)} runs are under way; say which one with run=:{listed}")
-        if time.monotonic() >= until:
+            raise UserError(f"{len(runs)} runs are under way; say which one with run= (--run of a command):{listed}")
+        if not runs and time.monotonic() >= until:
             raise UserError(
                 "no run of yours is under way on this node. Start one with `advectio run`; on another node name its "
-                f"contact file (contact={CONTACT!r}, see the config's readers.listen)"
+                f"contact file (contact={CONTACT!r}, --contact of a command; see the config's readers.listen)"
             )
         time.sleep(0.2)
+
+
+def nearer_than(run: str, match: Sequence[str]) -> bool:
+    """Has another run been started meanwhile in the directory of these patterns, and this one has not?"""
+    if len(places.runs()) < 2:
+        return False
+    near = [directory for directory, _ in _near(live_runs(), match)]
+    return len(near) == 1 and near != [run]
+
+
+def _near(runs: Sequence[tuple[str, str]], match: Sequence[str]) -> list[tuple[str, str]]:
+    """Those started in the directory of a pattern (in ours, where it has none), above it or below it."""
+    directories = {_directory(p) for p in match}
+    return [r for r in runs if r[1] and any(os.path.commonpath([d, r[1]]) in (d, r[1]) for d in directories)]
+
+
+def _directory(match: str) -> str:
+    if "/" not in match:
+        return os.getcwd()
+    directory = os.path.dirname(match)
+    while glob.has_magic(directory):
+        directory = os.path.dirname(directory)
+    return directory

@@ -90,6 +90,17 @@ class Node:
         assert self._client is not None
         return self._client
 
+    def has_files(self) -> bool:
+        """Are there files that match already?"""
+        with contextlib.suppress(Gone):
+            return bool(self.client.ask("list", match=self._wanted["match"])["datasets"])
+        return False
+
+    def close(self) -> None:
+        """Nothing more is wanted of it."""
+        self.ended = True
+        self.client.close()
+
     def commit(self, path: str) -> int | None:
         """How often the server has begun and ended to change that file: odd while it does, and while no server is there. None:
         the file is complete. Any thread may ask."""
@@ -196,53 +207,87 @@ def stream(
     by_ucx: bool = False,
     wait_s: float = 60.0,
     idle_s: float | None = None,
+    first_run: bool = False,
 ) -> Iterator[Frame]:
-    """Frames of files that match, as they are synced. Ends when the run does. See `advectio.frames`."""
+    """Frames of files that match, as they are synced. Ends when the run does. See `advectio.frames`.
+
+    A run that nobody has named is left for another as long as no file of it matches: when one begins in the directory of the
+    pattern, and when it ends. ``first_run``: it is not.
+    """
     if policy not in ("wait", "drop-oldest", "latest"):
         raise UserError(f"policy={policy!r}: there are 'wait', 'drop-oldest' and 'latest'")
+    if run is not None and contact is not None:
+        raise UserError("either run=, of this node, or contact=, of another one; not both")
     many = [match] if isinstance(match, (str, os.PathLike)) else list(match)
-    patterns = [find.pattern(m) for m in many]
+    patterns = [p for m in many for p in find.patterns(m)]
     subscription: dict[str, Any] = {"match": patterns, "policy": policy, "depth": depth, "history": history}
     if group:
         subscription["group"] = group
-    nodes = _nodes(patterns, subscription, run, contact, by_ucx, time.monotonic() + wait_s)
-    heard = time.monotonic()
-    # Of several each is asked in turn.
-    slice_s = 1.0 if len(nodes) == 1 else max(0.002, 0.05 / len(nodes))
-    while not all(node.ended for node in nodes):
-        for node in nodes:
-            while (frame := node.next(0 if node.ended else slice_s)) is not None:
-                yield frame
-                frame = None
-                heard = time.monotonic()
-                if len(nodes) > 1:
+    passed: str | None = None  # where a run was started of which nothing was wanted
+    while True:
+        try:
+            directory, nodes = _nodes(patterns, subscription, run, contact, by_ucx, time.monotonic() + wait_s)
+        except UserError as error:
+            if passed is None:
+                raise
+            raise UserError(
+                f"the run that was started in {passed} has ended, and none of its files was called {' or '.join(str(m) for m in many)}. "
+                f"After it: {error}"
+            ) from error
+        meant = first_run or run is not None or contact is not None or any(node.has_files() for node in nodes)
+        heard = looked = time.monotonic()
+        # Of several each is asked in turn.
+        slice_s = 1.0 if len(nodes) == 1 else max(0.002, 0.05 / len(nodes))
+        while not all(node.ended for node in nodes):
+            for node in nodes:
+                while (frame := node.next(0 if node.ended else slice_s)) is not None:
+                    meant = True
+                    yield frame
+                    frame = None
+                    heard = time.monotonic()
+                    if len(nodes) > 1:
+                        break
+            if idle_s is not None and time.monotonic() - heard > idle_s:
+                return
+            if not meant and time.monotonic() - looked >= 1.0:
+                looked = time.monotonic()
+                if find.nearer_than(directory, patterns):
                     break
-        if idle_s is not None and time.monotonic() - heard > idle_s:
-            return
-    for node in nodes:
-        while (frame := node.next(0)) is not None:
-            yield frame
+        else:
+            for node in nodes:
+                while (frame := node.next(0)) is not None:
+                    meant = True
+                    yield frame
+            if meant:
+                return
+        passed = str(nodes[0].client.server.get("directory", directory))
+        for node in nodes:
+            node.close()
+        time.sleep(0.1)  # its server may still answer
 
 
 def _nodes(
     patterns: list[str], subscription: dict[str, Any], run: str | None, contact: str | None, by_ucx: bool, until: float
-) -> list[Node]:
-    """Connections to all servers of the run that can be reached from here."""
+) -> tuple[str, list[Node]]:
+    """The run directory ("": a contact file's), and connections to all servers of the run that can be reached from here."""
     if contact is not None:
+        while not os.path.exists(contact) and time.monotonic() < until:
+            time.sleep(0.1)
         stale_s = min(max(0.0, until - time.monotonic()), STALE_S)
         wanted = _as_one(subscription, len(find.read_contact(contact)))
-        return [_node_of_contact(contact, node, by_ucx, wanted, stale_s) for node in range(wanted["servers"])]
+        return "", [_node_of_contact(contact, node, by_ucx, wanted, stale_s) for node in range(wanted["servers"])]
     while True:
         left = max(0.0, until - time.monotonic())
         directory = find.begun(os.path.abspath(run), left) if run else find.run_of(patterns, left)
         try:
             nodes = find.nodes_of(directory)
             wanted = _as_one(subscription, len(nodes))
-            return [_node(node, wanted) for node in nodes]
+            return directory, [_node(node, wanted) for node in nodes]
         except Gone:
             # It has ended meanwhile. Another one may begin.
             if run or time.monotonic() > until:
                 raise
+        time.sleep(0.1)
 
 
 def _as_one(subscription: dict[str, Any], servers: int) -> dict[str, Any]:

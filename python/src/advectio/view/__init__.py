@@ -23,6 +23,8 @@ from advectio.errors import UserError
 class Options:
     files: Sequence[str]  # files or patterns; of a live run the dataset's pattern
     live: bool = False
+    run: str | None = None  # of a live run: its run directory
+    contact: str | None = None  # or its contact file, from another node
     pace_s: float = 1.0  # between two frames of files
     port: int = 0  # 0: a free one
     open_browser: bool = False

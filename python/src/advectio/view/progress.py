@@ -8,10 +8,11 @@ from advectio.errors import UserError
 from advectio.protocol import NoServer, Status, spread_of, status_of
 
 
-def of_run(paths: Iterable[str]) -> dict[str, Any] | None:
-    """Of the run of this user on this node that writes one of these files; None where no server says it does."""
+def of_run(paths: Iterable[str], run: str | None = None) -> dict[str, Any] | None:
+    """Of the run with that run directory, else of the runs of this user on this node, the one that writes one of these files;
+    None where no server says it does."""
     wanted = set(paths)
-    for directory in places.runs():
+    for directory in places.runs() if run is None else [run]:
         try:
             status = status_of(directory, 1.0)
         except (NoServer, UserError):

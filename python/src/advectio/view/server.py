@@ -60,10 +60,15 @@ def serve(options: Options) -> int:
     if options.live:
         if len(options.files) != 1:
             raise UserError("--live takes one pattern, in quotes: advectio view --live 'wrfout_d01*'")
+        if options.run is not None and options.contact is not None:
+            raise UserError("either --run, of this node, or --contact, of another one; not both")
         frames = Frames(keep=2)
-        follow = (lambda: sources.live(pattern)), True
-        source: sources.Source = sources.Run(pattern)
+        follow = (lambda: sources.live(pattern, options.run, options.contact)), True
+        source: sources.Source = sources.Run(pattern, options.run, options.contact)
     else:
+        if options.run is not None or options.contact is not None:
+            given = "--contact" if options.run is None else "--run"
+            raise UserError(f"{given} names the run that --live follows; give --live too")
         files = sources.existing(options.files)
         frames = Frames(keep=None)
         follow = (lambda: sources.replay(files, options.pace_s)), False
@@ -72,7 +77,7 @@ def serve(options: Options) -> int:
     token = secrets.token_urlsafe(24)
     port = listener.getsockname()[1]
     url = f"http://127.0.0.1:{port}/{token}/"
-    dashboard = Dashboard(frames, live=options.live, source=source)
+    dashboard = Dashboard(frames, live=options.live, source=source, run=options.run)
     config = uvicorn.Config(
         dashboard.app(token), log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
     )
@@ -131,8 +136,9 @@ class _Token:
 
 
 class Dashboard:
-    def __init__(self, frames: Frames, live: bool, source: sources.Source | None = None) -> None:
+    def __init__(self, frames: Frames, live: bool, source: sources.Source | None = None, run: str | None = None) -> None:
         self.frames = frames
+        self._run_directory = run
         self._groups = virtual_zarr.Groups(source or sources.Files([]), stream_name)
         self.closing = threading.Event()
         self._live = live
@@ -216,7 +222,7 @@ class Dashboard:
             return
         self._run_asked = time.monotonic()
         paths = [stream.frames[-1].source for stream in list(self.frames.streams.values())]
-        self._run = await run_in_threadpool(progress.of_run, paths)
+        self._run = await run_in_threadpool(progress.of_run, paths, self._run_directory)
 
     # ---- answers; each runs in a thread ----
 

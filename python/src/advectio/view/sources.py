@@ -46,11 +46,11 @@ def replay(files: Sequence[str], pace_s: float) -> Iterator[xr.Dataset]:
             yield frame
 
 
-def live(pattern: str) -> Iterator[xr.Dataset]:
+def live(pattern: str, run: str | None = None, contact: str | None = None) -> Iterator[xr.Dataset]:
     """The frames of a running model, the newest first: what comes too fast is passed over."""
     import advectio
 
-    for frame in advectio.frames(pattern, policy="latest"):
+    for frame in advectio.frames(pattern, policy="latest", run=run, contact=contact):
         dimension = time_dimension(frame)
         chosen = frame.isel({dimension: -1}) if dimension else frame
         chosen.encoding = dict(frame.encoding)
@@ -81,39 +81,42 @@ class Files:
 class Run:
     """Files of the run under way that match, and of the run that was."""
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+    def __init__(self, pattern: str, run: str | None = None, contact: str | None = None) -> None:
+        self._pattern, self._run, self._contact = pattern, run, contact
         self._known: dict[str, bool] = {}  # by path: it is complete
 
     def files(self) -> list[str]:
         from advectio.live import find
 
-        pattern = find.pattern(self._pattern)
+        patterns = find.patterns(self._pattern)
         try:
-            nodes = find.nodes_of(find.run_of([pattern], 0))
+            run = self._run if self._run or self._contact else find.run_of(patterns, 0)
+            servers = list(find.servers(run, self._contact))
         except UserError:  # it is over
             self._known = dict.fromkeys(self._known, True)
             return list(self._known)
-        for node in nodes:
+        for client in servers:
             with contextlib.suppress(UserError):
-                client = find.connect_node(node)
-                for d in client.ask("list", match=[pattern])["datasets"]:
+                for d in client.ask("list", match=patterns)["datasets"]:
                     if d["frames"] > 0 and not (d["over"] and d["visible"] == 0):
                         self._known[d["path"]] = d["over"]
                 client.close()
         return list(self._known)
 
     def open(self, path: str) -> xr.Dataset | None:
-        from advectio.live import engine
+        from advectio.live import datasets, engine
 
-        snapshot = None if self._known.get(path) else engine.snapshot(path)
-        return _as_it_is(path) if snapshot is None else snapshot
+        snapshot = None if self._known.get(path) else engine.snapshot(path, self._run, self._contact)
+        return _as_it_is(datasets.on_disk(path)) if snapshot is None else snapshot
 
 
 def _as_it_is(path: str) -> xr.Dataset:
-    from advectio.live.datasets import _engine
+    from advectio.live import datasets
 
-    return xr.open_dataset(path, decode_cf=False, cache=False, engine=_engine(path))
+    found = xr.open_dataset(path, decode_cf=False, cache=False, engine=datasets._engine(path))
+    if os.path.isdir(path):
+        found.encoding["unlimited_dims"] = datasets._unlimited_in_store(path)
+    return found
 
 
 def time_dimension(dataset: xr.Dataset) -> str | None:

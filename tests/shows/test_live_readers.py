@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -359,6 +360,24 @@ def test_the_engine_opens_a_file_in_flight_as_far_as_it_was_synced(start: Any, p
     assert running.finish().code == 0
     with xr.open_dataset(pair.carried / "out.nc", engine="advectio") as ds:
         assert ds.sizes["Time"] == 4
+
+
+def test_processes_of_dask_get_what_is_in_flight(start: Any, pair: Pair):
+    pytest.importorskip("dask", reason="dask is not installed")
+    running, run = start("out.nc", 3, 0.05, "--hold")
+    go(pair)
+    running.wait_for(lambda: any("holds" in line for line in running.lines), "three frames were synced")
+    path = pair.carried / "out.nc"
+    ds = next(advectio.frames("out.nc", run=run, history=1, chunks={}))
+    with xr.open_dataset(path, engine="advectio", run=run, chunks={}) as snapshot:
+        for there, mean in ((ds.Q, value(2).mean()), (snapshot.Q, value(1).mean())):
+            assert float(there.mean().compute(scheduler="processes", num_workers=1)) == mean
+        assert list(pickle.loads(pickle.dumps(snapshot)).T2[:, 0, 0].values) == [0, 1, 2]
+        (pair.carried / "end").touch()
+        assert running.finish().code == 0
+        complete = pickle.dumps(snapshot.Q.variable)
+        assert len(complete) < value(0).nbytes, "the values of a file that is complete were sent along"
+        np.testing.assert_array_equal(pickle.loads(complete)[1].values, value(1))
 
 
 def test_a_reader_written_from_the_protocol_alone_gets_the_values_over_tcp(start: Any, pair: Pair):

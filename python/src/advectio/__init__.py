@@ -46,7 +46,7 @@ def frames(
     contact    contact file of a run on another node (the config's readers.listen), in place of ``run``.
     transport  how values come from another node: "tcp", or "ucx" (RDMA, shared memory or TCP, as UCX finds).
     decode     CF conventions, WRF's times and places: `advectio.decoding.decode`.
-    chunks     for dask, as in ``xarray.open_dataset``; None: no dask.
+    chunks     for dask, as in ``xarray.open_dataset``; None: no dask. Values go to dask's processes as a copy.
     wait       seconds to wait for the run to begin; also for another one, after the end of a run of which no file matches.
     idle       ends after so many seconds without a frame; None: only when the run ends.
 

@@ -58,6 +58,10 @@ class FieldArray(BackendArray):
         self.frame, self.variable, self.dtype = frame, variable, dtype
         self.offset, self.shape, self.in_file = tuple(offset), tuple(shape), in_file
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process (a worker of dask) gets the values: it has no connection to the run."""
+        return _values, (self._read(tuple(slice(None) for _ in self.shape)),)
+
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
 
@@ -100,6 +104,12 @@ class FileArray(BackendArray):
         self.file, self.name, self.dtype, self.shape = file, name, dtype, tuple(shape)
         self.axis, self.first = axis, first
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process reads a file that is complete. Of one that is being written it gets the values."""
+        if self.file.commit(self.file.path) is None:
+            return _of_complete_file, (self.file.path, self.name, self.dtype, self.shape, self.axis, self.first)
+        return _values, (self.read_key(tuple(slice(None) for _ in self.shape)),)
+
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.BASIC, self.read_key)
 
@@ -124,6 +134,18 @@ class FileArray(BackendArray):
             return np.asarray(v[tuple(where)].values)
 
         return np.asarray(self.file.read(look))
+
+
+def _values(values: np.ndarray[Any, Any]) -> indexing.NumpyIndexingAdapter:
+    return indexing.NumpyIndexingAdapter(values)  # type: ignore[no-untyped-call]
+
+
+def _of_complete_file(path: str, *rest: Any) -> FileArray:
+    return FileArray(InFile(path, _complete), *rest)
+
+
+def _complete(path: str) -> None:
+    return None
 
 
 class _OpenFiles:

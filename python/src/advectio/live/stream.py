@@ -50,6 +50,10 @@ class Frame:
         """From 0, in its file."""
         return int(self.about["number"])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process: what it is called. Its memory stays with this one."""
+        return Frame, ({**self.about, "in_memory": False}, None)
+
     def must_be_open(self) -> None:
         if not self._open:
             raise LetGo(f"frame {self.number} of {self.path} was closed")

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -48,7 +49,16 @@ struct FrameStore::Dataset {
 };
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& path) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return dataset_matches(p, path); });
+  const auto matches = [&patterns](const std::string& name) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return dataset_matches(p, name); });
+  };
+  if (matches(path)) return true;
+  if (std::none_of(patterns.begin(), patterns.end(), [](const auto& p) { return p.find('/') != std::string::npos; }))
+    return false;
+  std::error_code gone;
+  const std::filesystem::path said(path);
+  const auto directory = std::filesystem::canonical(said.parent_path(), gone);
+  return !gone && matches(directory / said.filename());
 }
 
 std::uint64_t LiveFrame::length(std::uint32_t dimension) const {

@@ -187,7 +187,8 @@ class FrameStore::Subscription {
   std::multiset<Waker> wakers_;
 };
 
-/// True when a pattern of the list matches: as the config's `match`.
+/// True when a pattern of the list matches: as the config's `match`, and also where it matches the path that has
+/// neither `..` nor symbolic links in its directories.
 bool matches_any(const std::vector<std::string>& patterns, const std::string& path);
 
 }  // namespace advectio::readers

@@ -16,6 +16,22 @@ constexpr Waker nobody = -1;
 const DatasetKey key{7, 1};
 const std::string path = "/run/wrfout_d01";
 
+TEST(MatchesAnyTest, APathMayLeadThroughSymbolicLinksAndUpwards) {
+  const auto place = std::filesystem::canonical(std::filesystem::temp_directory_path()) /
+                     ("advectio_paths_" + std::to_string(::getpid()));
+  std::filesystem::remove_all(place);
+  std::filesystem::create_directories(place / "disk" / "run");
+  std::filesystem::create_directory_symlink(place / "disk", place / "scratch");
+  const auto real = (place / "disk" / "run" / "wrfout*").string();
+  EXPECT_TRUE(matches_any({real}, place / "scratch" / "run" / "wrfout_d01"));
+  EXPECT_TRUE(matches_any({real}, place / "disk" / "run" / ".." / "run" / "wrfout_d01"));
+  EXPECT_FALSE(matches_any({real}, place / "scratch" / "wrfout_d01"));
+  EXPECT_FALSE(matches_any({real}, place / "gone" / "run" / "wrfout_d01"));
+  EXPECT_TRUE(matches_any({(place / "scratch" / "run" / "*").string()}, place / "scratch" / "run" / "wrfout_d01"));
+  EXPECT_TRUE(matches_any({"wrfout*"}, place / "gone" / "wrfout_d01"));
+  std::filesystem::remove_all(place);
+}
+
 class FrameStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {

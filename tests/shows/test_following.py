@@ -145,8 +145,17 @@ def test_who_was_killed_goes_on_with_keep(pair: Pair, begin: Callable[..., Any])
     assert len(output_files(pair.carried / "out")) >= 5
 
 
-def test_a_mistake_in_the_rules_ends_it_and_not_the_run(pair: Pair, begin: Callable[..., Any]):
-    running, following = begin(['path: "{time}.nc", variables: [T3], split: 4min'])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'path: "{time}.nc", variables: [T3], split: 4min',
+        'path: "{time}.nc", variables: [T3], split: 1d',
+        "path: a.nc, variables: [T3]",
+    ],
+    ids=["of a period that is complete", "of one that is not", "of the whole run"],
+)
+def test_a_mistake_in_the_rules_ends_it_and_not_the_run(pair: Pair, begin: Callable[..., Any], rule: str):
+    running, following = begin([rule])
     _, errors = following.communicate(timeout=120)
     assert following.returncode == 2 and "T3" in errors and "T2" in errors, errors
     end(pair, running)

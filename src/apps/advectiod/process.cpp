@@ -85,6 +85,7 @@ struct Output {
   Schema schema;  ///< as stored
   std::shared_ptr<const Operators> operators;
   bool kept = false;
+  bool later = false;  ///< looked at only: its records are not all there
 };
 
 /// A record of a box, as the sink takes it.
@@ -368,26 +369,26 @@ Result<Process::OfRule> Process::of_rule(const ProcessRule& rule) {
 Result<void> Process::plan() {
   std::set<std::string> taken;
   for (const auto& rule : request_.rules.outputs) {
-    if (!rule.split && request_.complete) continue;
     const auto common = of_rule(rule);
     if (!common) return common.error();
     Output output;
     output.rule = &rule;
-    if (!rule.split) {
-      output.path = process_path(rule, request_.directory, inputs_.front().path);
-      output.end = series_.size();
-      ADVECTIO_TRY(plan_output(rule, *common, std::move(output), nullptr, taken));
-      continue;
-    }
     const auto calendar = axis_.units.calendar;
     auto whole = TimePlan::make(series_, rule.time, calendar);
     if (!whole && request_.complete) continue;  // a difference of one window: more will come
+    if (!rule.split) {
+      output.path = process_path(rule, request_.directory, inputs_.front().path);
+      output.end = series_.size();
+      output.later = request_.complete;
+      ADVECTIO_TRY(plan_output(rule, *common, std::move(output), nullptr, taken));
+      continue;
+    }
     if (!whole) {
       whole.error().code = Code::config;
       return std::move(whole).error();
     }
     for (const auto& period : periods_of(*whole, *rule.split, calendar)) {
-      if (request_.complete && !period.complete) continue;
+      output.later = request_.complete && !period.complete;
       const auto named =
           std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return period.own < i.end(); });
       output.path =
@@ -445,6 +446,7 @@ Result<void> Process::plan_output(const ProcessRule& rule, const OfRule& common,
   output.schema = std::move(declared).value();
   output.operators = std::make_shared<const Operators>(std::move(operators));
   ADVECTIO_TRY(check_needs(output));
+  if (output.later) return {};
   outputs_.push_back(std::move(output));
   return {};
 }

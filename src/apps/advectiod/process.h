@@ -19,7 +19,8 @@ struct ProcessRequest {
   bool replace = false;           ///< outputs that are there already
   bool keep = false;              ///< the same: they are complete, and stay as they are
   std::vector<std::string> kept;  ///< outputs of these paths, likewise
-  bool complete = false;          ///< only files of periods (`split`) that later records will not change
+  /// Only files of periods (`split`) that later records will not change are made; all are checked.
+  bool complete = false;
   unsigned threads = 1;
   /// Of what is read, reckoned and not yet written; a chunk of each variable that an output needs for one of its own
   /// always may be.

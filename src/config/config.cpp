@@ -9,6 +9,7 @@
 #include "config/fields.h"
 #include "config/glob.h"
 #include "config/nearest.h"
+#include "config/processing_rule.h"
 #include "config/yaml_text.h"
 
 namespace advectio {
@@ -201,6 +202,8 @@ class Parser {
       if (rule.origins.contains(key)) return refuse(line_of(entry.first), full + " stands there twice");
       if (key == "match") {
         if (!read_match(full, entry.second, rule)) return false;
+      } else if (key == "outputs") {
+        if (!read_outputs(full, entry.first, entry.second, rule.values)) return false;
       } else {
         const auto& fields = config::dataset_fields();
         const auto field = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key; });
@@ -227,6 +230,36 @@ class Parser {
     return true;
   }
 
+  /// An output with operators is a rule of `advectio process`. The others are the server's.
+  bool read_outputs(const std::string& full, const YAML::Node& key, const YAML::Node& node, DatasetPolicy& policy) {
+    if (node.IsScalar() && node.Scalar() == "none") return true;
+    if (!node.IsSequence())
+      return refuse(node.IsNull() ? line_of(key) : line_of(node),
+                    full + ": a list is wanted, like [{path: \"small/{name}\", codec: zstd}], or none");
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const YAML::Node item = node[i];
+      const auto where = full + "[" + std::to_string(i) + "]";
+      ProcessRule rule;
+      if (auto fault = config::read_process_rule(where, item, name_, false, rule))
+        return refuse(fault->line, fault->text);
+      const auto at = line_of_key(item, "path");
+      const bool has_name = rule.path.find("{name}") != std::string::npos;
+      if (rule.path == "{name}") return refuse(at, where + ".path: '{name}' is no other file than the program's");
+      if (config::has_operators(rule)) {
+        const auto format = rule.stored.format;
+        if (format == FileFormat::bp5 || format == FileFormat::sst)
+          return refuse(line_of_key(item, "format"),
+                        where + ".format: operators make no bp5 and no sst yet; only outputs without operators do");
+        policy.processed.push_back({i, rule.path, config::flow_text(item), rule.origin});
+      } else if (!has_name) {
+        return refuse(at, where + ".path: '" + rule.path + "' needs {name}, for the name of the program's file");
+      } else {
+        policy.outputs.push_back({rule.path, rule.stored});
+      }
+    }
+    return true;
+  }
+
   /// What is wrong only in combination. A rule is complete in itself here: `codec`, `level`, `deflate` and `format`
   /// of other rules do not make it right or wrong.
   bool check_rule(const std::string& where, const YAML::Node& item, const DatasetRule& rule) {
@@ -238,16 +271,14 @@ class Parser {
       return refuse(line("full"), where + ".full: drop-frame cannot be for what is promised to be durable");
     if (v.full == WhenFull::drop_frame && v.join)
       return refuse(line("full"), where + ".full: drop-frame cannot be for tiles that become one file (join: true)");
-    if (!v.outputs.empty() && v.join)
+    if ((!v.outputs.empty() || !v.processed.empty()) && v.join)
       return refuse(line("outputs"), where + ".outputs cannot be of tiles that become one file (join: true)");
-    for (std::size_t i = 0; i < v.outputs.size(); ++i) {
-      // Its keys must fit together as those of a rule.
-      DatasetRule output;
-      output.values = v.outputs[i].policy;
-      const YAML::Node of = item["outputs"][i];
-      for (const auto& entry : of) output.origins[entry.first.Scalar()] = origin(entry.first);
-      if (!check_rule(where + ".outputs[" + std::to_string(i) + "]", of, output)) return false;
-    }
+    if (!v.processed.empty() && !v.capture)
+      return refuse(line("outputs"),
+                    where + ".outputs cannot be of files that are left to the library (capture: false)");
+    if (!v.processed.empty() && (v.format == FileFormat::bp5 || v.format == FileFormat::sst))
+      return refuse(line("outputs"), where + ".outputs: operators do not read what ADIOS2 writes; leave out format: " +
+                                         std::string(v.format == FileFormat::bp5 ? "bp5" : "sst"));
     if (auto fault = config::check_storage(where, item, rule)) return refuse(fault->line, fault->text);
     return true;
   }

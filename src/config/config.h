@@ -90,6 +90,16 @@ std::string_view name_of(Promise) noexcept;
 
 struct OutputRule;
 
+/// A further output that operators make of the dataset's files, as `advectio process` does. Whoever makes it reads its
+/// rule from the config again (`load_processed_rule`).
+struct ProcessedOutput {
+  std::size_t number = 0;  ///< in the list `outputs` of its rule, from 0
+  std::string path;        ///< with {name} and {time}, see process_path
+  std::string text;        ///< YAML, on one line
+  std::string origin;      ///< "advectio.yaml:12"
+  bool operator==(const ProcessedOutput& other) const { return text == other.text; }
+};
+
 /// Where the names of a policy are set ("advectio.yaml:12"). Policies that say the same are equal wherever they are
 /// set.
 struct NamesSetAt {
@@ -114,6 +124,7 @@ struct DatasetPolicy {
   bool join = false;
   std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
   std::vector<OutputRule> outputs;     ///< further ones, beside the file that the program asked for
+  std::vector<ProcessedOutput> processed;
   NamesSetAt names_set_at;
   bool operator==(const DatasetPolicy&) const;
 };

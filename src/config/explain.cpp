@@ -1,4 +1,6 @@
 // The config told back: as a table, as JSON, as YAML, as a commented example, and as the tables of the reference page.
+#include <yaml-cpp/yaml.h>
+
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
@@ -75,6 +77,15 @@ std::string to_json(const Config& config) {
     r["origin"] = rule.origin;
     r["values"] = nlohmann::ordered_json::array();
     for (const auto& v : explain_rule(rule)) r["values"].push_back(json_of(v));
+    r["processed"] = nlohmann::ordered_json::array();
+    for (const auto& o : rule.values.processed)
+      r["processed"].push_back({{"number", o.number},
+                                {"path", o.path},
+                                {"text", o.text},
+                                {"split", YAML::Load(o.text)["split"].IsDefined()},
+                                {"origin", o.origin}});
+    r["outputs"] = nlohmann::ordered_json::array();
+    for (const auto& o : rule.values.outputs) r["outputs"].push_back(o.path);
     j["datasets"].push_back(std::move(r));
   }
   j["couple"] = nlohmann::ordered_json::array();

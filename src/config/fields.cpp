@@ -379,50 +379,15 @@ bool is_of_storage(std::string_view key) {
 
 namespace {
 
-std::optional<Fault> read_output(const YAML::Node& node, OutputRule& output) {
-  const std::string wanted = "an output is wanted, like {path: \"small/{name}\", codec: zstd}";
-  if (!node.IsMap()) return at(node, wanted);
-  std::set<std::string> seen;
-  for (const auto& entry : node) {
-    if (!entry.first.IsScalar()) return at(entry.first, wanted);
-    const auto& key = entry.first.Scalar();
-    if (!seen.insert(key).second) return at(entry.first, key + " stands there twice");
-    if (key == "path") {
-      if (!entry.second.IsScalar()) return at(entry.second, "path: a path is wanted");
-      output.path = entry.second.Scalar();
-      continue;
-    }
-    const auto& fields = dataset_fields();
-    const auto field =
-        std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.key == key && is_of_storage(key); });
-    if (field == fields.end())
-      return at(entry.first, "an output has no key " + key +
-                                 "; known: path, codec, level, deflate, shuffle, chunks, format, round, durable");
-    if (auto fault = field->read(entry.second, output.policy)) return Fault{fault->line, key + ": " + fault->text};
-  }
-  if (output.path.empty()) return at(node, "path is missing");
-  if (output.path.find("{name}") == std::string::npos)
-    return at(node, "path: '" + output.path + "' needs {name}, for the name of the program's file");
-  if (output.path == "{name}" || output.path.ends_with('/'))
-    return at(node, "path: '" + output.path + "' is no other file than the program's");
-  return std::nullopt;
-}
-
+/// Read by the parser of the config, which knows where rules come from.
 Field<DatasetPolicy> outputs_field(std::string_view key, std::string_view doc) {
   auto f = base<DatasetPolicy>(key, "[{path: pattern, ...}] or none", doc, &DatasetPolicy::outputs);
-  f.read = [](const YAML::Node& node, DatasetPolicy& policy) -> std::optional<Fault> {
-    std::vector<OutputRule> all;
-    if (!node.IsScalar() || node.Scalar() != "none") {
-      if (!node.IsSequence())
-        return at(node, "a list is wanted, like [{path: \"small/{name}\", codec: zstd}], or none");
-      for (const auto& entry : node)
-        if (auto fault = read_output(entry, all.emplace_back())) return fault;
-    }
-    policy.outputs = std::move(all);
-    return std::nullopt;
+  f.copy = [](const DatasetPolicy& from, DatasetPolicy& to) {
+    to.outputs = from.outputs;
+    to.processed = from.processed;
   };
   f.show = [](const DatasetPolicy& policy) {
-    if (policy.outputs.empty()) return std::string("none");
+    if (policy.outputs.empty() && policy.processed.empty()) return std::string("none");
     const DatasetPolicy plain;
     std::string out;
     for (const auto& output : policy.outputs) {
@@ -432,6 +397,7 @@ Field<DatasetPolicy> outputs_field(std::string_view key, std::string_view doc) {
           out += ", " + std::string(field.key) + ": " + field.show(output.policy);
       out += "}";
     }
+    for (const auto& output : policy.processed) out += (out.empty() ? "[" : ", ") + output.text;
     return out + "]";
   };
   return f;
@@ -684,7 +650,8 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
                  "split-files.md."),
       with_example(outputs_field("outputs",
                                  "Further files of the same output, each stored in its own way, beside the one that "
-                                 "the program asked for."),
+                                 "the program asked for; with the keys of `advectio process` what operators make of "
+                                 "it, see process.md."),
                    "[{path: \"small/{name}\", codec: zstd, round: {\"*\": 12}}]"),
   };
   return fields;
@@ -713,6 +680,22 @@ std::string yaml_scalar(const std::string& text) {
     }
   }
   return out + "\"";
+}
+
+std::string flow_text(const YAML::Node& node) {
+  std::string out;
+  if (node.IsSequence()) {
+    for (const auto& one : node) out += (out.empty() ? "" : ", ") + flow_text(one);
+    return "[" + out + "]";
+  }
+  if (node.IsMap()) {
+    for (const auto& entry : node)
+      out += (out.empty() ? "" : ", ") + flow_text(entry.first) + ": " + flow_text(entry.second);
+    return "{" + out + "}";
+  }
+  if (node.IsNull()) return "null";
+  const auto& text = node.Scalar();
+  return text == "true" || text == "false" ? text : yaml_scalar(text);
 }
 
 std::optional<LevelRange> level_range(Codec codec, DeflateBy by) {

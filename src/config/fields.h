@@ -64,6 +64,9 @@ void for_each_section(C& config, Visit&& visit) {
 /// Text as a YAML scalar that reads back as this text: plain where that is safe, else in double quotes.
 std::string yaml_scalar(const std::string& text);
 
+/// YAML on one line that reads back as this node.
+std::string flow_text(const YAML::Node& node);
+
 /// Keys of a rule that say how a file is stored: an output has them, too.
 bool is_of_storage(std::string_view key);
 

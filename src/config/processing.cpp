@@ -14,6 +14,7 @@
 #include "config/glob.h"
 #include "config/nearest.h"
 #include "config/processing_cells.h"
+#include "config/processing_rule.h"
 #include "config/yaml_text.h"
 
 namespace advectio {
@@ -58,44 +59,31 @@ std::optional<Statistic> statistic_of(std::string_view key) {
 
 class RulesParser {
  public:
-  explicit RulesParser(const std::string& name) : name_(name) {}
+  using Maybe = std::optional<Fault>;
+
+  explicit RulesParser(const std::string& name, bool with_files = true) : name_(name), with_files_(with_files) {}
 
   Result<ProcessRules> parse(std::string_view text) {
     ProcessRules rules;
-    if (auto fault = read(text, rules)) {
-      Error error{Code::config, name_ + ":" + std::to_string(fault->line) + ": " + fault->text, 0};
-      // What is quoted of the file must not make a second line of it.
-      std::replace_if(
-          error.message.begin(), error.message.end(), [](unsigned char c) { return c < ' '; }, ' ');
-      return error;
-    }
+    if (auto fault = read(text, rules)) return error_of(*fault);
     return rules;
   }
 
- private:
-  using Maybe = std::optional<Fault>;
-
-  [[nodiscard]] std::string origin(const YAML::Node& node) const { return name_ + ":" + std::to_string(line_of(node)); }
-
-  Maybe read(std::string_view text, ProcessRules& rules) {
+  /// Of a config: `datasets[dataset].outputs[output]`.
+  Result<ProcessRules> parse(std::string_view text, std::size_t dataset, std::size_t output) {
     YAML::Node root;
-    if (auto fault = config::load_yaml(text, root)) return fault;
-    const std::string wanted = "outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}";
-    if (!root.IsMap()) return Fault{std::max(1, line_of(root)), wanted};
-    for (const auto& entry : root) {
-      const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      if (key != "outputs")
-        return Fault{line_of(entry.first), "unknown key " + key + "; rules of advectio process have outputs only"};
-      if (!rules.outputs.empty()) return Fault{line_of(entry.first), "outputs stands there twice"};
-      if (!entry.second.IsSequence() || entry.second.size() == 0) return Fault{line_of(entry.first), wanted};
-      std::size_t number = 0;
-      for (const auto& item : entry.second) {
-        const auto where = "outputs[" + std::to_string(number++) + "]";
-        if (auto fault = read_output(where, item, rules.outputs.emplace_back())) return fault;
-      }
-    }
-    if (rules.outputs.empty()) return Fault{1, wanted};
-    return std::nullopt;
+    if (auto fault = config::load_yaml(text, root)) return error_of(*fault);
+    const auto where = "datasets[" + std::to_string(dataset) + "].outputs[" + std::to_string(output) + "]";
+    const auto within = [](const YAML::Node& list, std::size_t i) { return list.IsSequence() && i < list.size(); };
+    const auto datasets = root.IsMap() ? root["datasets"] : YAML::Node();
+    const auto outputs =
+        within(datasets, dataset) && datasets[dataset].IsMap() ? datasets[dataset]["outputs"] : YAML::Node();
+    if (!outputs.IsDefined() || !within(outputs, output)) return error_of({1, "there is no " + where});
+    ProcessRules rules;
+    auto& rule = rules.outputs.emplace_back();
+    if (auto fault = read_output(where, outputs[output], rule)) return error_of(*fault);
+    if (!config::has_operators(rule)) return error_of({line_of(outputs[output]), where + " has no operator"});
+    return rules;
   }
 
   Maybe read_output(const std::string& where, const YAML::Node& item, ProcessRule& rule) {
@@ -114,7 +102,7 @@ class RulesParser {
             fault->text.rfind("unknown key " + key, 0) == 0 ? where + ": " + fault->text : full + ": " + fault->text};
     }
     if (rule.path.empty()) return Fault{line_of(item), where + ": path is missing"};
-    if (rule.regrid && !rule.points.empty())
+    if (rule.regrid && rule.origins.contains("points"))
       return Fault{config::line_of_key(item, "points"), where + ": regrid and points: one of them an output"};
     for (const std::string key : {"regrid", "points"})
       if (rule.region && rule.origins.contains(key))
@@ -138,6 +126,38 @@ class RulesParser {
     stored.values = rule.stored;
     stored.origins = rule.origins;
     return config::check_storage(where, item, stored);
+  }
+
+ private:
+  [[nodiscard]] Error error_of(const Fault& fault) const {
+    Error error{Code::config, name_ + ":" + std::to_string(fault.line) + ": " + fault.text, 0};
+    // What is quoted of the file must not make a second line of it.
+    std::replace_if(
+        error.message.begin(), error.message.end(), [](unsigned char c) { return c < ' '; }, ' ');
+    return error;
+  }
+
+  [[nodiscard]] std::string origin(const YAML::Node& node) const { return name_ + ":" + std::to_string(line_of(node)); }
+
+  Maybe read(std::string_view text, ProcessRules& rules) {
+    YAML::Node root;
+    if (auto fault = config::load_yaml(text, root)) return fault;
+    const std::string wanted = "outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}";
+    if (!root.IsMap()) return Fault{std::max(1, line_of(root)), wanted};
+    for (const auto& entry : root) {
+      const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      if (key != "outputs")
+        return Fault{line_of(entry.first), "unknown key " + key + "; rules of advectio process have outputs only"};
+      if (!rules.outputs.empty()) return Fault{line_of(entry.first), "outputs stands there twice"};
+      if (!entry.second.IsSequence() || entry.second.size() == 0) return Fault{line_of(entry.first), wanted};
+      std::size_t number = 0;
+      for (const auto& item : entry.second) {
+        const auto where = "outputs[" + std::to_string(number++) + "]";
+        if (auto fault = read_output(where, item, rules.outputs.emplace_back())) return fault;
+      }
+    }
+    if (rules.outputs.empty()) return Fault{1, wanted};
+    return std::nullopt;
   }
 
   Maybe read_key(const std::string& key, const YAML::Node& value, ProcessRule& rule) {
@@ -371,6 +391,7 @@ class RulesParser {
       return std::nullopt;
     };
     if (node.IsScalar() && !node.Scalar().empty()) {
+      if (!with_files_) return std::nullopt;
       auto text = config::read_text(node.Scalar());
       if (!text) return Fault{line_of(node), text.error().message};
       std::istringstream lines(*text);
@@ -507,9 +528,20 @@ class RulesParser {
   }
 
   const std::string& name_;
+  const bool with_files_;
 };
 
 }  // namespace
+
+std::optional<Fault> config::read_process_rule(const std::string& where, const YAML::Node& item,
+                                               const std::string& name, bool with_files, ProcessRule& rule) {
+  return RulesParser(name, with_files).read_output(where, item, rule);
+}
+
+bool config::has_operators(const ProcessRule& rule) {
+  return std::any_of(rule.origins.begin(), rule.origins.end(),
+                     [](const auto& key) { return key.first != "path" && !is_of_storage(key.first); });
+}
 
 std::string_view name_of(Statistic s) noexcept {
   switch (s) {
@@ -561,6 +593,13 @@ Result<ProcessRules> load_process_rules(const std::string& path) {
   auto text = config::read_text(path);
   if (!text) return std::move(text).error();
   return parse_process_rules(*text, path);
+}
+
+Result<ProcessRules> load_processed_rule(const std::string& path, const std::string& name, std::size_t dataset,
+                                         std::size_t output) {
+  auto text = config::read_text(path);
+  if (!text) return std::move(text).error();
+  return RulesParser(name).parse(*text, dataset, output);
 }
 
 std::string process_path(const ProcessRule& rule, const std::string& directory, const std::string& first_input,

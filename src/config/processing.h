@@ -1,5 +1,5 @@
-// The rules of `advectio process`: what becomes of the variables of a series of files. They are the
-// keys that `outputs` of a dataset will have, too.
+// The rules of `advectio process`: what becomes of the variables of a series of files. `outputs` of a
+// dataset has the same keys.
 #pragma once
 
 #include <cstdint>
@@ -150,6 +150,11 @@ struct ProcessRules {
 Result<ProcessRules> parse_process_rules(std::string_view text, const std::string& name);
 /// Read and parse a file. Error Code::config when it cannot be read or is not right.
 Result<ProcessRules> load_process_rules(const std::string& path);
+
+/// The rule `datasets[dataset].outputs[output]` of a config. `name` is what errors call the file at `path`. Error
+/// Code::config as of `load_process_rules`, also where that output has no operator.
+Result<ProcessRules> load_processed_rule(const std::string& path, const std::string& name, std::size_t dataset,
+                                         std::size_t output);
 
 /// The file of a rule, below `directory` where it is not absolute: {name} filled in with the name of `first_input`,
 /// {time} with the period of `split`.

@@ -296,10 +296,15 @@ Outcome ServerImpl::conclude() {
     std::error_code ignored;
     journal::remove_spill(run_.stage);
     std::vector<std::filesystem::path> all;
-    for (const auto& entry : std::filesystem::directory_iterator(run_.options.run_dir, ignored))
-      if (entry.path().filename() != "control") all.push_back(entry.path());
+    // What operators have still to make of the files is for the command line, which takes it away.
+    bool kept = false;
+    for (const auto& entry : std::filesystem::directory_iterator(run_.options.run_dir, ignored)) {
+      const auto name = entry.path().filename();
+      kept = kept || name == "processed.json";
+      if (name != "control" && name != "processed.json") all.push_back(entry.path());
+    }
     for (const auto& path : all) std::filesystem::remove_all(path, ignored);
-    std::filesystem::remove_all(run_.options.run_dir, ignored);
+    std::filesystem::remove_all(kept ? run_.options.run_dir + "/control" : run_.options.run_dir, ignored);
   }
   snapshot_.conclude(final);
   socket_->finish(final);

@@ -31,6 +31,8 @@ def rule(match, origin="advectio.yaml:3", **values):
             {"key": key, "value": value, "origin": origin, "type": "", "doc": "", "number": None}
             for key, value in values.items()
         ],
+        "processed": [],
+        "outputs": [],
     }
 
 

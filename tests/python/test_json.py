@@ -30,11 +30,11 @@ SHAPES = [
     protocol.Status, protocol.ServerStatus, protocol.StageStatus, protocol.WriterStatus, protocol.DatasetStatus,
     protocol.Spread, protocol.NodeStatus, protocol.UnmatchedRule, protocol.ConfigName, protocol.NotReadable, protocol.Transferred, protocol.NotTransferred,
     protocol.ReadersStatus, protocol.ReaderStatus, protocol.SubscriptionStatus,
-    watching.Unserved, checking.Report, checking.FindingReport, linking.ProgramReport, linking.LinkedLibrary, config_json.Config, config_json.Value, config_json.Rule, config_json.CoupleRule,
+    watching.Unserved, checking.Report, checking.FindingReport, linking.ProgramReport, linking.LinkedLibrary, config_json.Config, config_json.Value, config_json.Rule, config_json.OperatorOutput, config_json.CoupleRule,
     config_json.Transfers, config_json.Transfer, config_json.Here, config_json.Like, inspecting.Survey, inspecting.SurveyOfNodes,
     inspecting.JournalSurvey, inspecting.Damage, inspecting.DatasetSurvey, inspecting.RecordLine, inspecting.Record,
     recovering.Recovery, recovering.DryRecovery, recovering.RecoveredReport, recovering.ReachedReport, recovering.Writer,
-    joining.Result, joining.Joined, joining.Failed, processing.Processed, processing.ProcessedOutput, converting.Converted, converting.ConvertedOutput, plotting.Pictures, plotting.Picture,
+    joining.Result, joining.Joined, joining.Failed, processing.Processed, protocol.ProcessedOutput, protocol.Made, converting.Converted, converting.ConvertedOutput, plotting.Pictures, plotting.Picture,
     view.Address, workflow.WorkflowStatus, workflow.WorkflowNode, workflow.WorkflowProgram, workflow.WorkflowWait, workflow.WorkflowFile,
 ]  # fmt: skip
 

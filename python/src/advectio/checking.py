@@ -13,7 +13,19 @@ from typing import Any, TypedDict
 
 from rich.console import Console
 
-from advectio import commands, installation, launching, linking, nothing, places, rules, staging, transferring, workflow
+from advectio import (
+    commands,
+    installation,
+    launching,
+    linking,
+    nothing,
+    places,
+    processed,
+    rules,
+    staging,
+    transferring,
+    workflow,
+)
 from advectio.errors import UserError
 from advectio.limits import limits_in_the_way
 from advectio.protocol import answers
@@ -99,6 +111,7 @@ class Check:
         look_alike = places.look_alike(config)
         if look_alike:
             self.warning(f"{look_alike} is not read", places.NAME_OF_CONFIG)
+        self._processed(raw)
         for entry in raw["not_readable"]:
             self.warning(rules.not_readable_sentence(entry), "docs/performance.md has who reads which codec")
         if self.question.like:
@@ -125,6 +138,18 @@ class Check:
         if not found:
             names = sorted({n for r in rules for n in (*r["from"], *r["to"])})
             self.ok(f"couple: {counted(len(rules), 'rule')} for {', '.join(names)}")
+
+    def _processed(self, raw: dict[str, Any]) -> None:
+        """Outputs with operators. The rules themselves have been read with the config."""
+        found = processed.wanted(raw)
+        if not found:
+            return
+        self.ok(f"outputs by operators: {', '.join(output['path'] for output in found)}")
+        if self.question.nodes > 1:
+            self.error(
+                "outputs with operators are not made in a run of several nodes yet",
+                "leave them out of the config, and make them by `advectio process` when the run has ended",
+            )
 
     def _like(self, installed: installation.Installation, config: str | None) -> None:
         """Rules and names of the config, held against files of an earlier run."""

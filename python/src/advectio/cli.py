@@ -540,6 +540,10 @@ def join(
         ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/", "what the rules above say of all these files"),
         ("advectio process era5.nc -c rules.yaml -o . --json", "numbers for a script"),
         ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/ --keep", "go on after an interruption"),
+        (
+            "advectio process 'wrfout_d01_*' -c advectio.yaml --keep",
+            "what the run's config has under outputs, beside the files",
+        ),
         ("advectio process 'wrfout_d01_*' -c rules.yaml -o means/ --follow &", "while the run goes on that is begun next"),
     ),
 )
@@ -550,8 +554,15 @@ def process(
             metavar="FILE…", help="NetCDF files of one grid, or patterns; their records are one series.", show_default=False
         ),
     ],
-    rules: Annotated[str, typer.Option("--config", "-c", metavar="FILE", help="The rules: what is made of the files.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where the rules' paths begin.")],
+    rules: Annotated[
+        str, typer.Option("--config", "-c", metavar="FILE", help="The rules: what is made of the files; or a run's config.")
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Where the rules' paths begin; not with a config.", show_default=False
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace outputs that are there already.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave outputs that are there already; make the others.")] = False,
     memory: Annotated[

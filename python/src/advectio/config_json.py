@@ -16,12 +16,24 @@ class Value(TypedDict):
     number: float | None  # bytes or seconds, where it is a number
 
 
+class OperatorOutput(TypedDict):
+    """One of a rule's `outputs` that has operators."""
+
+    number: int  # in that list
+    path: str
+    text: str  # all of it, as YAML
+    split: bool
+    origin: str
+
+
 class Rule(TypedDict):
     """Of the list `datasets`."""
 
     match: str
     origin: str
     values: list[Value]
+    processed: list[OperatorOutput]
+    outputs: list[str]  # paths of the others
 
 
 # Of stage.in or stage.out. "in" and "from" are no names in Python.

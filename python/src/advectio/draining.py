@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from advectio import inspecting, places, recovering
+from advectio import inspecting, places, processed, recovering
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import Survey
 from advectio.protocol import NoServer, Status, status_of
@@ -86,7 +86,8 @@ def _runs(directories: Sequence[str]) -> Iterator[str]:
 
 
 def _is_run(directory: str) -> bool:
-    return any(os.path.exists(os.path.join(directory, name)) for name in ("control", places.SERVERS_FILE))
+    names = ("control", places.SERVERS_FILE, places.PROCESSED_FILE)
+    return any(os.path.exists(os.path.join(directory, name)) for name in names)
 
 
 def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any]]]:
@@ -94,14 +95,27 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
         return recovering.EXIT_GONE, []
     if os.stat(run).st_uid != os.geteuid():
         raise UserError(f"{run} belongs to another user (uid {os.stat(run).st_uid})")
+    left = processed.left_in(run)
+    if left and not places.is_run(run):
+        code, only = recovering.only_outputs(run, left)
+        if not as_json:
+            recovering.tell_of_outputs(only["processed"])
+        return code, [dict(only)]
     before = inspecting.surveys(run)
     _must_have_ended(run, before)
     code, result = _finish(run, before, title, shown=not as_json and sys.stderr.isatty())
     if result is None:
         say("", f"interrupted; what is not written stays in {run}, `advectio drain {run}` goes on")
         return code, []
+    made = processed.complete(left, run, result) if left else None
     recovering.settle(run, code)
-    return code, [recovering.present(run, before, result, as_json)]
+    told = recovering.present(run, before, result, as_json)
+    if left and made is not None:
+        told["processed"] = made
+        if not as_json:
+            recovering.tell_of_outputs(made)
+        code = code or recovering.code_of_outputs(made, left)
+    return code, [told]
 
 
 def _must_have_ended(run: str, surveys: Sequence[Survey]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advectio import places
 from advectio.errors import say
-from advectio.protocol import DatasetStatus, Status, incomplete
+from advectio.protocol import DatasetStatus, Made, Status, incomplete
 from advectio.server import Server
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_INCOMPLETE = 3
 LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
-_OURS = ("keeper", places.CONFIG_FILE, places.SERVERS_FILE, "advectiod.log")
+_OURS = ("keeper", places.CONFIG_FILE, places.SERVERS_FILE, places.PROCESSED_FILE, "advectiod.log")
 
 
 class Run(NamedTuple):
@@ -38,6 +38,7 @@ class Over(NamedTuple):
     interrupted: bool
     given_up: bool  # the server, before the command ended
     out: "transferring.Outcome | None"
+    made: "list[Made] | None" = None  # outputs by operators; None: there are none, or recover is to make them
 
 
 class Ending(NamedTuple):
@@ -124,8 +125,9 @@ def write_summary(path: str, final: Status, name: str) -> None:
 
 def take_away(run_directory: str) -> None:
     """What is left of a run directory when all is written."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(run_directory, "keeper"))
+    for name in ("keeper", places.PROCESSED_FILE):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(run_directory, name))
     places.remove(run_directory)
 
 

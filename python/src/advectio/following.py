@@ -16,6 +16,7 @@ from advectio import processing
 from advectio.errors import UserError, say
 from advectio.live import datasets, find
 from advectio.live.stream import stream
+from advectio.protocol import ProcessedOutput
 from advectio.summary import counted
 from advectio.worker import INTERRUPTED, run_worker
 
@@ -59,6 +60,8 @@ class Files(threading.Thread):
 
 def follow(options: processing.Options, run: str | None, within_s: float) -> int:
     """Until the run has ended. Exit code as `process`."""
+    if processing.is_config(options.rules):
+        raise UserError(f"{options.rules} is a config: `advectio run` makes its outputs while it runs, without --follow")
     match = [find.pattern(name) for name in options.files]
     os.nice(NICE)
     files: list[str] = []
@@ -97,7 +100,7 @@ class Made:
 
     def __init__(self, options: processing.Options) -> None:
         self._options = options
-        self._outputs: dict[str, processing.ProcessedOutput] = {}
+        self._outputs: dict[str, ProcessedOutput] = {}
         self._result: dict[str, Any] | None = None
 
     def of(self, files: list[str], *, last: bool) -> int:

@@ -45,6 +45,12 @@ class Keeper:
         self._ending = False
 
     def keep(self) -> int:
+        if any(rule.get("processed") for rule in self._config["datasets"]):
+            say(
+                "warning",
+                "outputs with operators are not made under `advectio exec`; `advectio process FILES -c CONFIG` makes them when the "
+                "run has ended",
+            )
         signal.signal(signal.SIGTERM, self._end)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

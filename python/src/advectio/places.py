@@ -15,6 +15,8 @@ SERVERS_FILE = "servers.json"  # of a run with several servers: where they are
 INNER_FILE = "inner"  # which run was started inside this one
 LEFT_FILE = "left.json"  # of a run that has ended and is to be drained later: when and where
 
+PROCESSED_FILE = "processed.json"  # outputs that operators make: what there is of them
+
 
 def config_file(option: str | None) -> str | None:
     """The config that holds: the one named, else ADVECTIO_CONFIG, else ./advectio.yaml where there is one."""

@@ -2,6 +2,7 @@
 files are resolved here; what is in them, and whether the rules fit, is advectiod's to say."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +12,10 @@ from rich.console import Console
 
 from advectio import installation
 from advectio.errors import UserError, say
+from advectio.protocol import ProcessedOutput
 from advectio.quantities import rate_text, size_text, time_text
 from advectio.summary import counted
 from advectio.worker import INTERRUPTED, View, datasets, run_worker
-
-
-class ProcessedOutput(TypedDict):
-    path: str
-    format: str
-    variables: int
-    records: int
-    bytes_read: int
-    bytes_written: int
-    kept: bool
-    left_out: list[str]
 
 
 class Processed(TypedDict):
@@ -41,8 +32,8 @@ class Processed(TypedDict):
 @dataclass(frozen=True)
 class Options:
     files: Sequence[str]
-    rules: str
-    output: str
+    rules: str  # or a config
+    output: str | None  # None: of a config, whose outputs are beside the files
     force: bool = False
     keep: bool = False
     memory: str = "512MiB"
@@ -54,12 +45,27 @@ def command(options: Options) -> list[str]:
     """Of advectiod; the names of the files go to its stdin."""
     if options.force and options.keep:
         raise UserError("--force replaces outputs that are there, --keep leaves them: say one of the two")
+    if options.output is None:
+        raise UserError("--output is missing: where the rules' paths begin")
     words = [installation.find().server, "process", "--rules", options.rules, "--output", options.output]
     words += ["--memory", options.memory] + (["--jobs", str(options.jobs)] if options.jobs else [])
     return words + ["--force"] * options.force + ["--keep"] * options.keep
 
 
+def is_config(path: str) -> bool:
+    """Rules have `outputs` alone, and a config has `datasets`. Of a file that cannot be read advectiod says why."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return re.search(r"^[\"']?datasets[\"']?\s*:", file.read(), re.MULTILINE) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def process(options: Options) -> int:
+    if is_config(options.rules):
+        from advectio import processed
+
+        return processed.by_config(options)
     worker = command(options)
     files = datasets(options.files, "wrfout_d01_*")
     with View(shown=not options.as_json and sys.stderr.isatty()) as view:
@@ -71,11 +77,11 @@ def process(options: Options) -> int:
     if ended.result is None:
         say("error", ended.error)
         return ended.code
-    processed = cast(Processed, ended.result)
+    result = cast(Processed, ended.result)
     if options.as_json:
-        print_json(processed)
+        print_json(result)
     else:
-        _show(processed)
+        _show(result)
     return 0
 
 

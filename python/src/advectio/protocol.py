@@ -86,6 +86,33 @@ class DatasetStatus(TypedDict):
     node: NotRequired[str]  # the owner's name, where there are several servers
 
 
+class ProcessedOutput(TypedDict):
+    """A file that operators have made."""
+
+    path: str
+    format: str
+    variables: int
+    records: int
+    bytes_read: int
+    bytes_written: int
+    kept: bool
+    left_out: list[str]
+
+
+class Made(TypedDict):
+    """What has become of an output of the config with operators, in one directory."""
+
+    dataset: int  # number of its rule in the config
+    number: int  # in that rule's outputs
+    path: str  # as the config has it
+    origin: str  # FILE:LINE
+    directory: str  # of the program's files, where a relative path begins
+    state: str  # waiting, complete, failed
+    error: str | None
+    files: list[str]  # of which it is made
+    outputs: list[ProcessedOutput]
+
+
 class NotTransferred(TypedDict):
     file: str  # or the pattern
     error: str
@@ -173,6 +200,7 @@ class Status(TypedDict):
     not_readable: NotRequired[list[NotReadable]]  # of rules that some dataset follows
     why_no_dataset: NotRequired[str]  # where there is none
     stage_out: NotRequired[Transferred]  # what the config's stage.out has come to
+    processed: NotRequired[list[Made]]  # where the config has outputs with operators
 
 
 class NoServer(Exception):

@@ -6,14 +6,14 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from rich.table import Table
 
-from advectio import inspecting, installation, launching, nodes, places, tables
+from advectio import inspecting, installation, launching, nodes, places, processed, tables
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
-from advectio.protocol import DatasetStatus, Status
+from advectio.protocol import DatasetStatus, Made, Status
 from advectio.quantities import size_text
 from advectio.summary import console, counted
 
@@ -73,6 +73,7 @@ class DryRecovery(TypedDict):
     damage: list[str]
     power_lost: bool
     alive: list[Writer]
+    processed: NotRequired[list[Made]]  # where the files were complete, and operators had outputs to make
 
 
 class Recovery(Status):
@@ -88,17 +89,59 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if gone(directory):
         return EXIT_GONE
     places.must_be_ours(directory)
+    left = processed.left_in(directory)
+    if left and not places.is_run(directory) and not dry_run:
+        code, only = only_outputs(directory, left)
+        if as_json:
+            print(json.dumps(only, indent=2))
+        else:
+            tell_of_outputs(only["processed"])
+        return code
     before = inspecting.surveys(directory)
     code, result = (1 if _problems(before) else 0), None
+    made: list[Made] | None = None
     if not dry_run:
         if writers := [_who(journal) for journal in alive(before)]:
             say("", f"waiting for processes that still write: {', '.join(writers)}")
         code, result = finish(command_for(directory))
+        made = processed.complete(left, directory, result) if left else None
         settle(directory, code)
     told = present(directory, before, result, as_json)
+    if left and made is not None:
+        told["processed"] = made
+        if not as_json:
+            tell_of_outputs(made)
+        code = code or code_of_outputs(made, left)
     if as_json:
         print(json.dumps(told, indent=2))
     return code
+
+
+def only_outputs(directory: str, left: processed.Left) -> tuple[int, DryRecovery]:
+    """Of a run whose files are complete, and of which operators have still to make something."""
+    made = processed.complete(left, directory, None)
+    places.remove(directory)
+    told: DryRecovery = {
+        "run_dir": directory,
+        "dry_run": False,
+        "recovered": [],
+        "damage": [],
+        "power_lost": False,
+        "alive": [],
+        "processed": made,
+    }
+    return code_of_outputs(made, left), told
+
+
+def tell_of_outputs(made: Sequence[Made]) -> None:
+    for line in processed.lines_of(made):
+        say("", line)
+
+
+def code_of_outputs(made: Sequence[Made], left: processed.Left) -> int:
+    """Why some are not there is told."""
+    processed.say_failed(made, os.path.join(left["directory"], left["called"]))
+    return 1 if processed.failed(made) else 0
 
 
 def present(directory: str, before: Sequence[Survey], result: Status | None, as_json: bool) -> dict[str, Any]:

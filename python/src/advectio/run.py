@@ -21,7 +21,8 @@ from advectio.server import Server
 from advectio.signals import Signals, name_of, of_exit_code
 
 if TYPE_CHECKING:
-    from advectio import ending, launching, summary, transferring, workflow
+    from advectio import ending, launching, processed, summary, transferring, workflow
+    from advectio.protocol import Made
 
 # The model starts when this module is imported.
 # Functions that few runs call import what they need themselves.
@@ -53,6 +54,11 @@ def run(options: Options, begun: Reading | None = None) -> int:
     if later:
         may_be_left(stage, job)
 
+    if job and has_operators(wanted.raw):
+        raise UserError(
+            "outputs with operators are not made in a run of several nodes yet; leave them out of the config, and make them by "
+            "`advectio process` when the run has ended"
+        )
     transfers_out, transfers_in = transfers(wanted.raw, directory)
     if transfers_in:
         from advectio import transferring
@@ -97,7 +103,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
                 forget(server)
                 raise
 
-        began = time.monotonic()
+        began, started = time.monotonic(), time.time()
         traces.begin(run_directory)
         environment, command = for_the_ranks(installed, run_directory, job, command, in_workflow)
         try:
@@ -116,6 +122,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
             raise commands.refused(command[0], error) from error
         from advectio import ending  # not before the model has started
 
+        beside = outputs_beside(wanted.raw, server, config, directory, started)
         ended = wait_for(child, server, signals)
         code = ended if ended >= 0 else 128 - ended  # as a shell tells it
         run_s = time.monotonic() - began
@@ -131,9 +138,10 @@ def run(options: Options, begun: Reading | None = None) -> int:
         final = drain(server, signals, options, "leave" if later else "drain")
         drain_s = time.monotonic() - began
         interrupted = final is None and not server.given_up
+        made = make_outputs(beside, final, signals, options, run_directory) if beside else None
         out = stage_out(transfers_out, run_directory, final, signals, options) if transfers_out else None
 
-    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out)
+    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out, made)
     finished = finish(options, server, final, over)
     if member:
         member.leave(finished)
@@ -164,6 +172,61 @@ def workflow_of(options: Options, raw: dict[str, Any], job: "launching.Job | Non
 
 def names_workflow(raw: dict[str, Any]) -> bool:
     return any(e["key"] in ("workflow.directory", "workflow.name") and e["value"] != "null" for e in raw["values"])
+
+
+def has_operators(raw: dict[str, Any]) -> bool:
+    return any(rule.get("processed") for rule in raw.get("datasets", []))
+
+
+def outputs_beside(
+    raw: dict[str, Any], server: Server, config: str | None, directory: str, began: float
+) -> "processed.Beside | None":
+    """Where outputs of the config have operators: the process that makes them. ``began``: when the model did."""
+    if not has_operators(raw) or not config or not server.config:
+        return None
+    from advectio import processed
+
+    return processed.Beside(server.run_directory, server.config, config, directory, raw["datasets"], began)
+
+
+def make_outputs(
+    beside: "processed.Beside", final: Status | None, signals: Signals, options: Options, run_directory: str
+) -> "list[Made] | None":
+    """The rest of them, when the run's files are complete. As of the drain, the first signal only tells what is going on."""
+    from advectio import processed
+    from advectio.worker import View
+
+    if final is None or final.get("left"):
+        beside.stop()
+        return None
+    began = time.monotonic()
+    told: set[str] = set()
+
+    def once(what: str) -> bool:
+        new = what not in told
+        told.add(what)
+        return new
+
+    with View(shown=not options.quiet and sys.stderr.isatty()) as view:
+
+        def tick() -> bool:
+            if signals.interrupted() is not None and not once("signal"):
+                return False
+            if "signal" in told and once("signal told"):
+                say("", "outputs are still being made by operators; once more to stop that")
+            if beside.progress and not options.quiet:
+                path, done, of = beside.progress
+                if once(path):
+                    view.begin(path)
+                view.update(done, of)
+            if time.monotonic() - began > 5 and not options.quiet and once("long"):
+                say("", "the files are complete; making outputs of them by operators")
+            return True
+
+        made = beside.end(final, tick)
+    if made is None:
+        return processed.not_made(processed.left_in(run_directory) or beside.begun, final)
+    return made
 
 
 def transfers(raw: dict[str, Any], directory: str) -> "tuple[list[transferring.Rule], list[transferring.Rule]]":
@@ -477,6 +540,8 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
         final["io_nodes"] = server.job.nodes.io_nodes
     if over.out:
         final["stage_out"] = over.out.as_json()
+    if over.made is not None:
+        final["processed"] = over.made
     if options.json_file or not options.quiet:
         ending.explain(final, over.run)
 
@@ -487,7 +552,7 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
     if ended.complete:
         server.forget()
         ending.take_away(run_directory)
-        return code
+        return code or (ending.EXIT_INCOMPLETE if outputs_lack(over.made, options) else 0)
     server.note()
     if ended.server_code == ending.LEFT:
         leave(run_directory, options.command, code)
@@ -495,6 +560,16 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
             return code
     ending.say_unfinished(ended, final, run_directory)
     return code or ending.EXIT_INCOMPLETE
+
+
+def outputs_lack(made: "list[Made] | None", options: Options) -> bool:
+    """Said, where some could not be made."""
+    if not made:
+        return False
+    from advectio import processed
+
+    processed.say_failed(made, places.config_file(options.config) or "")
+    return bool(processed.failed(made))
 
 
 def show(final: Status, everything: bool) -> None:

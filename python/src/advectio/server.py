@@ -102,6 +102,11 @@ class Server:
                 os.unlink(self._kept)
 
     @property
+    def config(self) -> str | None:
+        """The copy that holds for this run."""
+        return self._kept
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 

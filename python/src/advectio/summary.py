@@ -195,6 +195,15 @@ def servers_of(status: Status) -> str | None:
     )
 
 
+def made_lines(status: Status) -> list[str]:
+    """Of outputs by operators."""
+    if not status.get("processed"):
+        return []
+    from advectio import processed
+
+    return processed.lines_of(status["processed"])
+
+
 def show(status: Status, everything: bool = False) -> None:
     """On stderr. ``status`` has a dataset."""
     failed = incomplete(status)
@@ -204,8 +213,9 @@ def show(status: Status, everything: bool = False) -> None:
         line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
     servers = servers_of(status)
     wrong = [f"{dataset['path']}: {dataset['error'] or dataset['state']}" for dataset in failed] + status["errors"]
+    made = made_lines(status)
     if not sys.stderr.isatty():
-        lines = [line, *lines_of(status, everything), footer_of(status), *([servers] if servers else []), *wrong]
+        lines = [line, *lines_of(status, everything), footer_of(status), *([servers] if servers else []), *made, *wrong]
         print("\n".join(lines), file=sys.stderr, flush=True)
         return
     out = console()
@@ -214,6 +224,8 @@ def show(status: Status, everything: bool = False) -> None:
     out.print(footer_of(status), style="dim")
     if servers:
         out.print(servers, style="dim", soft_wrap=True)
+    for text in made:
+        out.print(text, markup=False, soft_wrap=True)
     for text in wrong:
         out.print(text, style="red", markup=False)
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from advectio import places, tables
+from advectio import places, processed, tables
 from advectio.errors import UserError
 from advectio.protocol import NoServer, Status, spread_of, status_of
 from advectio.quantities import config_size_text, rate_text, size_text, time_text
@@ -65,9 +65,12 @@ def _directories(run_directory: str | None) -> Sequence[str]:
 
 def _try_status(directory: str) -> Status | None:
     try:
-        return status_of(directory)
+        status = status_of(directory)
     except NoServer:
         return None
+    if left := processed.left_in(directory):
+        status["processed"] = left["made"]
+    return status
 
 
 class View:
@@ -89,6 +92,7 @@ class View:
             parts.append(self._headline(directory, status))
             if status["datasets"]:
                 parts.append(self._table(status))
+            parts.extend(Text(line) for line in processed.lines_of(status.get("processed", [])))
             parts.extend(Text(text, style="red") for text in status["errors"])
         if not parts:
             parts.append(Text("no run of yours on this node"))

@@ -69,13 +69,22 @@ class Outcome:
     error: str = ""
 
 
-def run_worker(command: Sequence[str], names: Sequence[str], progress: Callable[[int, int], None]) -> Outcome:
-    """`command`: advectiod, its command, and options. `progress` is told how many bytes of how many are done."""
+def run_worker(
+    command: Sequence[str], names: Sequence[str], progress: Callable[[int, int], None], directory: str | None = None
+) -> Outcome:
+    """`command`: advectiod, its command, and options. `progress` is told how many bytes of how many are done. `directory`: where
+    relative paths begin; None: here."""
     # Within `advectio run`, the worker's own files are not to be carried.
     environment = {name: value for name, value in os.environ.items() if name != "ADVECTIO_RUN"}
     began = time.monotonic()
     worker = subprocess.Popen(
-        [*command, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*command, "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=directory,
     )
     assert worker.stdin and worker.stdout and worker.stderr
     result: dict[str, Any] | None = None

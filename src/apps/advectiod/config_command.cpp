@@ -10,6 +10,7 @@
 #include "apps/advectiod/open_source.h"
 #include "config/config.h"
 #include "config/glob.h"
+#include "config/processing.h"
 #include "platform/files.h"
 #include "platform/machine.h"
 #include "server/config_names.h"
@@ -135,6 +136,13 @@ int config_command(std::span<const std::string> arguments) {
       std::fprintf(stderr, "advectiod: error: %s\n", can.error().message.c_str());
       return 2;
     }
+    // Files that they name are read, too.
+    for (std::size_t i = 0; i < config->datasets.size(); ++i)
+      for (const auto& output : config->datasets[i].values.processed)
+        if (auto rule = load_processed_rule(file, file, i, output.number); !rule) {
+          std::fprintf(stderr, "advectiod: error: %s\n", rule.error().message.c_str());
+          return 2;
+        }
     if (form == "--yaml") {
       out = to_yaml(*config);
     } else {

@@ -1,6 +1,7 @@
 #include "apps/advectiod/process_command.h"
 
 #include <array>
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -13,11 +14,32 @@ namespace advectio {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: advectiod process --rules FILE --output DIR [--force] [--keep] [--kept FILE] [--complete] [--memory SIZE] "
+    "usage: advectiod process (--rules FILE | --config FILE --dataset N --number M [--called NAME]) --output DIR "
+    "[--force] [--keep] [--kept FILE] [--complete] [--memory SIZE] "
     "[--jobs N] FILE... (or -: "
     "names on stdin, one a line)\n";
 constexpr std::array<std::string_view, 3> kFlags = {"--force", "--keep", "--complete"};
-constexpr std::array<std::string_view, 5> kOptions = {"--rules", "--output", "--memory", "--jobs", "--kept"};
+constexpr std::array<std::string_view, 9> kOptions = {"--rules",  "--output", "--memory",  "--jobs",  "--kept",
+                                                      "--config", "--called", "--dataset", "--number"};
+
+/// Of a file of rules, or one of a config: `datasets[--dataset].outputs[--number]`, with NAME for the config in errors.
+Result<ProcessRules> rules_of(const Words& words) {
+  const auto config = words.value("--config");
+  if (config.empty()) return load_process_rules(words.value("--rules"));
+  const auto number = [&](const char* option) -> Result<std::size_t> {
+    const auto text = words.value(option);
+    std::size_t value = 0;
+    const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (text.empty() || ec != std::errc() || end != text.data() + text.size())
+      return Error{Code::invalid, std::string(option) + ": a whole number is wanted, not '" + text + "'", 0};
+    return value;
+  };
+  const auto dataset = number("--dataset"), output = number("--number");
+  if (!dataset) return dataset.error();
+  if (!output) return output.error();
+  const auto called = words.value("--called");
+  return load_processed_rule(config, called.empty() ? config : called, *dataset, *output);
+}
 
 Result<ProcessRequest> request_of(const Words& words) {
   ProcessRequest request;
@@ -37,7 +59,8 @@ Result<ProcessRequest> request_of(const Words& words) {
   auto memory = memory_of(words, 512ULL << 20);
   if (!memory) return std::move(memory).error();
   request.memory_max = *memory;
-  if (words.value("--rules").empty()) return Error{Code::invalid, "--rules is missing", 0};
+  if (words.value("--rules").empty() == words.value("--config").empty())
+    return Error{Code::invalid, "one of --rules and --config is wanted", 0};
   if (request.directory.empty()) return Error{Code::invalid, "--output is missing", 0};
   if (request.inputs.empty()) return Error{Code::invalid, "no files are named", 0};
   return request;
@@ -64,7 +87,7 @@ int process_command(std::span<const std::string> arguments) {
   if (!words) return complain(words.error(), kUsage);
   auto request = request_of(*words);
   if (!request) return complain(request.error(), kUsage);
-  auto rules = load_process_rules(words->value("--rules"));
+  auto rules = rules_of(*words);
   if (!rules) {
     (void)complain(rules.error());
     return 2;

@@ -243,6 +243,34 @@ def test_two_rules_each_have_their_series(pair: Pair):
     assert (pair.carried / "all.nc").exists() and (pair.carried / "one.nc").exists()
 
 
+AGAIN = """
+import os, sys, time, netCDF4
+for value in (1.0, 2.0):
+    with netCDF4.Dataset("wrfout_0.nc", "w") as file:
+        file.createDimension("time", None)
+        time_ = file.createVariable("time", "f8", ("time",))
+        time_.units = "hours since 2001-01-01"
+        t = file.createVariable("t", "f4", ("time",))
+        for k in range(30):
+            time_[k] = k
+            t[k] = value
+    if value == 1.0:
+        print("holds", flush=True)
+        while not os.path.exists("more"):
+            time.sleep(0.01)
+"""
+
+
+def test_of_a_file_that_is_written_again_they_are_made_again(pair: Pair):
+    outputs = ['{path: "days/{time}.nc", mean: 1d, split: 1d}']
+    running = pair.advectio.start([sys.executable, "-c", AGAIN], pair.carried, config(outputs))
+    running.wait_for(lambda: list(pair.carried.glob("days/*.nc")), "an output came")
+    result = end(pair, running)
+    assert result.code == 0, result.said
+    made = [name for name in output_files(pair.carried) if name.startswith("days/")]
+    assert_made(pair, outputs, files_of(pair), made)
+
+
 def test_several_nodes_are_refused(pair: Pair):
     (pair.carried / "advectio.yaml").write_text(config(MINUTES))
     done = pair.advectio.call("run", "--simulate-nodes", "2", "--", "touch", "ran", directory=pair.carried)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from advectio import installation, places, rules
 from advectio.config_json import OperatorOutput
 from advectio.errors import UserError, say
-from advectio.protocol import Made, NoServer, ProcessedOutput, Status, status_of
+from advectio.protocol import DatasetStatus, Made, NoServer, ProcessedOutput, Status, status_of
 from advectio.quantities import size_text
 from advectio.server import end_with_parent
 from advectio.signals import Signals
@@ -79,6 +79,7 @@ class Maker:
         self.began = time.time()
         self.made: dict[tuple[int, int, str], Made] = {}
         self._looked_at: dict[tuple[int, int, str], int] = {}
+        self._written: dict[str, int] = {}  # how often a program of the run has made that file
         self._lacking: set[tuple[int, int, str]] = set()
         self.tell: Callable[[str, int, int], None] = lambda path, done, of: None
 
@@ -111,16 +112,33 @@ class Maker:
 
     def see(self, status: Status) -> bool:
         """What of a run is complete. Is there something new?"""
-        new = False
+        latest: dict[str, DatasetStatus] = {}
+        times: dict[str, int] = {}
         for dataset in status["datasets"]:
-            if dataset.get("output_of") or dataset["state"] == "dropped":
-                continue
+            if not dataset.get("output_of") and dataset["state"] != "dropped":
+                path = _at(dataset["path"])
+                latest[path] = dataset
+                times[path] = times.get(path, 0) + 1
+        new = False
+        for path, dataset in latest.items():
             name = dataset.get("in_place_of") or dataset["path"]
+            if times[path] > self._written.get(path, 0):
+                if path in self._written:
+                    self.written_again(path)
+                self._written[path] = times[path]
             if dataset["state"] == "finished" and not dataset["error"]:
-                new = self.add(name, dataset["path"]) or new
+                new = self.add(name, path) or new
             elif status["final"]:
-                self._lacking |= {key for key, _ in self._series(name, _at(dataset["path"]))}
+                self._lacking |= {key for key, _ in self._series(name, path)}
         return new
+
+    def written_again(self, path: str) -> None:
+        """What has been made of a file is no longer right."""
+        for key, series in self.made.items():
+            if path in series["files"]:
+                series["files"].remove(path)
+                series["outputs"] = []
+                self._looked_at.pop(key, None)
 
     def find(self) -> None:
         """Files of the run of which no server can tell any more: as new as the run, where its other files are."""
@@ -245,6 +263,8 @@ def complete(left: Left, run_directory: str, result: Status | None) -> list[Made
     """After a recovery: all that is not there yet. ``result``: what it says of the run's files."""
     with maker_of(left) as maker:
         if result:
+            for dataset in result["datasets"]:
+                maker.written_again(_at(dataset["path"]))
             maker.see(result)
         maker.find()
         maker.make(last=True)

@@ -158,6 +158,17 @@ def test_a_mistyped_key_is_told_before_the_run(pair: Pair):
     assert not (pair.carried / "ran").exists()
 
 
+def test_check_and_explain_name_them(pair: Pair):
+    (pair.carried / "advectio.yaml").write_text(config(MINUTES))
+    checked = pair.advectio.call("check", directory=pair.carried)
+    assert "outputs by operators: minutes/{time}.nc, all.nc" in checked.stdout, checked.said
+    explained = pair.advectio.call("config", "explain", directory=pair.carried)
+    for number, line in enumerate(MINUTES):
+        assert f"datasets[0].outputs[{number}], by operators (advectio.yaml:{number + 4}): {line}" in explained.stdout, (
+            explained.said
+        )
+
+
 def test_a_file_that_a_rule_names_is_looked_for_before_the_run(pair: Pair):
     written = pair.carried / "advectio.yaml"
     written.write_text(config(["{path: places.nc, points: places.csv}"]))
@@ -315,6 +326,12 @@ def test_where_advectio_run_is_killed_recover_makes_them(pair: Pair):
     while server_of(running, run_dir) or beside(run_dir):  # the server completes the files, and ends
         assert time.monotonic() < until
         time.sleep(0.05)
+    looked = pair.advectio.call("recover", "--dry-run", run_dir)
+    assert (
+        looked.code == 0
+        and "still to make of them: minutes/{time}.nc, all.nc" in looked.stderr
+        and not (pair.carried / "all.nc").exists()
+    ), looked.said
     recovered = pair.advectio.call("recover", run_dir, directory=pair.plain)
     assert recovered.code == 0 and not run_dir.exists(), recovered.said
     assert len(files_of(pair)) == 4

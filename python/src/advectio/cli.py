@@ -402,6 +402,10 @@ def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> No
         for entry in rule["values"]:
             _explain_row(table, f"datasets[{number}].{entry['key']}", entry)
     out.print(table)
+    for number, rule in enumerate(parsed["datasets"]):
+        for output in rule["processed"]:
+            what = f"datasets[{number}].outputs[{output['number']}], by operators ({output['origin']}): {output['text']}"
+            out.print(what, markup=False, soft_wrap=True)
     for unreadable in parsed["not_readable"]:
         out.print(f"! {rules.not_readable_sentence(unreadable)}", style="yellow", markup=False, soft_wrap=True)
 

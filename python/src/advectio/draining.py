@@ -97,7 +97,7 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
         raise UserError(f"{run} belongs to another user (uid {os.stat(run).st_uid})")
     left = processed.left_in(run)
     if left and not places.is_run(run):
-        code, only = recovering.only_outputs(run, left)
+        code, only = recovering.only_outputs(run, left, False)
         if not as_json:
             recovering.tell_of_outputs(only["processed"])
         return code, [dict(only)]

@@ -22,6 +22,7 @@ from advectio.protocol import DatasetStatus, Made, NoServer, ProcessedOutput, St
 from advectio.quantities import size_text
 from advectio.server import end_with_parent
 from advectio.signals import Signals
+from advectio.summary import counted
 from advectio.worker import INTERRUPTED, View, datasets, run_worker
 
 if TYPE_CHECKING:
@@ -291,13 +292,12 @@ def lines_of(made: Sequence[Made]) -> list[str]:
     for series in made:
         outputs = series["outputs"]
         written = sum(output["bytes_written"] for output in outputs)
-        number = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
-        number_of_files = "1 file" if len(series["files"]) == 1 else f"{len(series['files'])} files"
+        of = f"{counted(len(outputs), 'output')} of {counted(len(series['files']), 'file')}"
         where = os.path.join(series["directory"], series["path"])
         state = (
             "" if series["state"] == "complete" else f"; {series['state']}{': ' + series['error'] if series['error'] else ''}"
         )
-        lines.append(f"{where} ({series['origin']}): {number} of {number_of_files}, {size_text(written)}{state}")
+        lines.append(f"{where} ({series['origin']}): {of}, {size_text(written)}{state}")
     return lines
 
 
@@ -323,11 +323,15 @@ def by_config(options: "processing.Options") -> int:
     words = ["--memory", options.memory, *["--force"] * options.force, *["--keep"] * options.keep]
     maker = Maker(options.rules, options.rules, os.getcwd(), raw["datasets"], words)
     maker.jobs = options.jobs
+    others = []
     for path in datasets(options.files, "wrfout_d01_*"):
         path = _at(os.path.abspath(path))
-        maker.add(path.removesuffix(".zarr") if os.path.isdir(path) else path, path)
+        if not maker.add(path.removesuffix(".zarr") if os.path.isdir(path) else path, path):
+            others.append(path)
     if not maker.made:
         raise UserError(f"no output of {options.rules} with an operator is of these files")
+    if others:
+        say("warning", f"{counted(len(others), 'file')} not used, as no such output is of them: {', '.join(others[:3])}")
     with View(shown=not options.as_json and sys.stderr.isatty()) as view:
 
         def tell(path: str, done: int, of: int) -> None:

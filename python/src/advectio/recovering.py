@@ -90,10 +90,13 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
         return EXIT_GONE
     places.must_be_ours(directory)
     left = processed.left_in(directory)
-    if left and not places.is_run(directory) and not dry_run:
-        code, only = only_outputs(directory, left)
+    if left and not places.is_run(directory):
+        code, only = only_outputs(directory, left, dry_run)
         if as_json:
             print(json.dumps(only, indent=2))
+        elif dry_run:
+            named = ", ".join(output["path"] for output in processed.wanted({"datasets": left["datasets"]}))
+            say("", f"its files are complete; operators have still to make of them: {named}")
         else:
             tell_of_outputs(only["processed"])
         return code
@@ -117,20 +120,21 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     return code
 
 
-def only_outputs(directory: str, left: processed.Left) -> tuple[int, DryRecovery]:
+def only_outputs(directory: str, left: processed.Left, dry_run: bool) -> tuple[int, DryRecovery]:
     """Of a run whose files are complete, and of which operators have still to make something."""
-    made = processed.complete(left, directory, None)
-    places.remove(directory)
+    made = left["made"] if dry_run else processed.complete(left, directory, None)
+    if not dry_run:
+        places.remove(directory)
     told: DryRecovery = {
         "run_dir": directory,
-        "dry_run": False,
+        "dry_run": dry_run,
         "recovered": [],
         "damage": [],
         "power_lost": False,
         "alive": [],
         "processed": made,
     }
-    return code_of_outputs(made, left), told
+    return 0 if dry_run else code_of_outputs(made, left), told
 
 
 def tell_of_outputs(made: Sequence[Made]) -> None:

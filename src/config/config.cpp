@@ -243,6 +243,10 @@ class Parser {
       if (auto fault = config::read_process_rule(where, item, name_, false, rule))
         return refuse(fault->line, fault->text);
       const auto at = line_of_key(item, "path");
+      for (std::size_t k = 0; k < i; ++k)
+        if (node[k]["path"].Scalar() == rule.path)
+          return refuse(at,
+                        where + ".path: '" + rule.path + "' is the path of outputs[" + std::to_string(k) + "], too");
       const bool has_name = rule.path.find("{name}") != std::string::npos;
       if (rule.path == "{name}") return refuse(at, where + ".path: '{name}' is no other file than the program's");
       if (config::has_operators(rule)) {

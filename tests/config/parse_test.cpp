@@ -267,6 +267,8 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:5: datasets[0].outputs[1]: unknown key meen; did you mean mean?"},
         Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"{name}\", mean: 1d}]\n",
               "advectio.yaml:3: datasets[0].outputs[0].path: '{name}' is no other file than the program's"},
+        Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"x{name}\"}, {path: \"x{name}\", mean: 1d}]\n",
+              "advectio.yaml:3: datasets[0].outputs[1].path: 'x{name}' is the path of outputs[0], too"},
         Wrong{"datasets:\n  - match: a\n    outputs: [{path: a.nc, mean: 1d, format: bp5}]\n",
               "advectio.yaml:3: datasets[0].outputs[0].format: operators make no bp5 and no sst yet; only outputs "
               "without operators do"},

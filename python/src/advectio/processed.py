@@ -192,19 +192,30 @@ class Maker:
         if ended.result is None:
             if ended.code == INTERRUPTED:
                 raise KeyboardInterrupt
-            if not last and series["error"] != ended.error:
-                say("warning", f"{ended.error}; this output ({series['path']}) is tried again when the run has ended")
-            self.code = max(self.code, ended.code)
-            series["error"] = ended.error
-            series["state"] = "failed" if last else "waiting"
+            self._fails(series, ended.error, ended.code, last=last)
             return
         series["error"] = None
         for output in cast(list[ProcessedOutput], ended.result["outputs"]):
             if output["path"] not in known or not output["kept"]:
                 known[output["path"]] = output
         series["outputs"] = list(known.values())
+        for other in self.made.values():
+            twice = known.keys() & {output["path"] for output in other["outputs"]} if other is not series else set()
+            if twice:
+                path = min(twice)
+                self._fails(series, f"{series['origin']}: {path} is an output of {other['origin']}, too", 2, last=last)
+                return
         if all_there:
             series["state"] = "complete"
+
+    def _fails(self, series: Made, error: str, code: int, *, last: bool) -> None:
+        if "a series" in error:
+            error += " (all files of a rule in one directory are one series: WRF's nests have a rule each)"
+        if not last and series["error"] != error:
+            say("warning", f"{error}; this output ({series['path']}) is tried again when the run has ended")
+        self.code = max(self.code, code)
+        series["error"] = error
+        series["state"] = "failed" if last else "waiting"
 
     @property
     def report(self) -> list[Made]:

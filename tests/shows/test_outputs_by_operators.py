@@ -230,6 +230,25 @@ def test_a_run_that_is_killed_is_completed_by_recover(replay: Path, made: Path, 
     assert_made(pair, outputs, files, ["t2.nc", f"part/{files[0].name}"])
 
 
+def test_of_files_that_a_full_disk_holds_up_they_are_made_by_recover(
+    made: Path, replay: Path, pair: Pair, small_disk: Callable[[str], Path]
+):
+    disk = small_disk("1m")
+    outputs = ["{path: t2.nc, variables: [T2], max: all}"]
+    command = [replay, "--tile", "2x2", "--frames", "6", "--frames-per-file", "3", made]
+    result = pair.advectio.start(command, disk, config(outputs)).finish()
+    assert result.code == 1 and "No space left on device" in result.stderr, result.said
+    assert [m["state"] for m in result.summary["processed"]] == ["waiting"], result.said
+    assert not (disk / "t2.nc").exists(), "its file is not complete"
+    small_disk("1g")
+    run_dir = pair.advectio.run_dirs[-1]
+    recovered = pair.advectio.call("recover", run_dir, directory=pair.plain)
+    assert recovered.code == 0 and not run_dir.exists(), recovered.said
+    pair.carried = disk
+    assert len(files_of(pair)) == 1
+    assert_made(pair, outputs, files_of(pair), ["t2.nc"])
+
+
 def test_an_older_output_is_replaced_and_one_of_another_run_is_no_input(pair: Pair):
     (pair.carried / "all.nc").write_text("old")
     shutil.copy(GIVE_WAY if GIVE_WAY.exists() else SERIES, pair.carried / "wrfout_old.nc")

@@ -273,6 +273,26 @@ def test_two_rules_each_have_their_series(pair: Pair):
     assert (pair.carried / "all.nc").exists() and (pair.carried / "one.nc").exists()
 
 
+def test_each_directory_has_its_series_and_its_outputs(pair: Pair):
+    """As members of an ensemble have."""
+    names = [pair.carried / member / "wrfout_{}.nc" for member in ("a", "b")]
+    for name in names:
+        name.parent.mkdir()
+    both = f"import subprocess, sys\nfor n in {[os.fspath(n) for n in names]!r}: subprocess.run([sys.executable, {os.fspath(SERIES)!r}, n, '2', '4', '2'], check=True)"
+    running = pair.advectio.start([sys.executable, "-c", both], pair.carried, config(MINUTES))
+    (pair.carried / "go").touch()
+    result = end(pair, running)
+    assert result.code == 0, result.said
+    assert len(result.summary["processed"]) == 4
+    top = pair.carried
+    for member in ("a", "b"):
+        pair.carried = top / member
+        made = names_made(pair)
+        assert "all.nc" in made and len(made) >= 3, made
+        shutil.rmtree(pair.plain / "wanted", ignore_errors=True)
+        assert_made(pair, MINUTES, files_of(pair), made)
+
+
 def test_two_rules_with_one_path_are_told(pair: Pair):
     running = pair.advectio.start(
         [sys.executable, SERIES, "./wrfout_{}.nc", "2", "4", "2"],

@@ -164,7 +164,10 @@ std::vector<Period> periods_of(const TimePlan& plan, Window length, Calendar cal
 std::string period_text(Time begin, Window length, Calendar calendar) {
   auto text = time_text(begin, calendar);
   const auto blank = text.find(' ');
-  if (length.months == 0 && length.milliseconds % day_ms != 0) return text.replace(blank, 1, "_");
+  if (length.months == 0 && length.milliseconds % day_ms != 0) {
+    text[blank] = '_';
+    return text;
+  }
   text.resize(blank);
   for (auto parts = length.months == 0 ? 0 : length.months % 12 == 0 ? 2 : 1; parts > 0; --parts)
     text.resize(text.rfind('-'));

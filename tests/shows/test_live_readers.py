@@ -276,12 +276,14 @@ def test_readers_get_the_last_frames_also_of_a_server_that_dies_at_the_end(start
 
 
 def test_a_frame_that_was_closed_says_so(start: Any, pair: Pair):
-    running, run = start("out.nc", 2, 0.01)
+    # Until the reader has closed it: what has not been read at the end of the run is read from the file.
+    running, run = start("out.nc", 2, 0.01, "--hold")
 
     def close_first(ds: xr.Dataset) -> str:
         ds.close()
         with pytest.raises(UserError) as error:
             ds.Q.values  # noqa: B018
+        (pair.carried / "end").touch()
         return str(error.value)
 
     reader = Collected(run, close_first)

@@ -32,14 +32,6 @@ struct Durable {
   std::atomic<std::uint64_t> steps = 0;  ///< durable, at least
 };
 
-/// All of ADIOS2's files, then what says how long they are.
-Result<void> force(Files& files, const std::string& directory) {
-  auto there = adios2::bytes_of_files(files, directory);
-  if (!there) return std::move(there).error();
-  for (const auto& [name, size] : *there) ADVECTIO_TRY(make_durable(files, directory + '/' + name));
-  return {};
-}
-
 class Bp5Sink final : public TransactionalSink {
  public:
   Bp5Sink(Files& files, const std::string& path, Bp5Options options)
@@ -54,7 +46,7 @@ class Bp5Sink final : public TransactionalSink {
   std::function<Result<void>()> make_durable() override {
     durable_->asked = true;
     return [durable = durable_, &files = files_, directory = path(), steps = committed_.now.steps]() -> Result<void> {
-      ADVECTIO_TRY(force(files, directory));
+      ADVECTIO_TRY(adios2::force_files(files, directory));
       ADVECTIO_TRY(advectio::make_durable(files, directory + "/advectio.json"));
       ADVECTIO_TRY(make_names_durable(files, directory));
       ADVECTIO_TRY(make_names_durable(files, directory_of(directory)));
@@ -252,7 +244,7 @@ Result<void> Bp5Sink::note_commit(Progress next) {
   if (!bytes) return std::move(bytes).error();
   next.bytes = std::move(bytes).value();
   if (options_.ordered) {
-    ADVECTIO_TRY(force(files_, path()));
+    ADVECTIO_TRY(adios2::force_files(files_, path()));
     ADVECTIO_TRY(make_names_durable(files_, path()));
   }
   auto committed = committed_;

@@ -87,6 +87,13 @@ Result<std::map<std::string, std::uint64_t>> bytes_of_files(Files& files, const 
   return out;
 }
 
+Result<void> force_files(Files& files, const std::string& directory) {
+  auto there = bytes_of_files(files, directory);
+  if (!there) return std::move(there).error();
+  for (const auto& [name, size] : *there) ADVECTIO_TRY(make_durable(files, directory + '/' + name));
+  return {};
+}
+
 Result<void> cut_files(Files& files, const std::string& directory, const std::map<std::string, std::uint64_t>& bytes) {
   auto there = bytes_of_files(files, directory);
   if (!there) return std::move(there).error();

@@ -38,6 +38,9 @@ Result<void> remove_committed(Files& files, const std::string& directory);
 /// ADIOS2's files in the directory.
 Result<std::map<std::string, std::uint64_t>> bytes_of_files(Files& files, const std::string& directory);
 
+/// They survive a loss of power on return; their names do not yet.
+Result<void> force_files(Files& files, const std::string& directory);
+
 /// Cuts them to that; removes those that it does not name. Errors: Code::corrupt where one is shorter.
 Result<void> cut_files(Files& files, const std::string& directory, const std::map<std::string, std::uint64_t>& bytes);
 

@@ -1,5 +1,10 @@
 #include "sinks/adios2/library.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 
 namespace advectio::adios2 {
@@ -38,6 +43,32 @@ Library load() {
 }
 
 }  // namespace
+
+Complaints::Complaints() : standard_error_(::dup(STDERR_FILENO)), kept_(::memfd_create("adios2", MFD_CLOEXEC)) {
+  if (standard_error_ >= 0 && kept_ >= 0) (void)::dup2(kept_, STDERR_FILENO);
+}
+
+Complaints::~Complaints() {
+  if (standard_error_ >= 0) {
+    (void)::dup2(standard_error_, STDERR_FILENO);
+    ::close(standard_error_);
+  }
+  if (kept_ >= 0) ::close(kept_);
+}
+
+std::string Complaints::last() const {
+  std::array<char, 4096> text{};
+  const auto end = kept_ < 0 ? 0 : ::lseek(kept_, 0, SEEK_END);
+  const auto begin = std::max<off_t>(0, end - static_cast<off_t>(text.size()));
+  const auto bytes = end <= 0 ? 0 : ::pread(kept_, text.data(), text.size(), begin);
+  std::string out(text.data(), bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  while (!out.empty() && (out.back() == '\n' || out.back() == ' ')) out.pop_back();
+  if (const auto line = out.rfind('\n'); line != std::string::npos) out.erase(0, line + 1);
+  // "function: [time] [ADIOS2 EXCEPTION] <kind> <class> <method> : why"
+  if (const auto why = out.find("> : "); why != std::string::npos) out.erase(0, why + 4);
+  if (const auto colour = out.find('\x1b'); colour != std::string::npos) out.erase(colour);
+  return out;
+}
 
 Result<const Library*> library() {
   static const Library loaded = load();

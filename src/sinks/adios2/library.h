@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "core/result.h"
 #include "platform/loaded_library.h"
@@ -71,6 +72,22 @@ struct Library {
   Status (*perform_data_write)(EngineHandle*) = nullptr;
   Status (*end_step)(EngineHandle*) = nullptr;
   Status (*close)(EngineHandle*) = nullptr;
+};
+
+/// Keeps from standard error what ADIOS2 prints there while this lives: its calls say that they failed,
+/// and print why. Of the whole process, so not for long.
+class Complaints {
+ public:
+  Complaints();
+  ~Complaints();
+  Complaints(const Complaints&) = delete;
+  Complaints& operator=(const Complaints&) = delete;
+
+  /// What was printed last, in one line, without ADIOS2's marks; empty: nothing.
+  [[nodiscard]] std::string last() const;
+
+ private:
+  int standard_error_ = -1, kept_ = -1;
 };
 
 /// Loaded once; any thread. Errors: Code::unsupported, with what to do, where there is none.

@@ -1,8 +1,5 @@
 #include "sinks/adios2/step_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,26 +14,6 @@ namespace {
 constexpr std::uint64_t slab_bytes = 16ULL << 20, kept_bytes_max = 64ULL << 20;
 /// Where the pieces that were put are smaller on average, readers would have too many blocks.
 constexpr std::uint64_t piece_bytes_min = 64ULL << 10;
-
-/// Nothing is written to standard error: ADIOS2 would say in colours what we say.
-class Silence {
- public:
-  Silence() : kept_(::dup(STDERR_FILENO)) {
-    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (kept_ >= 0 && nowhere >= 0) (void)::dup2(nowhere, STDERR_FILENO);
-    if (nowhere >= 0) ::close(nowhere);
-  }
-  ~Silence() {
-    if (kept_ < 0) return;
-    (void)::dup2(kept_, STDERR_FILENO);
-    ::close(kept_);
-  }
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
-
- private:
-  const int kept_;
-};
 
 Type type_of(DataType type) {
   switch (type) {
@@ -95,7 +72,7 @@ Result<void> can_compress(const Compression& compression) {
   if (!library) return std::move(library).error();
   if (compression.type.empty()) return {};
   auto* adios = (*library)->init_serial();
-  const Silence silence;
+  const Complaints kept;
   const bool has = adios != nullptr && (*library)->define_operator(adios, "codec", compression.type.c_str()) != nullptr;
   if (adios != nullptr) (void)(*library)->finalize(adios);
   if (has) return {};
@@ -283,19 +260,36 @@ Result<void> StepWriter::repeat_attributes() {
   return {};
 }
 
-Result<void> StepWriter::write(const Step& step) {
+Result<void> StepWriter::begin_step() {
   if (!is_file_ && steps_++ > 0) ADVECTIO_TRY(repeat_attributes());
   auto status = StepStatus::error;
   errno = 0;
   if (library_.begin_step(engine_, 0, -1.0F, &status) != 0 || status != StepStatus::ok) return failed("begin a step");
   in_step_ = true;
-  for (const auto& p : step) ADVECTIO_TRY(put(p));
+  return {};
+}
+
+Result<void> StepWriter::flush() {
+  if (!in_step_ || unwritten_ == 0) return {};
+  unwritten_ = 0;
+  errno = 0;
+  if (library_.perform_data_write(engine_) != 0) return failed("write");
+  return {};
+}
+
+Result<void> StepWriter::end_step() {
   errno = 0;
   if (library_.end_step(engine_) != 0) return failed("end a step");
   in_step_ = false;
   unwritten_ = 0;
   news_ = false;
   return {};
+}
+
+Result<void> StepWriter::write(const Step& step) {
+  ADVECTIO_TRY(begin_step());
+  for (const auto& p : step) ADVECTIO_TRY(put(p));
+  return end_step();
 }
 
 Result<void> StepWriter::close() {

@@ -57,6 +57,13 @@ class StepWriter {
   /// One step. All fields have been read on return.
   Result<void> write(const Step& step);
 
+  /// The same in parts. A step may have a variable in several puts, of boxes that do not meet. Fields
+  /// that were put have been read when `flush` or `end_step` returns.
+  Result<void> begin_step();
+  Result<void> put(const Put& put);
+  Result<void> flush();
+  Result<void> end_step();
+
   /// Idempotent.
   Result<void> close();
 
@@ -71,7 +78,6 @@ class StepWriter {
 
   Result<void> set(const std::string& name, const Attribute& attribute);
   Result<void> repeat_attributes();
-  Result<void> put(const Put& put);
   Result<VariableHandle*> variable(std::uint32_t number);
   Result<void> put_pieces(VariableHandle* variable, const Put& put, std::size_t skipped);
   Result<void> put_slabs(VariableHandle* variable, const Put& put, std::size_t skipped);

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from advectio import cli
 from running import ROOT, Advectio, Result, environment, output_files, run_plainly
 from same import differences
 from two_hosts import host  # noqa: F401  (a fixture)
@@ -120,6 +121,49 @@ def advectio(advectio_command: Path, tmp_path: Path) -> Iterator[Advectio]:
     found = Advectio(advectio_command, scratch, Path("/dev/shm"))
     yield found
     found.clean()
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """The command line within this process: Python's start would take most of the time."""
+
+    def run(*words: str | Path) -> Result:
+        command = ["advectio", *map(str, words)]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", command)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return Result(command, int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def convert(call: Callable[..., Result]) -> Callable[..., Result]:
+    def done(*words: str | Path) -> Result:
+        # The disk need not be waited for.
+        result = call("convert", *words, *(() if "--rule" in words else ("--rule", "durable: false")))
+        assert result.code == 0, result.said
+        return result
+
+    return done
+
+
+@pytest.fixture
+def refused(call: Callable[..., Result], tmp_path: Path) -> Callable[..., str]:
+    """One line, the exit code of a mistake, and nothing that was not there before."""
+
+    def refuse(*words: str | Path, code: int = 2) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        result = call("convert", *words)
+        assert result.code == code, result.said
+        assert len(result.stderr.splitlines()) == 1, result.said
+        assert sorted(tmp_path.rglob("*")) == before
+        return result.stderr
+
+    return refuse
 
 
 @dataclass

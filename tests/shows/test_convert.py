@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
-from advectio import cli
 from running import Advectio, Result, environment, run_plainly
 from same import assert_same, differences
 
@@ -25,49 +23,6 @@ Shared = Callable[[str], Path]
 Convert = Callable[..., Result]
 FRAMES = "wrf471/serial/wrfout_d01_4frames.nc"
 FILES = [FRAMES, "wrf/wrf_cropped.nc", "metgrid/met_em.d01.2005-08-28_12_00_00.nc", "nemo/mesh_mask.nc"]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """The command line within this process: Python's start would take most of the time."""
-
-    def run(*words: str | Path) -> Result:
-        command = ["advectio", *map(str, words)]
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", command)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return Result(command, int(ended.value.code or 0), said.out, said.err)
-
-    return run
-
-
-@pytest.fixture
-def convert(call: Callable[..., Result]) -> Convert:
-    def done(*words: str | Path) -> Result:
-        # The disk need not be waited for.
-        result = call("convert", *words, *(() if "--rule" in words else ("--rule", "durable: false")))
-        assert result.code == 0, result.said
-        return result
-
-    return done
-
-
-@pytest.fixture
-def refused(call: Callable[..., Result], tmp_path: Path) -> Callable[..., str]:
-    """One line, the exit code of a mistake, and nothing that was not there before."""
-
-    def refuse(*words: str | Path, code: int = 2) -> str:
-        before = sorted(tmp_path.rglob("*"))
-        result = call("convert", *words)
-        assert result.code == code, result.said
-        assert len(result.stderr.splitlines()) == 1, result.said
-        assert sorted(tmp_path.rglob("*")) == before
-        return result.stderr
-
-    return refuse
 
 
 def series(directory: Path, files: int = 3, **attributes: str) -> list[Path]:
@@ -357,7 +312,7 @@ def test_what_is_there_is_replaced_only_when_asked(convert: Convert, refused: Ca
     assert_same(tmp_path / "out.nc", tmp_path / "back.nc", storage=False)
     assert list(values(tmp_path / "back.nc", "time")) == [2, 3]
     (tmp_path / "mine.zarr").mkdir()
-    assert "mine.zarr is a directory and no Zarr store" in refused(one, "mine.zarr", "--force")
+    assert "mine.zarr is a directory, and neither a Zarr store nor a BP file" in refused(one, "mine.zarr", "--force")
     assert "out.zarr is a directory" in refused(one, "out.zarr", "--force", "--to", "netcdf4")
     assert "part0.nc is one of the sources" in refused(one, "part0.nc", "--force")
 
@@ -368,7 +323,6 @@ def test_mistakes_have_a_line_each(shared: Shared, refused: Callable[..., str], 
     assert "nothing.nc: there is no such file" in refused("nothing.nc", "out.nc")
     assert "the last name is what is made" in refused(one)
     assert "'zar' is none of zarr, netcdf4" in refused(one, "out", "--to", "zar")
-    assert "not yet a format to convert to" in refused(one, "out.bp")
     assert "--records: '5' is not among the 2 records" in refused(one, "out.nc", "--records", "5")
     assert "--records: '1-2' is no slice" in refused(one, "out.nc", "--records", "1-2")
     assert "no record is in 1999-01-01..1999-02-01; the files have 2000-01-01" in refused(
@@ -406,7 +360,7 @@ def test_mistakes_have_a_line_each(shared: Shared, refused: Callable[..., str], 
     group.create_array("z", shape=(2,), dtype="complex64")
     assert "complex.zarr: array z: the data type complex64" in refused("complex.zarr", "out.nc")
     (tmp_path / "empty").mkdir()
-    assert "empty is a directory and no Zarr store" in refused("empty", "out.nc")
+    assert "empty is a directory, and neither a Zarr store nor a BP file" in refused("empty", "out.nc")
 
 
 def test_take_first_settles_what_disagrees(convert: Convert, tmp_path: Path):

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 import xarray as xr
-from test_convert import Convert, call, convert, refused  # noqa: F401  (fixtures)
+from test_convert import Convert
 
 eccodes = pytest.importorskip("eccodes", reason="the wheel eccodes is not installed")
 
@@ -101,7 +101,7 @@ PACKINGS: dict[str, tuple[str, Keys]] = {
 
 
 @pytest.mark.parametrize("name", PACKINGS)
-def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: Path, name: str):  # noqa: F811
+def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: Path, name: str):
     sample, keys = PACKINGS[name]
     path = tmp_path / "in.grib"
     with open(path, "wb") as file:
@@ -130,7 +130,7 @@ def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: 
 
 
 @pytest.mark.parametrize("packing", ["grid_simple", "grid_ccsds", "grid_complex"])
-def test_points_without_a_value_hold_the_fill_value(convert: Convert, tmp_path: Path, packing: str):  # noqa: F811
+def test_points_without_a_value_hold_the_fill_value(convert: Convert, tmp_path: Path, packing: str):
     path = tmp_path / "in.grib"
     values = random.normal(size=496)
     values[40:90] = np.nan
@@ -145,7 +145,7 @@ def test_points_without_a_value_hold_the_fill_value(convert: Convert, tmp_path: 
         assert ds["t"].encoding["_FillValue"] == np.float32(9.96921e36)
 
 
-def test_fields_that_share_a_message_are_all_there(convert: Convert, tmp_path: Path):  # noqa: F811
+def test_fields_that_share_a_message_are_all_there(convert: Convert, tmp_path: Path):
     path = tmp_path / "in.grib"
     several = eccodes.codes_grib_multi_new()
     values = random.normal(size=496)
@@ -177,7 +177,7 @@ def forecast(path: Path, steps: tuple[int, ...] = (0, 6, 12)) -> Path:
     return path
 
 
-def test_the_dataset_is_cfgribs(convert: Convert, tmp_path: Path):  # noqa: F811
+def test_the_dataset_is_cfgribs(convert: Convert, tmp_path: Path):
     cfgrib = pytest.importorskip("cfgrib", reason="the wheel cfgrib is not installed")
     path = forecast(tmp_path / "in.grib")
     convert(path, "out.nc")
@@ -203,7 +203,7 @@ def test_the_dataset_is_cfgribs(convert: Convert, tmp_path: Path):  # noqa: F811
 
 
 def test_an_accumulation_tells_where_it_begins_and_what_is_not_there_is_the_fill_value(
-    convert: Convert,  # noqa: F811
+    convert: Convert,
     tmp_path: Path,
 ):
     convert(forecast(tmp_path / "in.grib"), "out.nc")
@@ -215,7 +215,7 @@ def test_an_accumulation_tells_where_it_begins_and_what_is_not_there_is_the_fill
         assert "interval_begin" not in ds["t"].encoding["coordinates"]
 
 
-def test_several_forecasts_in_one_file_have_a_time_and_a_step(convert: Convert, tmp_path: Path):  # noqa: F811
+def test_several_forecasts_in_one_file_have_a_time_and_a_step(convert: Convert, tmp_path: Path):
     path = tmp_path / "in.grib"
     with open(path, "wb") as file:
         for hour in (0, 600):
@@ -232,7 +232,7 @@ def test_several_forecasts_in_one_file_have_a_time_and_a_step(convert: Convert, 
             np.testing.assert_array_equal(ds["t"].values[number // 3, number % 3].ravel(), values.astype("f4"))
 
 
-def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert, tmp_path: Path):  # noqa: F811
+def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert, tmp_path: Path):
     path = tmp_path / "in.grib"
     height: Keys = {"typeOfLevel": "heightAboveGround"}
     with open(path, "wb") as file:
@@ -266,7 +266,7 @@ def test_what_does_not_fit_one_variable_gets_a_name_of_its_own(convert: Convert,
 
 
 def test_both_editions_in_one_file_share_a_grid_and_model_levels_keep_their_coefficients(
-    convert: Convert,  # noqa: F811
+    convert: Convert,
     tmp_path: Path,
 ):
     path = tmp_path / "in.grib"
@@ -294,7 +294,7 @@ def test_both_editions_in_one_file_share_a_grid_and_model_levels_keep_their_coef
 
 
 def test_files_of_a_step_each_are_one_series_and_parts_are_taken_as_of_any_source(
-    convert: Convert,  # noqa: F811
+    convert: Convert,
     tmp_path: Path,
 ):
     steps = [forecast(tmp_path / f"f{step:03}.grib", (step,)) for step in (6, 12, 18)]
@@ -314,7 +314,7 @@ def test_files_of_a_step_each_are_one_series_and_parts_are_taken_as_of_any_sourc
         xr.testing.assert_equal(last["t"].load(), b["t"][2:])
 
 
-def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_path: Path):  # noqa: F811
+def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_path: Path):
     plain = forecast(tmp_path / "plain.grib", (6,)).read_bytes()
     (tmp_path / "in").write_bytes(b"\x01\r\r\n123\r\r\nHTXA85 ECMF 311200\r\r\n" + plain + b"\0" * 100 + b"\r\r\n\x03")
     convert("in", "out.nc")
@@ -324,7 +324,7 @@ def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_
 
 
 def test_the_systems_eccodes_reads_the_same(
-    convert: Convert,  # noqa: F811
+    convert: Convert,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -341,7 +341,7 @@ def test_the_systems_eccodes_reads_the_same(
 # ---- what is refused ----
 
 
-def test_damaged_files_are_refused_by_their_message(refused, tmp_path: Path):  # noqa: F811
+def test_damaged_files_are_refused_by_their_message(refused, tmp_path: Path):
     whole = forecast(tmp_path / "whole.grib", (6,)).read_bytes()
     (tmp_path / "cut.grib").write_bytes(whole[:-100])
     (tmp_path / "damaged.grib").write_bytes(whole[:-4] + b"6666")
@@ -353,7 +353,7 @@ def test_damaged_files_are_refused_by_their_message(refused, tmp_path: Path):  #
     assert "other.grib" in refused("other.grib", "out.nc")
 
 
-def test_two_fields_that_nothing_tells_apart_are_refused(refused, tmp_path: Path):  # noqa: F811
+def test_two_fields_that_nothing_tells_apart_are_refused(refused, tmp_path: Path):
     with open(tmp_path / "in.grib", "wb") as file:
         for level in (500, 850, 500):
             put(file, LL2, shortName="t", level=level)
@@ -362,13 +362,13 @@ def test_two_fields_that_nothing_tells_apart_are_refused(refused, tmp_path: Path
     assert "t at isobaricInhPa 500, 2026-01-31 12:00:00" in said
 
 
-def test_without_eccodes_a_line_says_what_to_install(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+def test_without_eccodes_a_line_says_what_to_install(refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     forecast(tmp_path / "in.grib", (6,))
     monkeypatch.setenv("ADVECTIO_ECCODES", "/nowhere")
     assert "pip install eccodeslib" in refused("in.grib", "out.nc")
 
 
-def test_values_that_do_not_decode_are_an_error_and_leave_nothing(refused, tmp_path: Path):  # noqa: F811
+def test_values_that_do_not_decode_are_an_error_and_leave_nothing(refused, tmp_path: Path):
     with open(tmp_path / "in.grib", "wb") as file:
         put(file, LL2, shortName="t")
         first = file.tell()

@@ -268,11 +268,9 @@ Contents read_bp5(const std::string& path) {
   return Reader(path).read();
 }
 
-Contents as_bp5_keeps(const Contents& netcdf) {
-  std::vector<std::size_t> order(netcdf.schema.variables.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(),
-            [&](auto a, auto b) { return netcdf.schema.variables[a].name < netcdf.schema.variables[b].name; });
+namespace {
+
+Contents kept(const Contents& netcdf, const std::vector<std::size_t>& order) {
   Contents out;
   out.schema.format = FileFormat::bp5;
   for (const auto& a : netcdf.schema.attributes) out.schema.attributes.push_back(as_adios2_keeps(a));
@@ -294,6 +292,25 @@ Contents as_bp5_keeps(const Contents& netcdf) {
     out.strings.emplace_back();
   }
   return out;
+}
+
+std::vector<std::size_t> numbers_of_variables(const Contents& netcdf) {
+  std::vector<std::size_t> out(netcdf.schema.variables.size());
+  std::iota(out.begin(), out.end(), 0U);
+  return out;
+}
+
+}  // namespace
+
+Contents as_bp5_keeps_in_order(const Contents& netcdf) {
+  return kept(netcdf, numbers_of_variables(netcdf));
+}
+
+Contents as_bp5_keeps(const Contents& netcdf) {
+  auto order = numbers_of_variables(netcdf);
+  std::sort(order.begin(), order.end(),
+            [&](auto a, auto b) { return netcdf.schema.variables[a].name < netcdf.schema.variables[b].name; });
+  return kept(netcdf, order);
 }
 
 }  // namespace advectio::testing

@@ -17,7 +17,9 @@ std::string why_no_adios2();
 Contents read_bp5(const std::string& path);
 
 /// What a BP5 file keeps of what netCDF keeps: only dimensions that a variable has; of texts one
-/// type; no attribute without values.
+/// type; no attribute without values. Variables are in the order of their names.
 Contents as_bp5_keeps(const Contents& netcdf);
+/// The same, with variables in their own order.
+Contents as_bp5_keeps_in_order(const Contents& netcdf);
 
 }  // namespace advectio::testing

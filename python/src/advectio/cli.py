@@ -647,7 +647,7 @@ def convert(
         list[str],
         typer.Argument(
             metavar="SRC… DST",
-            help="Files (netCDF, GRIB), Zarr stores or patterns in quotes; the last name is what is made.",
+            help="Files (netCDF, GRIB), Zarr stores, BP files or patterns in quotes; the last name is what is made.",
             show_default=False,
         ),
     ],
@@ -656,9 +656,9 @@ def convert(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="zarr, netcdf4, netcdf4-classic, classic, cdf2 or cdf5 (default: DST.zarr is Zarr, else as SRC).",
+            help="zarr, netcdf4, netcdf4-classic, classic, cdf2, cdf5 or bp5 (default: DST.zarr is Zarr, DST.bp BP5, else as SRC).",
             show_default=False,
-            autocompletion=lambda: ["zarr", "netcdf4", "netcdf4-classic", "classic", "cdf2", "cdf5"],
+            autocompletion=lambda: ["zarr", "netcdf4", "netcdf4-classic", "classic", "cdf2", "cdf5", "bp5"],
         ),
     ] = None,
     variables: Annotated[
@@ -717,9 +717,9 @@ def convert(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Convert files: netCDF to Zarr and back, GRIB to netCDF, split files to one, other chunks and codecs, some variables or times.
+    """Convert files: netCDF to Zarr or BP5 and back, GRIB to netCDF, split files to one, other chunks and codecs, some variables or times.
 
-    It reads netCDF (all formats), Zarr version 3 and GRIB, in parallel and in bounded memory. Values and attributes stay the same.
+    It reads netCDF (all formats), Zarr version 3, BP files of ADIOS2 and GRIB, in parallel and in bounded memory. Values and attributes stay the same.
     Chunks and compression stay as they are, unless an option says otherwise. docs/convert.md has it all.
 
     Several files are one series: they follow each other along time, in the order of their times. Tiles of split output are

@@ -62,7 +62,7 @@ class Options:
 
 
 def kind_of(output: str, to: str | None) -> str | None:
-    """The format that --to or the name asks for; None: as the source, or netCDF-4 of a Zarr store."""
+    """The format that --to or the name asks for; None: as the source, or netCDF-4 of what is not netCDF."""
     if to:
         return to
     name = output.rstrip("/")

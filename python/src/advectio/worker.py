@@ -120,20 +120,23 @@ def matching(name: str) -> list[str]:
 
 
 def datasets(names: Sequence[str], example: str) -> list[str]:
-    """Files and Zarr stores as named, and those that match a quoted pattern, each once. Of another directory one names the
-    files; `example` shows how."""
+    """Files, Zarr stores and BP files as named, and those that match a quoted pattern, each once. Of another directory one
+    names the files; `example` shows how."""
     found: dict[str, None] = {}
     for name in names:
         for path in matching(name):
             path = path.rstrip("/") or "/"
-            if not os.path.isdir(path) or _is_zarr(path):
+            if not os.path.isdir(path) or _is_dataset(path):
                 found[path] = None
             elif os.path.exists(name):
                 raise UserError(
-                    f"{path} is a directory and no Zarr store; name its files, e.g. '{os.path.join(path, example)}'"
+                    f"{path} is a directory, and neither a Zarr store nor a BP file; name its files, e.g. "
+                    f"'{os.path.join(path, example)}'"
                 )
     return list(found)
 
 
-def _is_zarr(directory: str) -> bool:
-    return any(os.path.exists(os.path.join(directory, name)) for name in ("zarr.json", ".zgroup", ".zarray", ".zmetadata"))
+def _is_dataset(directory: str) -> bool:
+    """A Zarr store, or a BP file of ADIOS2; a damaged one, too."""
+    names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "md.idx", "md.0")
+    return any(os.path.exists(os.path.join(directory, name)) for name in names)

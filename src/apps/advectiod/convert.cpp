@@ -24,6 +24,7 @@
 #include "operators/operated_field.h"
 #include "platform/machine.h"
 #include "server/storage.h"
+#include "sinks/adios2/bp5_file_sink.h"
 #include "sources/collection.h"
 #include "sources/source_readers.h"
 
@@ -118,7 +119,8 @@ class Conversion {
 /// taken together.
 class Conversion::Boxes {
  public:
-  Boxes(const Conversion& all, const Output& output) : all_(all), output_(output) {}
+  Boxes(const Conversion& all, const Output& output)
+      : all_(all), output_(output), steps_(all.format_ == FileFormat::bp5), together_(steps_ ? fitting_records() : 1) {}
 
   /// False: there are no more.
   bool next(std::uint32_t& variable, Box& box) {
@@ -130,16 +132,54 @@ class Conversion::Boxes {
       }
       if (variable_ == output_.variables.size()) {
         variable_ = 0;
-        if (++frame_ >= std::max<std::uint64_t>(1, all_.records_.size())) return false;
+        ++round_;
+        if (first_record() >= std::max<std::uint64_t>(1, all_.records_.size())) return false;
       }
       if (output_.variables.empty()) return false;
-      fill(variable_++);
+      if (steps_)
+        fill_for_steps(variable_++);
+      else
+        fill(variable_++);
     }
   }
   /// The last one comes again.
   void put_back() { --at_; }
 
+  /// Of a format of steps: boxes of two rounds must not be written in one go, and those of one round must be where
+  /// it has several records.
+  [[nodiscard]] std::uint64_t round() const { return steps_ ? round_ : 0; }
+  [[nodiscard]] bool round_is_one() const { return steps_ && together_ > 1 && round_ >= rounds_before_records; }
+
  private:
+  /// Variables without records; then those whose records are not the files'.
+  static constexpr std::uint64_t rounds_before_records = 2;
+
+  [[nodiscard]] std::uint64_t first_record() const {
+    if (!steps_) return round_;
+    return round_ < rounds_before_records ? 0 : (round_ - rounds_before_records) * together_;
+  }
+  [[nodiscard]] std::uint64_t cells(std::uint32_t v) const {
+    // Places in memory are aligned, which takes a little more.
+    const auto element = std::max<std::uint64_t>(1, all_.element_of(output_, v));
+    return std::max<std::uint64_t>(1, all_.half_ / 4 * 3 / element / all_.input_->copies(output_.variables[v]));
+  }
+  [[nodiscard]] bool grows(std::uint32_t v) const {
+    const auto& d = output_.schema.variables[v].dimensions;
+    return !d.empty() && output_.schema.dimensions[d[0]].unlimited;
+  }
+  /// How many records of all variables can be read at once.
+  [[nodiscard]] std::uint64_t fitting_records() const {
+    std::uint64_t record = 1;
+    for (std::uint32_t v = 0; v < output_.variables.size(); ++v) {
+      if (!grows(v) || !all_.input_->has_records(output_.variables[v])) continue;
+      auto bytes = all_.element_of(output_, v) * all_.input_->copies(output_.variables[v]);
+      const auto lengths = all_.lengths_of(output_, v);
+      for (std::size_t i = 1; i < lengths.size(); ++i) bytes *= lengths[i];
+      record += aligned(bytes);
+    }
+    return std::max<std::uint64_t>(1, all_.half_ / 4 * 3 / record);
+  }
+
   void fill(std::uint32_t v) {
     boxes_.clear();
     at_ = 0;
@@ -147,30 +187,54 @@ class Conversion::Boxes {
     const auto& original = all_.input_->schema().variables[output_.variables[v]];
     auto lengths = all_.lengths_of(output_, v);
     auto chunks = stored.contiguous ? std::vector<std::uint64_t>(lengths.size(), 1) : stored.chunks;
-    const auto element = std::max<std::uint64_t>(1, all_.element_of(output_, v));
     std::uint64_t first = 0;
     if (all_.input_->has_records(output_.variables[v])) {
-      std::uint64_t record = element;
+      auto record = std::max<std::uint64_t>(1, all_.element_of(output_, v));
       for (std::size_t i = 1; i < lengths.size(); ++i) record *= std::max<std::uint64_t>(1, lengths[i]);
       const auto whole = [&](std::uint64_t n) { return (n + chunks[0] - 1) / chunks[0] * chunks[0]; };
       const auto step = std::max({chunks[0], whole(original.contiguous ? 1 : original.chunks[0]),
                                   whole((worth_a_read + record - 1) / record)});
-      if (frame_ % step != 0 || frame_ >= lengths[0]) return;
-      first = frame_;
+      if (round_ % step != 0 || round_ >= lengths[0]) return;
+      first = round_;
       lengths[0] = std::min(step, lengths[0] - first);
-    } else if (frame_ > 0) {
+    } else if (round_ > 0) {
       return;
     }
-    const auto copies = all_.input_->copies(output_.variables[v]);
-    // Places in memory are aligned, which takes a little more.
-    boxes_ = cut(lengths, chunks, std::max<std::uint64_t>(1, all_.half_ / 4 * 3 / element / copies));
-    if (first > 0)
-      for (auto& b : boxes_) b.start[0] += first;
+    cut_all(v, lengths, chunks, first);
+  }
+
+  /// All variables go through the records together: a step ends when its last variable is there.
+  void fill_for_steps(std::uint32_t v) {
+    boxes_.clear();
+    at_ = 0;
+    const auto& original = all_.input_->schema().variables[output_.variables[v]];
+    const bool has_records = all_.input_->has_records(output_.variables[v]);
+    const auto round_of_variable = !grows(v) ? 0 : has_records ? rounds_before_records : 1;
+    if (std::min(round_, rounds_before_records) != round_of_variable) return;
+    auto lengths = all_.lengths_of(output_, v);
+    auto chunks = original.contiguous ? std::vector<std::uint64_t>(lengths.size(), 1) : original.chunks;
+    if (grows(v)) chunks[0] = 1;
+    std::uint64_t first = 0;
+    if (round_of_variable == rounds_before_records) {
+      first = first_record();
+      if (first >= lengths[0]) return;
+      lengths[0] = std::min(together_, lengths[0] - first);
+    }
+    cut_all(v, lengths, chunks, first);
+  }
+
+  void cut_all(std::uint32_t v, const std::vector<std::uint64_t>& lengths, const std::vector<std::uint64_t>& chunks,
+               std::uint64_t first_record) {
+    boxes_ = cut(lengths, chunks, cells(v));
+    if (first_record > 0)
+      for (auto& b : boxes_) b.start[0] += first_record;
   }
 
   const Conversion& all_;
   const Output& output_;
-  std::uint64_t frame_ = 0;
+  const bool steps_;
+  const std::uint64_t together_;
+  std::uint64_t round_ = 0;
   std::uint32_t variable_ = 0;
   std::vector<Box> boxes_;
   std::size_t at_ = 0;
@@ -210,7 +274,7 @@ Result<void> Conversion::check_path(const std::string& path) const {
   std::error_code none;
   for (const auto& input : input_->paths())
     if (fs::equivalent(input, path, none)) return Error{Code::exists, path + " is one of the sources", 0};
-  return NewFile::check(system_files(), path, request_.replace, format_ == FileFormat::zarr);
+  return NewFile::check(system_files(), path, request_.replace, abilities_of(format_).directory);
 }
 
 Result<Output> Conversion::plan_output(std::string path, const std::vector<std::uint32_t>& chosen) {
@@ -244,9 +308,15 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
   if (is_classic(format_))
     for (auto& v : out.schema.variables) v.no_fill = input_->land_points() == 0;
   ADVECTIO_TRY_WITH(can_carry(abilities_of(format_), out.schema), out.path);
+  if (format_ == FileFormat::bp5) ADVECTIO_TRY_WITH(fits_bp5_file(out.schema), out.path);
   for (std::uint32_t v = 0; v < out.variables.size(); ++v) {
     auto bytes = element_of(out, v);
     for (const auto l : lengths_of(out, v)) bytes *= l;
+    if (bytes == 0 && format_ == FileFormat::bp5)
+      return Error{Code::unsupported,
+                   out.path + ": variable " + out.schema.variables[v].name +
+                       " has no values, and a BP file does not hold such variables (-v chooses others)",
+                   0};
     out.bytes += bytes;
   }
   return out;
@@ -265,11 +335,23 @@ Result<void> check_dimensions(const Schema& schema, const DatasetPolicy& policy)
   return {};
 }
 
+/// What this machine, and the format, can do of what is asked for.
+Result<void> can_be_made(const DatasetPolicy& policy, FileFormat format) {
+  if (format == FileFormat::sst)
+    return Error{Code::unsupported, "format sst is a stream of `advectio run`, and no file", 0};
+  if (format != FileFormat::bp5) return {};
+  if (!policy.chunks.empty()) return Error{Code::invalid, "chunks: a BP file has none", 0};
+  auto asked = policy;
+  asked.format = format;
+  return can_be_written(asked, "convert");
+}
+
 Result<void> Conversion::plan() {
   const auto& schema = input_->schema();
   ADVECTIO_TRY(check_dimensions(schema, request_.policy));
-  format_ = request_.policy.format.value_or(schema.format == FileFormat::zarr ? FileFormat::netcdf4 : schema.format);
-  ADVECTIO_TRY(can_be_made_of_files(format_));
+  const bool is_netcdf = schema.format != FileFormat::zarr && schema.format != FileFormat::bp5;
+  format_ = request_.policy.format.value_or(is_netcdf ? schema.format : FileFormat::netcdf4);
+  ADVECTIO_TRY(can_be_made(request_.policy, format_));
   std::vector<std::uint32_t> chosen;
   if (request_.variables.empty()) {
     for (std::uint32_t i = 0; i < schema.variables.size(); ++i) chosen.push_back(i);
@@ -288,7 +370,9 @@ Result<void> Conversion::plan() {
     wanted_outputs.emplace_back(request_.output, all);
   } else {
     const auto coordinates = are_coordinates(schema);
-    const std::string place = "{variable}", ending = format_ == FileFormat::zarr ? ".zarr" : ".nc";
+    const std::string place = "{variable}", ending = format_ == FileFormat::zarr  ? ".zarr"
+                                                     : format_ == FileFormat::bp5 ? ".bp"
+                                                                                  : ".nc";
     const auto at = request_.output.find(place);
     for (const auto v : chosen) {
       const auto& name = schema.variables[v].name;
@@ -414,17 +498,25 @@ Result<Batch> Conversion::next(const Output& output, Boxes& boxes, std::uint64_t
   auto at = memory;
   std::uint32_t variable = 0;
   Box box;
-  std::uint64_t held = 0;
-  while (held < half_ && boxes.next(variable, box)) {
+  std::uint64_t held = 0, round = 0;
+  while ((held < half_ || boxes.round_is_one()) && boxes.next(variable, box)) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
+    if (!batch.items.empty() && boxes.round() != round) {
+      boxes.put_back();
+      break;
+    }
+    round = boxes.round();
     auto item = item_of(output, variable, std::move(box));
     const auto bytes = bytes_of(output, item);
     if (element_of(output, variable) == 0 || bytes > half_) {
       ADVECTIO_TRY(read_alone(output, item, batch));
       for (const auto& d : item.data) held += d.size();
     } else if (at - memory + bytes > half_) {
-      boxes.put_back();
-      break;
+      if (!boxes.round_is_one()) {
+        boxes.put_back();
+        break;
+      }
+      ADVECTIO_TRY(read_alone(output, item, batch));
     } else {
       request_all(output, item, at, batch);
     }
@@ -485,13 +577,17 @@ Result<void> Conversion::give(const Output& output, Batch& batch) {
   for (auto& item : batch.items) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
     ADVECTIO_TRY(same(output, item));
+    std::shared_ptr<const Field> latest;
     for (std::size_t i = 0; i < item.extracts.size(); ++i) {
       const auto& e = item.extracts[i];
       if (e.repeated) continue;
       auto field = frame_.add({item.variable, e.to, {}, item.data[i].data(), item.data[i].size(), nullptr});
       if (!field) return std::move(field).error();
-      ADVECTIO_TRY(sink_->ready(operated(*field, output.operators), Part(e.to)));
+      latest = operated(*field, output.operators);
+      if (format_ != FileFormat::bp5) ADVECTIO_TRY(sink_->ready(latest, Part(e.to)));
     }
+    // A block of a BP file for the box, however many sources it comes from.
+    if (format_ == FileFormat::bp5 && latest) ADVECTIO_TRY(sink_->ready(latest, Part(item.box)));
     done_ += item.box.volume() * element_of(output, item.variable);
     progress_(done_, of_);
   }
@@ -523,11 +619,11 @@ Result<void> Conversion::make(const Output& output) {
   std::error_code failed;
   if (!parent.empty() && request_.split) std::filesystem::create_directories(parent, failed);
   if (failed) return system_error("make the directory " + parent.string(), failed.value());
-  auto file = NewFile::begin(system_files(), output.path, request_.replace, "convert", format_ == FileFormat::zarr);
+  auto file = NewFile::begin(system_files(), output.path, request_.replace, "convert", abilities_of(format_).directory);
   if (!file) return std::move(file).error();
   auto policy = request_.policy;
   policy.format = format_;
-  auto sink = open_sink({(*file)->path(), format_, policy, false}, {sink_memory_}, *executor_, nullptr);
+  auto sink = open_sink_for_whole({(*file)->path(), format_, policy, false}, {sink_memory_}, *executor_);
   if (!sink) return std::move(sink).error().with(output.path);
   sink_ = sink->get();
   frame_.clear();

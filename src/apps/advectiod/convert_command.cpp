@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 9> kOptions = {"--output", "--to",    "--
 
 /// A format as the key `format` of a rule has it, and as ncdump -k and nccopy -k do.
 Result<std::optional<FileFormat>> format_named(const std::string& name) {
-  static const std::array<std::pair<std::string_view, FileFormat>, 12> known = {
+  static const std::array<std::pair<std::string_view, FileFormat>, 14> known = {
       {{"zarr", FileFormat::zarr},
        {"netcdf4", FileFormat::netcdf4},
        {"netCDF-4", FileFormat::netcdf4},
@@ -35,13 +35,14 @@ Result<std::optional<FileFormat>> format_named(const std::string& name) {
        {"cdf2", FileFormat::offset64},
        {"64bit-offset", FileFormat::offset64},
        {"nc6", FileFormat::offset64},
-       {"cdf5", FileFormat::cdf5}}};
+       {"cdf5", FileFormat::cdf5},
+       {"bp5", FileFormat::bp5},
+       {"bp", FileFormat::bp5}}};
   if (name.empty()) return std::optional<FileFormat>();
   for (const auto& [n, format] : known)
     if (n == name) return std::optional(format);
-  if (name == "bp5" || name == "bp")
-    return Error{Code::unsupported, "--to: ADIOS2 (" + name + ") is not yet a format to convert to", 0};
-  return Error{Code::invalid, "--to: '" + name + "' is none of zarr, netcdf4, netcdf4-classic, classic, cdf2, cdf5", 0};
+  return Error{Code::invalid,
+               "--to: '" + name + "' is none of zarr, netcdf4, netcdf4-classic, classic, cdf2, cdf5, bp5", 0};
 }
 
 Result<ConvertRequest> request_of(const Words& words) {

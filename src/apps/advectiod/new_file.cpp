@@ -49,8 +49,8 @@ NewFile::~NewFile() {
 Result<void> NewFile::check(Files& files, const std::string& path, bool replace, bool directory) {
   const bool is_one = std::filesystem::is_directory(path);
   if (is_one && !directory) return Error{Code::exists, path + " is a directory", 0};
-  if (is_one && !files.exists(path + "/zarr.json"))
-    return Error{Code::exists, path + " is a directory and no Zarr store", 0};
+  if (is_one && !files.exists(path + "/zarr.json") && !files.exists(path + "/md.idx"))
+    return Error{Code::exists, path + " is a directory, and neither a Zarr store nor a BP file", 0};
   if (!replace && files.exists(path))
     return Error{Code::exists, path + " is there already; --force replaces it when the new one is complete", 0};
   return {};
@@ -62,6 +62,17 @@ Result<std::unique_ptr<NewFile>> NewFile::begin(Files& files, const std::string&
   std::unique_ptr<NewFile> made(new NewFile(files, path, replace, maker, directory));
   ADVECTIO_TRY(made->take());
   return made;
+}
+
+Result<void> NewFile::empty_directory() {
+  auto names = files_.list(temporary_);
+  if (!names) return std::move(names).error();
+  for (const auto& name : *names) {
+    std::error_code failed;
+    std::filesystem::remove_all(temporary_ + '/' + name, failed);
+    if (failed) return system_error("remove " + temporary_ + '/' + name, failed.value());
+  }
+  return {};
 }
 
 Result<void> NewFile::take() {
@@ -77,7 +88,7 @@ Result<void> NewFile::take() {
     }
     if (still_there(fd, temporary_)) {
       lock_ = fd;
-      return {};
+      return empty_directory();
     }
     ::close(fd);
   }

@@ -1,5 +1,5 @@
-// A file, or the directory of a Zarr store, that is at its path only when it is complete: until then it has another
-// name beside it.
+// A file, or the directory of a Zarr store or a BP file, that is at its path only when it is complete: until then it
+// has another name beside it.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace advectio {
 class NewFile {
  public:
   /// Errors: Code::exists where there is something at `path` and it is not to be replaced, or cannot be: a directory is
-  /// replaced only where it is a Zarr store, and another one takes its place.
+  /// replaced only where it is a Zarr store or a BP file, and another directory takes its place.
   static Result<void> check(Files& files, const std::string& path, bool replace, bool directory = false);
 
   /// Errors: as `check`; Code::exists, too, where somebody else is making it. What a killed process has left is taken
@@ -25,7 +25,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// Where to write. The file is there, and empty; the directory may hold what a killed process has left.
+  /// Where to write. The file or directory is there, and empty.
   [[nodiscard]] const std::string& path() const noexcept { return temporary_; }
 
   /// Its content is on disk already; now it is at its path, for good.
@@ -34,6 +34,7 @@ class NewFile {
  private:
   NewFile(Files& files, std::string path, bool replace, const std::string& maker, bool directory);
   Result<void> take();
+  Result<void> empty_directory();
   Result<void> finish_directory();
 
   Files& files_;

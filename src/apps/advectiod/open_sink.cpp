@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "sinks/adios2/bp5_file_sink.h"
 #include "sinks/adios2/bp5_sink.h"
 #include "sinks/cdf5/cdf5_sink.h"
 #include "sinks/zarr/zarr_sink.h"
@@ -35,6 +36,8 @@ Result<adios2::Compression> compression_of(const DatasetPolicy& policy) {
   return out;
 }
 
+}  // namespace
+
 Result<void> can_be_written(const DatasetPolicy& policy, const std::string& origin) {
   if (policy.format != FileFormat::bp5 && policy.format != FileFormat::sst) return {};
   const auto what = origin + ": format: " + std::string(policy.format == FileFormat::bp5 ? "bp5" : "sst");
@@ -43,8 +46,6 @@ Result<void> can_be_written(const DatasetPolicy& policy, const std::string& orig
   if (auto can = adios2::can_compress(*compression); !can) return std::move(can).error().with(what);
   return {};
 }
-
-}  // namespace
 
 Result<void> can_be_written(const Config& config) {
   for (const auto& rule : config.datasets) {
@@ -135,6 +136,14 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
   options.level = request.policy.level;
   options.deflate = deflate;
   return open_netcdf4(system_files(), request.path, options, executor, request.resume);
+}
+
+Result<std::unique_ptr<Sink>> open_sink_for_whole(const SinkRequest& request, const SharedBySinks& shared,
+                                                  Executor& executor) {
+  if (request.format != FileFormat::bp5) return open_sink(request, shared, executor, nullptr);
+  auto compression = compression_of(request.policy);
+  if (!compression) return std::move(compression).error();
+  return open_bp5_file(system_files(), request.path, std::move(compression).value());
 }
 
 }  // namespace advectio

@@ -31,10 +31,18 @@ Abilities abilities_of(FileFormat format);
 /// has not what is asked of it. Loads it only where some rule needs it.
 Result<void> can_be_written(const Config& config);
 
-/// An error where `join`, `process` and `convert` do not write that format.
+/// The same of one policy; `origin` says where it was asked for.
+Result<void> can_be_written(const DatasetPolicy& policy, const std::string& origin);
+
+/// An error where `join` and `process` do not write that format.
 Result<void> can_be_made_of_files(FileFormat format);
 
 Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const SharedBySinks& shared, Executor& executor,
                                         Helpers* helpers);
+
+/// The same for a file that is made at once, at a path where nobody looks before it is complete. That of BP5 is
+/// sinks/adios2/bp5_file_sink.h, and asks for an order.
+Result<std::unique_ptr<Sink>> open_sink_for_whole(const SinkRequest& request, const SharedBySinks& shared,
+                                                  Executor& executor);
 
 }  // namespace advectio

@@ -9,7 +9,8 @@
 
 namespace advectio {
 
-/// A netCDF or GRIB file, or the directory of a Zarr store. Errors: Code::unsupported for another directory.
+/// A netCDF or GRIB file, or the directory of a Zarr store or of a BP file. Errors: Code::unsupported for another
+/// directory.
 Result<std::unique_ptr<Source>> open_source(const std::string& path);
 
 }  // namespace advectio

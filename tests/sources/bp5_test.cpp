@@ -17,7 +17,6 @@
 namespace advectio {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr std::uint64_t rows = 30, columns = 100;
@@ -114,7 +113,9 @@ TEST_F(BpFiles, ThatAreCutAnywhereAreRefusedWhenTheyAreOpened) {
         ASSERT_FALSE(source.ok());
         EXPECT_EQ(source.error().code, Code::corrupt) << source.error().message;
         EXPECT_THAT(source.error().message, HasSubstr(path));
-        if (ours) EXPECT_THAT(source.error().message, HasSubstr(name + " is cut"));
+        if (ours) {
+          EXPECT_THAT(source.error().message, HasSubstr(name + " is cut"));
+        }
       }
     }
 }
@@ -124,6 +125,37 @@ TEST_F(BpFiles, ThatLackAFileAreRefusedByItsName) {
     const auto path = copy();
     std::filesystem::remove(path + '/' + name);
     EXPECT_THAT(read(path), HasSubstr(path + " lacks " + name));
+  }
+}
+
+TEST_F(BpFiles, WithDamagedDescriptionsAreReadOrRefusedAndNeverCrashUs) {
+  std::size_t refused = 0;
+  const auto size = std::filesystem::file_size(path_ + "/mmd.0");
+  for (std::uintmax_t at = 0; at < size; at += 29) {
+    const auto path = copy();
+    std::fstream file(path + "/mmd.0", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(static_cast<std::streamoff>(at));
+    const auto byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 0x10));
+    file.close();
+    if (!open_bp5_source(path)) ++refused;
+  }
+  EXPECT_GT(refused, 0U);
+}
+
+TEST_F(BpFiles, WithADamagedIndexAreRefused) {
+  // The kind of the first record, of the second, and the place of a step's metadata.
+  for (const std::streamoff at : {64, 105, 114}) {
+    SCOPED_TRACE(at);
+    const auto path = copy();
+    std::fstream file(path + "/md.idx", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(at);
+    const auto byte = file.get();
+    file.seekp(at);
+    file.put(static_cast<char>(byte ^ 0x20));
+    file.close();
+    EXPECT_THAT(read(path), HasSubstr(path + ": md.idx is damaged"));
   }
 }
 

@@ -1,14 +1,22 @@
 #include "sources/adios2/bp_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "platform/files.h"
@@ -39,6 +47,7 @@ struct ReadFunctions {
 namespace {
 
 constexpr int local_array = 4;  // adios2_shapeid
+constexpr std::chrono::seconds try_out_max(60);
 
 Error corrupt(const std::string& what) {
   return Error{Code::corrupt, what, 0};
@@ -136,7 +145,8 @@ Result<void> check_index(const std::string& path, const Bytes& index,
   };
   const bool alone = !sizes.contains("data.1");
   const auto data = sizes.find("data.0");
-  std::uint64_t metadata_end = 0;
+  const auto damaged = corrupt(path + ": md.idx is damaged");
+  std::uint64_t metadata_end = 0, writers = 0, data_end = 0;
   for (auto at = header; at < index.size();) {
     if (index.size() - at < head) return corrupt(path + ": md.idx is cut");
     const auto kind = static_cast<char>(index[at]);
@@ -144,11 +154,34 @@ Result<void> check_index(const std::string& path, const Bytes& index,
     if (bytes > index.size() - at - head || bytes % number != 0) return corrupt(path + ": md.idx is cut, or damaged");
     const auto begin = at + head;
     at = begin + bytes;
-    if (kind != 's' || bytes < 3 * number) continue;
+    if (bytes < 3 * number || (kind != 's' && kind != 'w')) return damaged;
+    if (kind == 'w') {
+      // Of the writers: their number, that of aggregators and of files, and the file of each.
+      writers = number_at(index, begin);
+      const auto data_files = number_at(index, begin + 2 * number);
+      if (bytes / number - 3 != writers || data_files == 0 || number_at(index, begin + number) > writers)
+        return damaged;
+      if (!sizes.contains("data." + std::to_string(data_files - 1)))
+        return corrupt(path + " lacks data." + std::to_string(data_files - 1) + ": the BP file is not whole");
+      for (auto place = begin + 3 * number; place < begin + bytes; place += number)
+        if (number_at(index, place) >= data_files) return damaged;
+      continue;
+    }
+    // Counts are compared without products that may overflow.
+    const auto flushes = number_at(index, begin + 2 * number);
+    const auto numbers = bytes / number - 3;
+    if (number_at(index, begin) != metadata_end || writers == 0 || numbers % writers != 0 || flushes > numbers ||
+        numbers / writers != 2 * flushes + 1)
+      return damaged;
     const auto end_of = [&](std::uint64_t place) { return number_at(index, place) + number_at(index, place + number); };
     metadata_end = end_of(begin);
     if (metadata_end > sizes.at("md.0")) return cut("md.0");
     if (!alone || data == sizes.end()) continue;
+    // Places only grow, of flushes and of what follows them.
+    for (auto place = begin + 3 * number; place < begin + bytes; place += 2 * number) {
+      if (writers == 1 && number_at(index, place) < data_end) return damaged;
+      data_end = number_at(index, place);
+    }
     for (auto place = begin + 3 * number; place + 2 * number <= begin + bytes; place += 2 * number)
       if (number_at(index, place + number) > 0 && end_of(place) > data->second) return cut("data.0");
   }
@@ -230,28 +263,70 @@ Result<std::unique_ptr<BpFile>> BpFile::open(const std::string& path) {
   std::unique_ptr<BpFile> out(new BpFile(path, **library, **functions));
   auto version = look_at_files(path, out->text_max_);
   if (!version) return std::move(version).error();
-  const auto& l = out->library_;
-  const Complaints kept;
-  out->adios_ = l.init_serial();
-  out->io_ = out->adios_ == nullptr ? nullptr : l.declare_io(out->adios_, "advectio");
-  if (out->io_ == nullptr || l.set_engine(out->io_, *version == 4 ? "BP4" : "BP5") != 0 ||
-      l.set_parameter(out->io_, "Threads", "1") != 0)
-    return Error{Code::io, path + ": ADIOS2: " + kept.last(), 0};
-  out->engine_ = l.open(out->io_, path.c_str(), Mode::random_access);
-  if (out->engine_ == nullptr) return corrupt(path + ": ADIOS2 cannot open it: " + kept.last());
-  std::size_t steps = 0;
-  if (out->functions_.steps(&steps, out->engine_) != 0) return corrupt(path + ": ADIOS2: " + kept.last());
-  out->steps_ = steps;
-  ADVECTIO_TRY_WITH(out->list_attributes(), path);
-  ADVECTIO_TRY_WITH(out->list_variables(), path);
-  ADVECTIO_TRY_WITH(out->read_ends(), path);
+  ADVECTIO_TRY(out->try_out(*version));
+  ADVECTIO_TRY_WITH(out->open_engine(*version), path);
   return out;
 }
 
-BpFile::~BpFile() {
+Result<void> BpFile::open_engine(int version) {
+  const auto& l = library_;
   const Complaints kept;
-  if (engine_ != nullptr) (void)library_.close(engine_);
-  if (adios_ != nullptr) (void)library_.finalize(adios_);
+  adios_ = l.init_serial();
+  io_ = adios_ == nullptr ? nullptr : l.declare_io(adios_, "advectio");
+  if (io_ == nullptr || l.set_engine(io_, version == 4 ? "BP4" : "BP5") != 0 ||
+      l.set_parameter(io_, "Threads", "1") != 0)
+    return Error{Code::io, "ADIOS2: " + kept.last(), 0};
+  engine_ = l.open(io_, path_.c_str(), Mode::random_access);
+  if (engine_ == nullptr) return corrupt("ADIOS2 cannot open it: " + kept.last());
+  std::size_t steps = 0;
+  if (functions_.steps(&steps, engine_) != 0) return corrupt("ADIOS2: " + kept.last());
+  steps_ = steps;
+  ADVECTIO_TRY(list_attributes());
+  ADVECTIO_TRY(list_variables());
+  return read_ends();
+}
+
+/// Another process opens it first, once in this process and those that it starts.
+Result<void> BpFile::try_out(int version) {
+  static std::mutex mutex;
+  static std::set<std::string> tried;
+  const std::lock_guard lock(mutex);
+  if (tried.contains(path_)) return {};
+  const auto child = ::fork();
+  if (child < 0) return system_error("start a process that opens " + path_, errno);
+  if (child == 0) {
+    const rlimit none{0, 0};
+    (void)::setrlimit(RLIMIT_CORE, &none);
+    if (const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nowhere >= 0)
+      (void)::dup2(nowhere, STDOUT_FILENO);
+    (void)open_engine(version);
+    close_engine();
+    ::_exit(0);  // what is wrong with it is found again
+  }
+  const auto end = std::chrono::steady_clock::now() + try_out_max;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) != child) {
+    if (std::chrono::steady_clock::now() > end) {
+      (void)::kill(child, SIGKILL);
+      (void)::waitpid(child, &status, 0);
+      return corrupt(path_ + ": ADIOS2 did not open it within " + std::to_string(try_out_max.count()) +
+                     " s: it is cut or damaged, or the disk does not answer");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  if (!WIFEXITED(status)) return corrupt(path_ + ": ADIOS2 crashes when it opens it: its metadata are damaged");
+  tried.insert(path_);
+  return {};
+}
+
+void BpFile::close_engine() noexcept {
+  const Complaints kept;
+  if (engine_ != nullptr) (void)library_.close(std::exchange(engine_, nullptr));
+  if (adios_ != nullptr) (void)library_.finalize(std::exchange(adios_, nullptr));
+}
+
+BpFile::~BpFile() {
+  close_engine();
 }
 
 namespace {

@@ -29,7 +29,8 @@ struct ReadFunctions;
 class BpFile {
  public:
   /// Looks at the directory before ADIOS2 does: it opens files that are cut, and waits for those that
-  /// somebody writes. Errors: Code::unsupported where there is no ADIOS2, for formats before BP4, and
+  /// somebody writes. Where metadata are damaged it may crash or never come back: another process tries
+  /// it out, for a minute at most. Errors: Code::unsupported where there is no ADIOS2, for formats before BP4, and
   /// for variables that netCDF has no type or shape for; Code::corrupt; Code::invalid where the file
   /// is being written.
   static Result<std::unique_ptr<BpFile>> open(const std::string& path);
@@ -52,6 +53,9 @@ class BpFile {
  private:
   BpFile(std::string path, const Library& library, const ReadFunctions& functions)
       : path_(std::move(path)), library_(library), functions_(functions) {}
+  Result<void> try_out(int version);
+  Result<void> open_engine(int version);
+  void close_engine() noexcept;
   Result<void> list_variables();
   Result<BpVariable> look_at(const std::string& name) const;
   Result<void> list_attributes();

@@ -283,7 +283,9 @@ TEST_P(Sources, TellTheWholeSchema) {
       if (!GetParam().storage) {
         EXPECT_EQ(v.fill, w.no_fill && !w.has_fill ? v.fill : w.fill) << v.name;
         EXPECT_EQ(v.has_fill, w.has_fill && w.type != DataType::string) << v.name;
-        if (!v.contiguous && !w.contiguous && !w.chunks.empty()) EXPECT_EQ(v.chunks.size(), w.chunks.size());
+        if (!v.contiguous && !w.contiguous && !w.chunks.empty()) {
+          EXPECT_EQ(v.chunks.size(), w.chunks.size());
+        }
       }
     }
     EXPECT_EQ(testing::difference(found, expected), "");

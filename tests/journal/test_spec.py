@@ -74,8 +74,8 @@ def section(title: str) -> str:
         ("Records", RECORD),
         ("`control`", CONTROL),
         ("`writer`", WRITER),
-        ("`datasets/<page>`", DATASET),
-        ("`datasets/<page>.writers`", SLOT),
+        ("`datasets/<name>`", DATASET),
+        ("`datasets/<name>.writers`", SLOT),
     ],
 )
 def test_the_tables_are_those_by_which_the_second_reader_reads(title: str, layout: dict[str, tuple[int, str]]):

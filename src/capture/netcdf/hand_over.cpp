@@ -21,6 +21,7 @@
 
 #include "capture/netcdf/captured_file.h"
 #include "capture/netcdf/open_files.h"
+#include "capture/netcdf/present_name.h"
 #include "capture/netcdf/shadow_schema.h"
 
 namespace advectio::netcdf {
@@ -29,13 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t bytes_at_once = 8U << 20U;
-
-bool same_file(const std::string& a, const std::string& b) {
-  struct stat one {
-  }, other{};
-  return stat(a.c_str(), &one) == 0 && stat(b.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
-         one.st_ino == other.st_ino;
-}
 
 /// Beside the file, and hidden.
 std::string hidden_name(const std::string& path, const char* what) {
@@ -56,22 +50,6 @@ Renamed& renamed() {
   return *r;
 }
 std::atomic<bool> any_renamed{false};
-
-/// The present name of the file of `link`: `path`, or another one in the same directory. Empty: it
-/// has no name but ours. None: it has one that is not found.
-std::optional<std::string> place_of(const std::string& link, const std::string& path, nlink_t ours) {
-  std::error_code error;
-  if (same_file(link, path)) {
-    auto place = fs::canonical(path, error);
-    return error ? path : place.string();
-  }
-  struct stat file {};
-  if (stat(link.c_str(), &file) == 0 && file.st_nlink <= ours) return "";
-  for (auto entry = fs::directory_iterator(fs::path(path).parent_path(), error);
-       !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (entry->path() != link && same_file(entry->path(), link)) return entry->path().string();
-  return std::nullopt;
-}
 
 /// The file that is now at `from` takes the place of the one at `to`, whose permissions it gets.
 int replace(const std::string& from, const std::string& to) {
@@ -187,7 +165,7 @@ class HandOver {
   int make_anew(const std::string& values);
   int copy_values(const std::string& from) const;
   int empty_file(const std::string& link);
-  int replace_file(const std::string& link);
+  int replace_file(const std::string& link, const std::string& servers);
 
   CapturedFile& f_;
   const RealLibrary& lib_;
@@ -278,8 +256,8 @@ int HandOver::empty_file(const std::string& link) {
   return code == NC_NOERR ? make_anew("") : code;
 }
 
-int HandOver::replace_file(const std::string& link) {
-  const auto place = place_of(link, f_.where, 1);
+int HandOver::replace_file(const std::string& link, const std::string& servers) {
+  const auto place = present_name(link, f_.where, servers);
   if (!place) {
     if (auto* session = Session::current(); session != nullptr)
       session->say_once(f_.path +
@@ -338,6 +316,7 @@ int HandOver::run() {
   }
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
   f_.close_shadow();
+  const auto servers = f_.out_->file_path();
   // From here on our number is the real file's.
   (void)f_.define_mode_.take_pending();
   f_.shadow_follows_ = true;
@@ -346,7 +325,7 @@ int HandOver::run() {
   if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
   f_.out_.reset();
   if (together != nullptr) together->out = nullptr;
-  if (f_.agreed(code)) code = copies ? replace_file(link) : empty_file(link);
+  if (f_.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
   if (together == nullptr) ::unlink(hidden.c_str());
   // For what is defined from here on.
   if (code == NC_NOERR) lib_.nc_set_fill(ncid_, f_.fill_mode_, nullptr);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Forecasts and a Kalman filter in turn: files on the disk, files in memory (/dev/shm), coupled by Advectio.
+"""Forecasts and a Kalman filter in turn: files on the disk (forced to it, and not), files in memory (/dev/shm), coupled.
 
 The two programs of examples/cycle, for a few short cycles. By files each cycle starts both programs anew, as scripts of
 SCALE-LETKF do; coupled, both run at once for all cycles.
@@ -9,12 +9,13 @@ SCALE-LETKF do; coupled, both run at once for all cycles.
     forecast   seconds its slowest process spent in writing and reading files
     filter     the same of the filter
     open       of the filter, in opening files; coupled, the waits for the forecast are in it
+    fsync      seconds in which what both have written is forced to the disk, each before the next one starts
 
     cycle ÷    cycle of the first method, divided by this one's
-    files ÷    the same of `forecast` and `filter` together
+    files ÷    the same of `forecast`, `filter` and `fsync` together
 
-Medians of rounds (cycle, inside) and of all cycles but each run's first (the others). Methods are interleaved. Files on the
-disk are not forced to it: they are mostly in the page cache when they are read, as in a real cycle.
+Medians of rounds (cycle, inside) and of all cycles but each run's first (the others). Methods are interleaved. But for
+`fsync` files on the disk are not forced to it: they are mostly in the page cache when they are read, as in a real cycle.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ sys.path.append(str(ROOT / "examples" / "cycle"))
 
 from cycling import CycleError, Experiment, Timing  # noqa: E402
 
-WAYS = {"disk": "files, disk", "memory": "files, /dev/shm", "coupled": "coupled"}
-COLOURS = {"disk": "#8c8c8c", "memory": "#d1813c", "coupled": "#1b6ca8"}
+WAYS = {"synced": "files, fsync", "disk": "files, disk", "memory": "files, /dev/shm", "coupled": "coupled"}
+COLOURS = {"synced": "#4d4d4d", "disk": "#8c8c8c", "memory": "#d1813c", "coupled": "#1b6ca8"}
 
 
 def one(experiment: Experiment, way: str, directory: Path, advectio: Path) -> Timing:
     if way == "coupled":
         return experiment.coupled(directory, advectio, mode="memory")
-    return experiment.by_files(directory)
+    return experiment.by_files(directory, synced=way == "synced")
 
 
 def figures(way: str, runs: list[Timing], cycles: int) -> dict[str, float]:
@@ -58,13 +59,14 @@ def figures(way: str, runs: list[Timing], cycles: int) -> dict[str, float]:
         return statistics.median(of(s) for run in runs for s in run.of(program) if s.cycle > 1)
 
     walls = [run.wall_s / cycles for run in runs]
-    inside = walls if way == "coupled" else [sum(s.all for s in run.spent) / cycles for run in runs]
+    inside = walls if way == "coupled" else [(sum(s.all for s in run.spent) + run.synced_s) / cycles for run in runs]
     return {
         "cycle": statistics.median(walls),
         "inside": statistics.median(inside),
         "forecast": middle("forecast", lambda s: s.read + s.write),
         "filter": middle("filter", lambda s: s.read + s.write),
         "open": middle("filter", lambda s: s.open),
+        "fsync": statistics.median([run.synced_s / cycles for run in runs]),
     }
 
 
@@ -80,8 +82,8 @@ def picture(found: list[dict[str, Any]], to: Path) -> None:
     ):
         for n, way in enumerate(ways):
             heights = [next(row[what] for row in found if row["case"] == size and row["way"] == way) for size in sizes]
-            places = np.arange(len(sizes)) + (n - (len(ways) - 1) / 2) * 0.27
-            bars = axis.bar(places, heights, width=0.25, color=COLOURS[way], label=WAYS[way])
+            places = np.arange(len(sizes)) + (n - (len(ways) - 1) / 2) * 0.85 / len(ways)
+            bars = axis.bar(places, heights, width=0.8 / len(ways), color=COLOURS[way], label=WAYS[way])
             axis.bar_label(bars, fmt="%.2f", fontsize=7, padding=2)
         axis.set_xticks(np.arange(len(sizes)), sizes)
         axis.set_title(title, loc="left", fontsize=10)
@@ -153,15 +155,15 @@ def main() -> int:
     found: list[dict[str, Any]] = []
     for (case, way), its in runs.items():
         row = {"case": case, "way": way, **figures(way, its, options.cycles)}
-        row["files"] = row["forecast"] + row["filter"]
+        row["files"] = row["forecast"] + row["filter"] + row["fsync"]
         row["runs"] = [{"wall_s": run.wall_s, "spent": [vars(s) for s in run.spent]} for run in its]
         found.append(row)
     table = Table(title=f"seconds; {options.cycles} cycles, {options.rounds} rounds", title_justify="left")
-    for heading in ("", "method", "cycle", "inside", "forecast", "filter", "open", "cycle ÷", "files ÷"):
+    for heading in ("", "method", "cycle", "inside", "forecast", "filter", "open", "fsync", "cycle ÷", "files ÷"):
         table.add_column(heading, justify="left" if heading in ("", "method") else "right", no_wrap=True)
     for row in found:
         disk = next((r for r in found if r["case"] == row["case"] and r["way"] == options.ways[0]), row)
-        cells = [f"{row[key]:.3f}" for key in ("cycle", "inside", "forecast", "filter", "open")]
+        cells = [f"{row[key]:.3f}" for key in ("cycle", "inside", "forecast", "filter", "open", "fsync")]
         table.add_row(row["case"], WAYS[row["way"]], *cells, *(f"{disk[key] / row[key]:.2f}" for key in ("cycle", "files")))
     console.print(table)
     about = {key: value for key, value in vars(options).items() if key != "output"}

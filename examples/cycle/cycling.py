@@ -59,9 +59,22 @@ class Spent:
 class Timing:
     spent: list[Spent] = field(default_factory=list)
     wall_s: float = 0.0  # of all cycles, programs' starts included
+    synced_s: float = 0.0  # in it, in fsync after the programs
 
     def of(self, program: str) -> list[Spent]:
         return [s for s in self.spent if s.program == program]
+
+
+def sync(directory: Path) -> float:
+    """Force all files below it to the disk. Seconds."""
+    began = time.monotonic()
+    for path in directory.rglob("*.nc"):
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    return time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -150,13 +163,16 @@ class Experiment:
         run(self.forecast(1, self.cycles, frames=1), directory)
         return directory
 
-    def by_files(self, directory: Path, told: Callable[[int], None] = lambda _: None) -> Timing:
-        """Forecast and filter in turn: each cycle starts both programs anew, which exchange files in `directory`."""
+    def by_files(self, directory: Path, told: Callable[[int], None] = lambda _: None, *, synced: bool = False) -> Timing:
+        """Forecast and filter in turn: each cycle starts both programs anew, which exchange files in `directory`. `synced`:
+        what a program has written is forced to the disk before the next one starts."""
         self.begin(directory)
         timing, began = Timing(), time.monotonic()
         for cycle in range(1, self.cycles + 1):
             for command in (self.forecast(cycle, 1), self.filter(cycle, 1)):
                 timing.spent += spent(run(command, directory))
+                if synced:
+                    timing.synced_s += sync(directory)
             told(cycle)
         timing.wall_s = time.monotonic() - began
         return timing

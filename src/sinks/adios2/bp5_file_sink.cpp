@@ -181,7 +181,7 @@ Result<void> Bp5FileSink::leave() {
 void Bp5FileSink::drop() noexcept {
   pieces_.clear();
   // The destructor of ADIOS2's engine ends the step, and the process where it cannot.
-  if (writer_ && writer_->in_step()) (void)writer_.release();
+  if (writer_ && writer_->in_step()) adios2::leave_for_ever(std::move(writer_));
   writer_.reset();
 }
 

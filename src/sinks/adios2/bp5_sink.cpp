@@ -301,29 +301,12 @@ Result<void> Bp5Sink::leave() {
   return {};
 }
 
-namespace {
-
-/// Its memory stays in use, and known, until the process ends.
-void leave_for_ever(std::unique_ptr<adios2::StepWriter> writer) noexcept {
-  struct Left {
-    std::unique_ptr<adios2::StepWriter> writer;
-    Left* next = nullptr;
-  };
-  static std::atomic<Left*> all{nullptr};
-  auto* const left = new (std::nothrow) Left{std::move(writer), all.load()};
-  if (left == nullptr) return (void)writer.release();
-  while (!all.compare_exchange_weak(left->next, left)) {
-  }
-}
-
-}  // namespace
-
 void Bp5Sink::drop() noexcept {
   frames_.clear();
   if (writer_ && writer_->in_step()) {
     // The destructor of ADIOS2's engine writes to the index, and ends the process where it cannot.
     const auto can_write = adios2::say_that_nobody_writes(files_, path());
-    if (!can_write || !*can_write) leave_for_ever(std::move(writer_));
+    if (!can_write || !*can_write) adios2::leave_for_ever(std::move(writer_));
   }
   writer_.reset();
   if (!ours_) return;

@@ -101,4 +101,7 @@ class StepWriter {
   bool news_ = false, in_step_ = false;
 };
 
+/// For one whose engine cannot be closed: its memory stays in use, and known, until the process ends.
+void leave_for_ever(std::unique_ptr<StepWriter> writer) noexcept;
+
 }  // namespace advectio::adios2

@@ -314,7 +314,8 @@ Result<void> BpFile::try_out(int version) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  if (!WIFEXITED(status)) return corrupt(path_ + ": ADIOS2 crashes when it opens it: its metadata are damaged");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return corrupt(path_ + ": ADIOS2 crashes when it opens it: its metadata are damaged");
   tried.insert(path_);
   return {};
 }

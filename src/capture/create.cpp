@@ -1,6 +1,4 @@
 // How a dataset begins: its file, its hard link, its shared state in the stage, and its first record.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 
 #include "capture/dataset_state.h"
 #include "capture/journalled_dataset.h"
+#include "capture/new_file.h"
 #include "capture/session.h"
 #include "core/placement.h"
 #include "journal/hard_link.h"
@@ -40,62 +39,6 @@ bool hdf5_locks() {
   const char* set = std::getenv("HDF5_USE_FILE_LOCKING");
   return set == nullptr || (std::strcmp(set, "FALSE") != 0 && std::strcmp(set, "0") != 0);
 }
-
-/// The file that is to be created, open to read: who watches a directory for files that were written and closed
-/// (inotify, IN_CLOSE_WRITE) shall see it once, when it is complete.
-class NewFile {
- public:
-  /// Makes it, or opens the one that is there. It is not emptied yet.
-  static Result<NewFile> open(const std::string& path, bool no_clobber) {
-    NewFile file(path);
-    file.is_new_ = ::mknod(path.c_str(), S_IFREG | 0666, 0) == 0;
-    if (!file.is_new_ && (errno != EEXIST || no_clobber)) return system_error("create " + path, errno);
-    // The system asks the same of a program that opens the file to write it.
-    if (!file.is_new_ && ::access(path.c_str(), R_OK | W_OK) != 0) return system_error("create " + path, errno);
-    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file.fd_ < 0 || ::fstat(file.fd_, &file.stat_) != 0) return system_error("create " + path, errno);
-    return file;
-  }
-  /// HDF5 does not create over a file that somebody has locked; who reads one shares the lock. Another process that
-  /// creates it at this moment lets go of it soon.
-  [[nodiscard]] bool lock() const {
-    constexpr int tries = 100;
-    for (int i = 0; ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++i) {
-      if (errno != EWOULDBLOCK) return true;  // the file system has no such locks
-      if (i == tries) return false;
-      ::usleep(1000);
-    }
-    return true;
-  }
-  Result<void> empty() {
-    if (!is_new_ && ::truncate(path_.c_str(), 0) != 0) return system_error("create " + path_, errno);
-    return {};
-  }
-  /// It stays, and the lock goes.
-  void keep() {
-    is_new_ = false;
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-  [[nodiscard]] const struct stat& stat() const { return stat_; }
-  /// Without `keep` a file that was made here is removed: the library creates it then.
-  ~NewFile() {
-    if (is_new_) ::unlink(path_.c_str());
-    if (fd_ >= 0) ::close(fd_);
-  }
-  NewFile(NewFile&& other) noexcept
-      : path_(std::move(other.path_)),
-        fd_(std::exchange(other.fd_, -1)),
-        is_new_(std::exchange(other.is_new_, false)),
-        stat_(other.stat_) {}
-  NewFile& operator=(NewFile&&) = delete;
-
- private:
-  explicit NewFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-  int fd_ = -1;
-  bool is_new_ = false;
-  struct stat stat_ {};
-};
 
 }  // namespace
 
@@ -155,12 +98,11 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
     }
   }
-  auto file = NewFile::open(path, request.no_clobber);
-  if (!file) return std::move(file).error();
-  const bool locked = file->lock();
   // Of several that create it at one time one is the first.
-  ADVECTIO_TRY(waiting_.not_written_now(path));
-  if (!locked && is_hdf5(request.format) && writers == 0 && hdf5_locks())
+  auto file = NewFile::take(path, request.no_clobber, [&] { return waiting_.not_written_now(path); });
+  if (!file) return std::move(file).error();
+  // HDF5 does not create over a file that somebody has locked.
+  if (!file->is_locked() && is_hdf5(request.format) && writers == 0 && hdf5_locks())
     return system_error("create " + path + ", which somebody has open", EACCES);
   ADVECTIO_TRY(file->empty());
 

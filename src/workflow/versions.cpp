@@ -13,6 +13,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -74,6 +75,27 @@ std::string temporary(const std::string& directory) {
   return directory + "/new." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
 }
 
+Versions read_once(const std::string& directory) {
+  Versions found;
+  std::vector<std::string> marks;
+  for (auto& name : names_in(directory)) {
+    if (is_newer(name, found.name)) {
+      found.newest = number_of(name);
+      found.writer = name.substr(name.find('.') + 1);
+      found.name = std::move(name);
+    } else if (name.starts_with("writing.")) {
+      found.writing.push_back(std::move(name));
+    } else if (name.starts_with("closed.")) {
+      marks.push_back(std::move(name));
+    }
+  }
+  std::sort(found.writing.begin(), found.writing.end());
+  std::copy_if(found.writing.begin(), found.writing.end(), std::back_inserter(found.closed), [&](const auto& entry) {
+    return std::find(marks.begin(), marks.end(), closed_mark(entry)) != marks.end();
+  });
+  return found;
+}
+
 }  // namespace
 
 bool is_newer(const std::string& name, const std::string& than) {
@@ -116,17 +138,16 @@ Result<void> take_in(const std::string& bytes, const std::string& version) {
 }
 
 Versions Versions::in(const std::string& directory) {
-  Versions found;
-  for (auto& name : names_in(directory)) {
-    if (is_newer(name, found.name)) {
-      found.newest = number_of(name);
-      found.writer = name.substr(name.find('.') + 1);
-      found.name = std::move(name);
-    } else if (name.starts_with("writing.")) {
-      found.writing.push_back(std::move(name));
-    }
+  auto found = read_once(directory);
+  for (;;) {
+    auto again = read_once(directory);
+    if (again == found) return found;
+    found = std::move(again);
   }
-  return found;
+}
+
+bool Versions::is_closed(const std::string& entry) const {
+  return std::find(closed.begin(), closed.end(), entry) != closed.end();
 }
 
 Result<std::uint64_t> publish(const std::string& entry, const std::string& writer) {

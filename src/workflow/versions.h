@@ -17,7 +17,12 @@ struct Versions {
   std::string name;                  ///< of its entry
   std::string writer;                ///< NAME of the program that has written it
   std::vector<std::string> writing;  ///< names of what is being written
+  std::vector<std::string> closed;   ///< those of them that have a closed_mark
+  /// All as it was at one moment. A rename(2) during one readdir(3) could hide both names of a file, so two readings
+  /// must agree.
   static Versions in(const std::string& directory);
+  [[nodiscard]] bool is_closed(const std::string& entry) const;
+  bool operator==(const Versions&) const = default;
 };
 
 /// Is the version of that name newer than the other? Of two with one number, made on two nodes at one time, all nodes

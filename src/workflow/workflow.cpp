@@ -220,14 +220,14 @@ void Workflow::keep_from_server(Opened& opened) {
 
 /// A live program writes it, and this process may wait for that. It may not wait while its own program has the file
 /// open: ranks wait for each other, and this process may have it open by the other of our libraries.
-bool Workflow::is_written(const Coupled& file, const std::string& entry) {
+bool Workflow::is_written(const Coupled& file, const Versions& there, const std::string& entry) {
   {
     const std::lock_guard guard(mutex_);
     if (open_here_.contains(file.directory + "/" + entry)) return false;
   }
   const auto maker = maker_of(entry);
   if (!maker || !is_alive(settings_.memory, maker->member)) return false;
-  return maker->member != settings_.entry || ::access(closed_mark(file.directory + "/" + entry).c_str(), F_OK) == 0;
+  return maker->member != settings_.entry || there.is_closed(entry);
 }
 
 /// A version of another node that a process of this one wants to read. The node's server fetches it: then it is a file,
@@ -284,11 +284,12 @@ Result<std::string> Workflow::wait(const Coupled& file, For use, const Say& say)
   for (auto pause = look_again;; pause = std::min(2 * pause, look_again_most)) {
     const auto there = Versions::in(file.directory);
     const bool is_written = std::any_of(there.writing.begin(), there.writing.end(),
-                                        [&](const auto& name) { return this->is_written(file, name); });
+                                        [&](const auto& name) { return this->is_written(file, there, name); });
     // A process that has closed a version gets that version, also where other programs read single frames.
     const bool closed_here = std::any_of(there.writing.begin(), there.writing.end(), [&](const auto& name) {
       const auto maker = maker_of(name);
-      return maker && maker->member == settings_.entry && maker->pid == ::getpid() && this->is_written(file, name);
+      return maker && maker->member == settings_.entry && maker->pid == ::getpid() &&
+             this->is_written(file, there, name);
     });
     const bool may_read_on = use == For::looking || (file.rule->when == CoupleRule::When::sync && !closed_here);
     const bool is_fresh = use == For::looking || use == For::opening || !file.reads ||

@@ -17,6 +17,8 @@
 
 namespace advectio::workflow {
 
+struct Versions;
+
 /// What a program needs of its workflow. The server puts it into `couple.conf` (server/PROTOCOL.md).
 struct Settings {
   std::string memory;     ///< the registry, see README.md; empty: no workflow
@@ -110,7 +112,7 @@ class Workflow {
   Result<Opened> held(const Coupled& file, For use, const Say& say);
   void keep(const Opened& opened);
   void forget(const Opened& opened);
-  [[nodiscard]] bool is_written(const Coupled& file, const std::string& entry);
+  [[nodiscard]] bool is_written(const Coupled& file, const Versions& there, const std::string& entry);
   class Wanted;
   [[nodiscard]] std::optional<Error> why_not_fetched(const Wanted& wanted, std::chrono::steady_clock::time_point now,
                                                      std::chrono::steady_clock::time_point& served_at) const;

@@ -203,6 +203,54 @@ TEST_F(WorkflowTest, WhatAnotherRankHasOpenIsWaitedForOnlyOnceItHasClosedIt) {
   EXPECT_FALSE(fs::exists(closed_mark(entry)));
 }
 
+TEST_F(WorkflowTest, WhoOpensAFileWhileTheServerPublishesItFindsThatVersion) {
+  const auto a = come("a");
+  const auto file = *a->of(path("x.nc"));
+  std::mt19937 random(7);
+  for (int i = 0; i < 100; ++i) {
+    auto opened = a->create(file, false);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    write(opened->path, std::to_string(i));
+    a->close_for_server(*opened);
+    std::atomic<bool> ready{false}, go{false};
+    std::thread server([&, spins = random() % 20'000] {
+      ready = true;
+      while (!go) {
+      }
+      for (volatile unsigned k = 0; k < spins; k = k + 1) {
+      }
+      EXPECT_TRUE(publish(opened->publish, "a").ok());
+    });
+    while (!ready) std::this_thread::yield();
+    go = true;
+    auto again = a->open_to_write(file, [](const auto&) {});
+    server.join();
+    ASSERT_TRUE(again.ok()) << i << ": " << again.error().message;
+    ASSERT_EQ(text(again->path), std::to_string(i));
+    ASSERT_TRUE(a->close(*again, false).ok());
+    if (i % 2 == 0) {
+      ASSERT_TRUE(a->remove(file));
+    }
+  }
+}
+
+TEST_F(WorkflowTest, VersionsAreThoseOfOneMoment) {
+  const auto a = come("a");
+  const auto file = *a->of(path("x.nc"));
+  auto opened = a->create(file, false);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  write(opened->path, "one");
+  a->close_for_server(*opened);
+  const auto before = Versions::in(file.directory);
+  ASSERT_EQ(publish(opened->publish, "a").value(), 1U);
+  ASSERT_EQ(before.writing.size(), 1U);
+  EXPECT_TRUE(before.is_closed(before.writing.front())) << "it was when they were looked at";
+  EXPECT_EQ(before.newest, 0U);
+  const auto after = Versions::in(file.directory);
+  EXPECT_EQ(after.newest, 1U);
+  EXPECT_TRUE(after.writing.empty() && after.closed.empty());
+}
+
 TEST_F(WorkflowTest, OneLibraryOfAProcessDoesNotWaitForWhatTheOtherHasOpen) {
   rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
   wait_max_ = milliseconds(300);

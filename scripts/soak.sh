@@ -1,6 +1,6 @@
 #!/bin/sh
 # What chance finds, given time: libFuzzer on every target of tests/fuzz, then long runs and runs with faults (tests/faults). In between
-# 5 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), and the tests that `make test` leaves out, some minutes.
+# 3 GB through a stage of 256 MiB by each policy (tests/shows/test_full_stage.py), and the tests that `make test` leaves out, some minutes.
 #   SOAK_MINUTES=60 scripts/soak.sh             both, half of the time each
 #   SOAK_MINUTES=60 scripts/soak.sh TARGET…     these targets alone
 # What is interesting is kept in build/soak/corpus, so that the next soak goes on from there; what is wrong in build/soak/found, and

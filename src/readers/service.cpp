@@ -431,6 +431,8 @@ void Service::answer_next(Connection& c) {
       reply = {{"frame", std::move(f)}};
     } else if (store_.is_at_end(s)) {
       reply = {{"end", true}};
+      // What a member of a group is not done with when it goes comes to the others.
+      if (s.group.empty()) reply["all_taken"] = true;
     } else if (Clock::now() >= it->until) {
       reply = {{"timeout", true}};
     } else {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import pickle
@@ -108,6 +109,17 @@ def go_when_subscribed(pair: Pair, others: int = 0) -> None:
         assert time.monotonic() < until, "not all readers have subscribed"
         time.sleep(0.01)
     go(pair)
+
+
+def wait_for_frames(running: Running, pair: Pair, frames: int) -> None:
+    """The program has synced so many frames, and holds its file open; the server knows of all of them."""
+    path, run = os.fspath(pair.carried / "out.nc"), os.fspath(pair.advectio.run_dirs[-1])
+
+    def there() -> bool:
+        found = engine.snapshot(path, run) if any("holds" in line for line in running.lines) else None
+        return found is not None and found.sizes["Time"] == frames
+
+    running.wait_for(there, f"the server knew {frames} frames")
 
 
 def test_a_reader_gets_every_frame_with_its_values(start: Any, pair: Pair):
@@ -350,7 +362,7 @@ def test_frames_come_to_async_programs(start: Any, pair: Pair):
 def test_the_engine_opens_a_file_in_flight_as_far_as_it_was_synced(start: Any, pair: Pair):
     running, _ = start("out.nc", 4, 0.05, "--hold", 4)
     go(pair)
-    running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+    wait_for_frames(running, pair, 4)
     with xr.open_dataset(pair.carried / "out.nc", engine="advectio") as ds:
         assert ds.sizes["Time"] == 4
         for k in range(4):
@@ -368,7 +380,7 @@ def test_processes_of_dask_get_what_is_in_flight(start: Any, pair: Pair):
     pytest.importorskip("dask", reason="dask is not installed")
     running, run = start("out.nc", 3, 0.05, "--hold")
     go(pair)
-    running.wait_for(lambda: any("holds" in line for line in running.lines), "three frames were synced")
+    wait_for_frames(running, pair, 3)
     path = pair.carried / "out.nc"
     ds = next(advectio.frames("out.nc", run=run, history=1, chunks={}))
     with xr.open_dataset(path, engine="advectio", run=run, chunks={}) as snapshot:
@@ -408,6 +420,54 @@ def test_a_reader_that_has_only_the_contact_file_gets_every_frame(start: Any, pa
     assert not os.path.exists(contact)
 
 
+def test_a_reader_elsewhere_still_has_the_last_frame_when_there_is_no_other(start: Any, pair: Pair):
+    """It has it while it asks for the next one, as a loop does."""
+    running, run = start("out.nc", 3, 0.02, config=LISTEN)
+    contact = os.fspath(pair.carried / "advectio.contact")
+
+    def last_frame() -> int:
+        last = -1
+        for ds in advectio.frames("out*.nc", contact=contact):
+            last = numbered(ds)
+        assert subscribed(status_of(run, 60.0)) == 1, "the run waits for those that have frames of it"
+        return last
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        last = pool.submit(last_frame)
+        while subscribed(status_of(run, 60.0)) < 1:
+            assert not last.done()
+            time.sleep(0.01)
+        go(pair)
+        assert last.result(60) == 2
+    assert running.finish().code == 0
+
+
+FIRST_FRAMES = """
+import advectio, gc, sys
+from advectio.protocol import status_of
+frames = advectio.frames("out*.nc", run=sys.argv[1])
+for _ in range(3):
+    ds = next(frames)
+    ds.T2.values
+del ds
+gc.collect()
+print([reader["frames_held"] for reader in status_of(sys.argv[1], 60.0)["readers"]["connected"]])
+"""
+
+
+def test_no_frame_is_held_that_a_program_has_let_go(start: Any, pair: Pair):
+    """Also not the first one, with which the program imports what xarray needs."""
+    running, run = start("out.nc", 3, 0.02, "--hold")
+    reader = subprocess.Popen([sys.executable, "-c", FIRST_FRAMES, run], stdout=subprocess.PIPE, text=True)
+    while subscribed(status_of(run, 60.0)) < 1:
+        assert reader.poll() is None
+        time.sleep(0.01)
+    go(pair)
+    assert reader.communicate(timeout=60)[0] == "[1]\n", "the generator has the last one until it is asked for the next"
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+
+
 def test_elsewhere_the_engine_and_the_commands_need_only_the_contact_file(
     start: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -427,7 +487,7 @@ def test_elsewhere_the_engine_and_the_commands_need_only_the_contact_file(
         assert view.stdout is not None
         url = json.loads(view.stdout.readline())["url"]
         go_when_subscribed(pair, 2)
-        running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+        wait_for_frames(running, pair, 4)
         with xr.open_dataset(pair.carried / "out.nc", engine="advectio", contact=contact) as ds:
             np.testing.assert_array_equal(ds.Q[3].values, value(3))
         with urllib.request.urlopen(url + "zarr/out.nc/.zmetadata") as answer:
@@ -502,7 +562,7 @@ def test_a_file_is_found_by_its_path_however_the_program_calls_it(start: Any, pa
     running, run = start(called, 4, 0.05, "--hold")
     reader = Collected(run, numbered, match=pair.carried / "out*.nc")
     go_when_subscribed(pair)
-    running.wait_for(lambda: any("holds" in line for line in running.lines), "four frames were synced")
+    wait_for_frames(running, pair, 4)
     found = engine.snapshot(os.fspath(pair.carried / "out.nc"), run)
     assert found is not None and found.sizes["Time"] == 4
     (pair.carried / "end").touch()
@@ -515,7 +575,7 @@ def test_a_snapshot_is_found_by_any_path_of_the_file(start: Any, pair: Pair, tmp
     (tmp_path / "link").symlink_to(pair.carried)
     running, run = start(called.format(here=pair.carried.name, link=tmp_path / "link"), 2, 0.05, "--hold")
     go(pair)
-    running.wait_for(lambda: any("holds" in line for line in running.lines), "two frames were synced")
+    wait_for_frames(running, pair, 2)
     found = engine.snapshot(os.fspath(pair.carried / "out.nc"), run)
     assert found is not None and float(found.T2[1, 0, 0]) == 1
     (pair.carried / "end").touch()

@@ -27,6 +27,10 @@ TIMES = ("Times", "XTIME", "xtime")
 _OPEN_AGAIN_S = 60.0
 _OPEN_S = 0.5
 
+# With its first variable xarray imports dask, which keeps the traceback of a package that it has not found. Were that the
+# first frame's, the traceback would keep the frame.
+xr.Variable((), 0.0)
+
 
 def dtype_of(kind: str) -> np.dtype[Any]:
     return np.dtype(_DTYPES[kind])

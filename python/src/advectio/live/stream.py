@@ -159,6 +159,9 @@ class Node:
             client, subscription = self.client, self.subscription
         try:
             reply = client.ask("next", subscription=subscription, wait_ms=int(wait_s * 1000))
+            if reply.get("all_taken"):  # the last word waits until the frames of a reader elsewhere are let go
+                self.ended = True
+                return None
             if "end" in reply:
                 return self._take_rest(client.end(wait=True))
         except Gone:

@@ -57,7 +57,7 @@ FORMATS = {"classic": "3", "64-bit offset": "6", "CDF-5": "5", "netCDF-4": "4", 
 @pytest.mark.parametrize("program", sorted(p.stem for p in PROGRAMS.glob("*.py")))
 def test_a_python_program_writes_the_same(pair: Pair, program: str):
     result = pair.run([PYTHON, PROGRAMS / f"{program}.py"])
-    # Known issue (README): attributes that were renamed or rewritten in another length keep their place with us, or lose it.
+    # Known issue (docs/limitations.md): attributes that were renamed or rewritten in another length keep their place with us, or lose it.
     pair.assert_same(attribute_order=program != "attributes")
     assert result.stdout == run_plainly([PYTHON, PROGRAMS / f"{program}.py"], pair.plain).stdout
 

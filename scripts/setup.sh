@@ -14,7 +14,7 @@ packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-ven
 if [ "${1:-}" = lint ]; then
   packages="$packages clang-format ccache chromium"
 elif [ "${1:-}" = deep ]; then
-  packages="$packages clang-tidy ccache"
+  packages="$packages clang-tidy ccache python3-cmor"
 elif [ "${1:-}" = soak ]; then
   packages="$packages clang libclang-rt-14-dev"
 fi

@@ -62,6 +62,8 @@ def follow(options: processing.Options, run: str | None, within_s: float) -> int
     """Until the run has ended. Exit code as `process`."""
     if processing.is_config(options.rules):
         raise UserError(f"{options.rules} is a config: `advectio run` makes its outputs while it runs, without --follow")
+    if processing.has_cmor(options.rules):
+        raise UserError(f"{options.rules} has outputs with cmor, which are made of files that are complete: leave out --follow")
     match = [find.pattern(name) for name in options.files]
     os.nice(NICE)
     files: list[str] = []

@@ -52,6 +52,15 @@ def command(options: Options) -> list[str]:
     return words + ["--force"] * options.force + ["--keep"] * options.keep
 
 
+def has_cmor(path: str) -> bool:
+    """Rules with ``cmor``, which advectiod does not know. Of a file that cannot be read it says why."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return any(re.search(r"(^|[\s{,\"'-])cmor[\"']?\s*:", line.partition("#")[0]) for line in file)
+    except (OSError, ValueError):
+        return False
+
+
 def is_config(path: str) -> bool:
     """Rules have `outputs` alone, and a config has `datasets`. Of a file that cannot be read advectiod says why."""
     try:
@@ -66,6 +75,10 @@ def process(options: Options) -> int:
         from advectio import processed
 
         return processed.by_config(options)
+    if has_cmor(options.rules):
+        from advectio.cmor import making
+
+        return making.process(options)
     worker = command(options)
     files = datasets(options.files, "wrfout_d01_*")
     with View(shown=not options.as_json and sys.stderr.isatty()) as view:
@@ -81,7 +94,7 @@ def process(options: Options) -> int:
     if options.as_json:
         print_json(result)
     else:
-        _show(result)
+        show(result)
     return 0
 
 
@@ -98,7 +111,7 @@ def show_output(output: ProcessedOutput) -> None:
         out.print(f"  without {', '.join(output['left_out'])}: text, or a part of the old grid", markup=False)
 
 
-def _show(processed: Processed) -> None:
+def show(processed: Processed) -> None:
     out = Console(highlight=False, soft_wrap=True)
     read = sum(output["bytes_read"] for output in processed["outputs"])
     for output in processed["outputs"]:

@@ -189,6 +189,14 @@ def test_a_region_keeps_its_order_and_lies_in_the_tables_range(globe: Path, proc
         assert list(file["lon"][:]) == [270, 315] and list(file["lat"][:]) == [15, 45, 75]
 
 
+def test_a_region_across_the_meridian_is_not_torn(globe: Path, process: Callable[..., Result], tmp_path: Path):
+    write_dataset(tmp_path, calendar="noleap")
+    said = done(process(cmor("Tmon", "variables: {ta: T}, mean: 1mo, region: {lon: [-60, 60]}"), globe)).stderr
+    assert "rules.yaml:2: ta: longitude goes from -45 to 45; the table wants 0.0 to 360.0" in said
+    with netCDF4.Dataset(only(tmp_path / "out", "ta")) as file:
+        assert list(file["lon"][:]) == [-45, 0, 45]
+
+
 def test_newer_conventions_want_to_know_more_of_units(shared: Shared, process: Callable[..., Result], tmp_path: Path):
     table = tmp_path / "tables" / "TOY_Tmon.json"
     table.write_text(table.read_text().replace("CF-1.7", "CF-1.11"))

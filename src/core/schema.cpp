@@ -1,5 +1,6 @@
 #include "core/schema.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace advectio {
@@ -156,6 +157,12 @@ Result<Schema> decode_schema(std::span<const std::byte> bytes) {
   }
   if (!d.ok() || !d.at_end()) return bad();
   return s;
+}
+
+bool stored_alike(const Variable& a, const Variable& b) noexcept {
+  return !a.contiguous && !b.contiguous && a.type == b.type && a.type != DataType::string && a.chunks == b.chunks &&
+         a.endian == b.endian && a.filters == b.filters &&
+         std::none_of(a.filters.begin(), a.filters.end(), [](const Filter& f) { return f.id == filter_id::szip; });
 }
 
 std::uint64_t frame_bytes(const Schema& schema) noexcept {

@@ -63,6 +63,17 @@ struct Variable {
   bool operator==(const Variable&) const = default;
 };
 
+/// A chunk as a file stores it: what the filters have made of it.
+struct StoredChunk {
+  std::uint64_t bytes = 0;
+  std::uint32_t mask = 0;  ///< bit i: filter i was left out
+  bool operator==(const StoredChunk&) const = default;
+};
+
+/// True when files with these variables, both of an HDF5 format, store the same values in the same bytes: their chunks
+/// can be copied as they are. Never with szip: HDF5 leaves it out of some variables.
+bool stored_alike(const Variable& a, const Variable& b) noexcept;
+
 struct Schema {
   FileFormat format = FileFormat::netcdf4;
   std::vector<Dimension> dimensions;

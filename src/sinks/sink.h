@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,11 @@ struct Abilities {
     std::size_t unlimited_max = SIZE_MAX;     ///< unlimited dimensions of a schema
   };
   std::vector<Form> forms;
-  bool rewrites = true;      ///< changes bytes that were committed; false: it only appends
-  bool directory = false;    ///< the path is a directory; false: a file
-  bool checkpoints = true;   ///< can commit in the midst of a frame
-  bool keeps_layout = true;  ///< chunks, filters and byte order are kept as the schema has them
+  bool rewrites = true;       ///< changes bytes that were committed; false: it only appends
+  bool directory = false;     ///< the path is a directory; false: a file
+  bool checkpoints = true;    ///< can commit in the midst of a frame
+  bool keeps_layout = true;   ///< chunks, filters and byte order are kept as the schema has them
+  bool takes_stored = false;  ///< `ready_stored`
 };
 
 /// An error (Code::unsupported) that names the first thing in the schema that is beyond these
@@ -81,6 +83,16 @@ class Sink {
   /// lets go of it before `end`, `checkpoint`, `close` or `abandon` returns. Unlimited dimensions
   /// grow as parts ask for it.
   virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
+
+  /// A chunk of `variable` as the destination stores it (`stored_alike`), filled up beyond the variable's end. `box`:
+  /// its elements within the variable; it begins where the chunk does. In place of `ready` for all of them, and not
+  /// beside it in one commit. `bytes` are borrowed until return. Only where `abilities().takes_stored`; else
+  /// Code::unsupported.
+  virtual Result<void> ready_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                                    std::span<const std::byte> bytes) {
+    static_cast<void>(variable), static_cast<void>(box), static_cast<void>(mask), static_cast<void>(bytes);
+    return Error{Code::unsupported, "chunks of another file as they are", 0};
+  }
 
   /// The frame is complete, and so are those begun before it that have not ended. All of it is readable on return (the
   /// promise `visible`). Also without a `begin`, where nothing but the schema has changed. Blocks.

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,15 @@ class Source {
 
   /// The same of DataType::string, as a block has strings (core/block.h).
   [[nodiscard]] virtual Result<Bytes> read_strings(std::uint32_t variable, const Box& box) const = 0;
+
+  /// The chunks that make up the box, one after the other in `to`, as they are stored with the filters of `head`; in
+  /// the order of their places, the last dimension fastest. The box begins at a chunk, and ends with one or with the
+  /// variable. Empty where that cannot be had (not stored in chunks, one never written, no room): then there is `read`.
+  virtual Result<std::vector<StoredChunk>> read_stored(std::uint32_t variable, const Box& box,
+                                                       std::span<std::byte> to) const {
+    static_cast<void>(variable), static_cast<void>(box), static_cast<void>(to);
+    return std::vector<StoredChunk>();
+  }
 };
 
 /// Opens what is at a path. Which kinds there are is the program's to say (apps/advectiod/open_source.h).

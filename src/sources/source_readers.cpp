@@ -24,6 +24,7 @@ Bytes encode(const SourceReaders::Request& r) {
   e.text(r.path);
   e.number(r.variable);
   e.number(r.to);
+  e.number(r.stored != nullptr ? r.room : 0);
   e.number(static_cast<std::uint32_t>(r.box.rank()));
   for (const auto n : r.box.start) e.number(n);
   for (const auto n : r.box.count) e.number(n);
@@ -36,6 +37,7 @@ SourceReaders::Request decode(std::span<const std::byte> message) {
   r.path = d.text();
   r.variable = d.number<std::uint32_t>();
   r.to = d.number<std::uint64_t>();
+  r.room = d.number<std::uint64_t>();
   const auto rank = d.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < rank; ++i) r.box.start.push_back(d.number<std::uint64_t>());
   for (std::uint32_t i = 0; i < rank; ++i) r.box.count.push_back(d.number<std::uint64_t>());
@@ -68,9 +70,22 @@ ssize_t receive(int socket, std::span<std::byte> into) {
       else
         done = std::move(opened).error();
     }
-    if (source) done = source->read(request.variable, request.box, memory + request.to);
+    std::vector<StoredChunk> stored;
+    if (source && request.room > 0) {
+      auto chunks = source->read_stored(request.variable, request.box, {memory + request.to, request.room});
+      if (chunks)
+        stored = std::move(chunks).value();
+      else
+        done = std::move(chunks).error();
+    }
+    if (source && done && stored.empty()) done = source->read(request.variable, request.box, memory + request.to);
     Bytes answer;
-    Encoder(answer).text(done ? "" : done.error().message);
+    Encoder e(answer);
+    e.text(done ? "" : done.error().message);
+    for (const auto& chunk : stored) {
+      e.number(chunk.bytes);
+      e.number(chunk.mask);
+    }
     if (::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) ::_exit(1);
   }
 }
@@ -106,14 +121,14 @@ Result<void> SourceReaders::start_one(const OpenSource& open, std::size_t open_m
     serve(ends[1], memory_.data(), open, open_max);
   }
   ::close(ends[1]);
-  readers_.push_back({pid, ends[0], false});
+  readers_.push_back({pid, ends[0], nullptr});
   return {};
 }
 
 SourceReaders::~SourceReaders() {
   for (const auto& reader : readers_) {
     ::close(reader.socket);
-    if (reader.busy) ::kill(reader.pid, SIGKILL);
+    if (reader.busy != nullptr) ::kill(reader.pid, SIGKILL);
   }
   for (const auto& reader : readers_)
     while (::waitpid(reader.pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -124,9 +139,13 @@ Result<void> SourceReaders::take_answer(Reader& reader) {
   std::vector<std::byte> message(message_bytes_max);
   const auto n = receive(reader.socket, message);
   if (n <= 0) return Error{Code::gone, "a process that reads files has ended", 0};
-  reader.busy = false;
+  const auto& request = *std::exchange(reader.busy, nullptr);
   Decoder d(std::span<const std::byte>(message).first(static_cast<std::size_t>(n)));
   if (auto text = d.text(); !text.empty()) return Error{Code::io, std::move(text), 0};
+  while (request.stored != nullptr && d.ok() && !d.at_end()) {
+    const auto bytes = d.number<std::uint64_t>();
+    request.stored->push_back({bytes, d.number<std::uint32_t>()});
+  }
   return {};
 }
 
@@ -138,15 +157,16 @@ Result<void> SourceReaders::read(std::span<const Request> requests, const std::a
     std::vector<Reader*> who;
     for (std::size_t i = 0; i < readers_.size(); ++i) {
       auto& reader = readers_[i];
-      if (!reader.busy && !queues[i].empty()) {
-        const auto message = encode(*queues[i].front());
+      if (reader.busy == nullptr && !queues[i].empty()) {
+        const auto& request = *queues[i].front();
+        const auto message = encode(request);
         queues[i].pop_front();
         if (message.size() > message_bytes_max ||
             ::send(reader.socket, message.data(), message.size(), MSG_NOSIGNAL) < 0)
           return Error{Code::gone, "a process that reads files has ended", 0};
-        reader.busy = true;
+        reader.busy = &request;
       }
-      if (!reader.busy) continue;
+      if (reader.busy == nullptr) continue;
       busy.push_back({reader.socket, POLLIN, 0});
       who.push_back(&reader);
     }

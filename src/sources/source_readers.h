@@ -26,7 +26,12 @@ class SourceReaders {
     std::uint32_t variable = 0;  ///< not of strings
     Box box;
     std::uint64_t to = 0;  ///< where in `memory`
+    /// Null: values are wanted. Else its chunks as they are stored, in so many bytes; where it stays empty, there are
+    /// values. Of at most `stored_chunks_max` chunks.
+    std::vector<StoredChunk>* stored = nullptr;
+    std::uint64_t room = 0;
   };
+  static constexpr std::uint64_t stored_chunks_max = 1000;
 
   /// `count` processes that share `bytes` of memory with this one, which must have no other thread yet. Each opens what
   /// it reads by `open`, and keeps at most `open_max` sources open.
@@ -48,7 +53,7 @@ class SourceReaders {
   struct Reader {
     pid_t pid = -1;
     int socket = -1;
-    bool busy = false;
+    const Request* busy = nullptr;
   };
   SourceReaders() = default;
   Result<void> start_one(const OpenSource& open, std::size_t open_max);

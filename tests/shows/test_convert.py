@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
@@ -234,6 +235,86 @@ def test_other_chunks_and_codecs(shared: Shared, convert: Convert, tmp_path: Pat
     assert codec["chunk_shape"] == (4, 5, 7) and codec["codecs"][1]["configuration"]["cname"] == "zstd"
     with xr.open_zarr(tmp_path / "points.zarr", chunks=None) as got, xr.open_dataset(source) as whole:
         assert not np.array_equal(got["T"], whole["T"]) and np.allclose(got["T"], whole["T"], rtol=2**-8)
+
+
+def streams(path: Path, name: str) -> dict[tuple[int, ...], tuple[int, bytes]]:
+    """The chunks of a variable as they lie in the file."""
+    with h5py.File(path) as file:
+        dataset = file[name].id
+        places = [dataset.get_chunk_info(i).chunk_offset for i in range(dataset.get_num_chunks())]
+        return {place: dataset.read_direct_chunk(place) for place in places}
+
+
+def packed(path: Path, records: int, first: int = 0, level: int = 9) -> None:
+    """Of streams that Advectio would make otherwise (zlib), with all that chunks can be."""
+    random = np.random.default_rng(first)
+    with netCDF4.Dataset(path, "w") as ds:
+        for name, length in (("time", None), ("y", 50), ("x", 70)):
+            ds.createDimension(name, length)
+        time = ds.createVariable("time", "f8", ("time",))
+        time.units = "hours since 2000-01-01"
+        time[:] = first + np.arange(records)
+        how = {"zlib": True, "complevel": level}
+        field = np.cumsum(random.normal(size=(records, 50, 70)), axis=2).round(2)
+        ds.createVariable("whole", "f4", ("time", "y", "x"), chunksizes=(1, 50, 70), **how)[:] = field
+        ds.createVariable("cut", "f8", ("time", "y", "x"), chunksizes=(1, 16, 16), fletcher32=True, **how)[:] = field
+        ds.createVariable("two", "i4", ("time", "y", "x"), chunksizes=(2, 50, 70), shuffle=False, **how)[:] = field
+        ds.createVariable("big", ">i2", ("y", "x"), chunksizes=(20, 70), endian="big", **how)[:] = np.arange(3500).reshape(
+            50, 70
+        )
+        ds.createVariable("text", "S1", ("y",), chunksizes=(25,), **how)[:] = np.full(50, b"q")
+        holes = ds.createVariable("holes", "f4", ("time", "y", "x"), chunksizes=(1, 50, 70), **how)
+        holes[records - 1] = field[0]
+
+
+def test_chunks_that_stay_as_they_are_are_copied(convert: Convert, tmp_path: Path):
+    packed(tmp_path / "in.nc", 5)
+    convert("in.nc", "out.nc")
+    assert_same(tmp_path / "in.nc", tmp_path / "out.nc")
+    for name in ("whole", "cut", "two", "big", "text"):
+        assert streams(tmp_path / "in.nc", name) == streams(tmp_path / "out.nc", name), name
+    # One that was never written: its values are, as they were always.
+    assert np.array_equal(values(tmp_path / "in.nc", "holes"), values(tmp_path / "out.nc", "holes"))
+    # A codec that is named, and is the same.
+    convert("in.nc", "zstd.nc", "--codec", "zstd")
+    convert("zstd.nc", "again.nc", "--codec", "zstd")
+    assert streams(tmp_path / "zstd.nc", "whole") == streams(tmp_path / "again.nc", "whole")
+
+
+def test_chunks_of_a_series_are_copied_where_they_begin_a_chunk(convert: Convert, tmp_path: Path):
+    for number, first in enumerate((0, 3, 7)):
+        packed(tmp_path / f"part{number}.nc", 4 if number == 1 else 3, first)
+    convert("part*.nc", "all.nc", "--records", "1:")
+    parts = [tmp_path / f"part{n}.nc" for n in range(3)]
+    for name in ("whole", "cut", "two"):
+        expected = np.concatenate([values(p, name) for p in parts])[1:]
+        assert np.array_equal(values(tmp_path / "all.nc", name), expected), name
+    made = streams(tmp_path / "all.nc", "whole")
+    assert [made[n, 0, 0] for n in range(9)] == [
+        streams(p, "whole")[n, 0, 0] for p, count in zip(parts, (3, 4, 3), strict=True) for n in range(count)
+    ][1:]
+    # A record behind the end of what was chosen is not in the last chunk: a longer file would show it.
+    convert("part1.nc", "cut.nc", "--records", ":3")
+    with netCDF4.Dataset(tmp_path / "cut.nc", "a") as ds:
+        ds["time"][3] = 9
+        assert np.ma.getmaskarray(ds["two"][3]).all()
+
+
+@pytest.mark.parametrize(
+    ("level", "other"),
+    [
+        (1, ["--codec", "deflate", "--level", "1"]),
+        (9, ["--codec", "deflate"]),
+        (9, ["--rule", "deflate: libdeflate"]),
+        (9, ["--rule", "round: {whole: 5}"]),
+    ],
+)
+def test_what_asks_for_other_streams_gets_them(convert: Convert, tmp_path: Path, level: int, other: list[str]):
+    packed(tmp_path / "in.nc", 2, level=level)
+    convert("in.nc", "out.nc", *other)
+    assert streams(tmp_path / "in.nc", "whole") != streams(tmp_path / "out.nc", "whole")
+    if "round" not in other[1]:
+        assert list(differences(tmp_path / "in.nc", tmp_path / "out.nc")) == []
 
 
 def big(path: Path, megabytes: int) -> None:

@@ -46,6 +46,7 @@ struct Output {
   Schema schema;                         ///< as stored
   std::vector<std::uint32_t> variables;  ///< by number in `schema`: that in the collection
   std::shared_ptr<const Operators> operators;
+  std::vector<bool> copied;  ///< by number in `schema`: chunks are those of the input
   std::uint64_t bytes = 0;
 };
 
@@ -55,6 +56,7 @@ struct Item {
   Box box;
   std::vector<Extract> extracts;  ///< `to` counts the output's records
   std::vector<std::span<const std::byte>> data;
+  std::vector<std::vector<StoredChunk>> stored;  ///< of each extract; none: `data` are values
 };
 
 /// What is read while the sink works on another one.
@@ -79,6 +81,7 @@ class Conversion {
   Result<void> choose_records();
   Result<void> plan();
   Result<Output> plan_output(std::string path, const std::vector<std::uint32_t>& chosen);
+  [[nodiscard]] bool may_copy(const Output& output, std::uint32_t variable) const;
   Result<void> check_path(const std::string& path) const;
   Result<void> start_readers();
   Result<void> make(const Output& output);
@@ -88,7 +91,10 @@ class Conversion {
   [[nodiscard]] std::uint64_t bytes_of(const Output& output, const Item& item) const;
   Result<Batch> next(const Output& output, Boxes& boxes, std::uint64_t memory);
   Result<void> read_alone(const Output& output, Item& item, Batch& batch);
+  [[nodiscard]] bool is_copied(const Output& output, std::uint32_t variable, const Extract& extract) const;
+  [[nodiscard]] std::vector<Box> for_readers(const Output& output, const Item& item, const Box& from) const;
   void request_all(const Output& output, Item& item, std::uint64_t& at, Batch& batch) const;
+  Result<void> give_stored(const Output& output, const Item& item, std::size_t extract);
   Result<void> give(const Output& output, Batch& batch);
   Result<void> same(const Output& output, const Item& item) const;
   Result<void> disagree(const Output& output, const Item& item, const Extract& one, const Extract& other) const;
@@ -309,6 +315,7 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
     for (auto& v : out.schema.variables) v.no_fill = input_->land_points() == 0;
   ADVECTIO_TRY_WITH(can_carry(abilities_of(format_), out.schema), out.path);
   if (format_ == FileFormat::bp5) ADVECTIO_TRY_WITH(fits_bp5_file(out.schema), out.path);
+  for (std::uint32_t v = 0; v < out.variables.size(); ++v) out.copied.push_back(may_copy(out, v));
   for (std::uint32_t v = 0; v < out.variables.size(); ++v) {
     auto bytes = element_of(out, v);
     for (const auto l : lengths_of(out, v)) bytes *= l;
@@ -320,6 +327,17 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
     out.bytes += bytes;
   }
   return out;
+}
+
+/// Chunks of the input are what the output asks for. A level, or who compresses, is a wish for other streams.
+bool Conversion::may_copy(const Output& output, std::uint32_t variable) const {
+  const auto number = output.variables[variable];
+  const auto& original = input_->schema().variables[number];
+  const auto& stored = output.schema.variables[variable];
+  return abilities_of(format_).takes_stored && is_hdf5(input_->schema().format) && stored_alike(original, stored) &&
+         original.round_bits == stored.round_bits && !request_.policy.level &&
+         request_.policy.deflate == DatasetPolicy().deflate && input_->tiles() == 0 &&
+         (input_->has_records(number) || input_->parts() == 1);
 }
 
 /// `--chunks` and the rule's keys name dimensions.
@@ -438,33 +456,80 @@ std::uint64_t Conversion::bytes_of(const Output& output, const Item& item) const
   return sum;
 }
 
-/// Cut into slabs of whole chunks of the input, so that several readers have a part of it.
+/// Whole chunks of the input, which are whole chunks of the output.
+bool Conversion::is_copied(const Output& output, std::uint32_t variable, const Extract& extract) const {
+  if (!output.copied[variable]) return false;
+  const auto& original = input_->schema().variables[output.variables[variable]];
+  const auto lengths = lengths_of(output, variable);
+  std::uint64_t chunks = 1;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const auto chunk = original.chunks[i], d = std::uint64_t{original.dimensions[i]}, count = extract.from.count[i];
+    const bool ends_with_both = (input_->parts() == 1 || d != input_->along()) &&
+                                extract.from.start[i] + count == input_->lengths()[d] &&
+                                extract.to.start[i] + count == lengths[i];
+    if (extract.from.start[i] % chunk != 0 || extract.to.start[i] % chunk != 0 ||
+        (count % chunk != 0 && !ends_with_both))
+      return false;
+    chunks *= (count + chunk - 1) / chunk;
+  }
+  return chunks <= SourceReaders::stored_chunks_max;
+}
+
+/// Slabs of whole chunks of the input, so that several readers have a part of it.
+std::vector<Box> Conversion::for_readers(const Output& output, const Item& item, const Box& from) const {
+  const auto& original = input_->schema().variables[output.variables[item.variable]];
+  std::size_t k = 0;
+  while (k < from.rank() && from.count[k] == 1) ++k;
+  if (k == from.rank() || item.extracts.size() >= request_.threads) return {from};
+  const auto chunk = original.contiguous ? 1 : original.chunks[k];
+  const auto begin = from.start[k], end = begin + from.count[k];
+  const auto chunks = (end - 1) / chunk - begin / chunk + 1;
+  const auto step = (chunks + request_.threads - 1) / request_.threads * chunk;
+  std::vector<Box> slabs;
+  for (auto first = begin, last = begin; first < end; first = last) {
+    last = std::min(end, (first / chunk) * chunk + step);
+    auto& slab = slabs.emplace_back(from);
+    slab.start[k] = first;
+    slab.count[k] = last - first;
+  }
+  return slabs;
+}
+
 void Conversion::request_all(const Output& output, Item& item, std::uint64_t& at, Batch& batch) const {
   const auto element = element_of(output, item.variable);
-  const auto& original = input_->schema().variables[output.variables[item.variable]];
+  // What is copied is an extract for each reader: where the chunks lie in the slab is known when they have been read.
+  std::vector<Extract> extracts;
+  std::vector<std::vector<Box>> slabs;
+  std::vector<bool> copied;
   for (const auto& e : item.extracts) {
-    const auto bytes = e.from.volume() * element;
-    item.data.emplace_back(readers_->memory() + at, bytes);
-    std::size_t k = 0;
-    while (k < e.from.rank() && e.from.count[k] == 1) ++k;
-    const auto& path = input_->paths()[e.source];
-    if (k == e.from.rank() || item.extracts.size() >= request_.threads) {
-      batch.requests.push_back({e.source, path, e.variable, e.from, at});
-    } else {
-      const auto chunk = original.contiguous ? 1 : original.chunks[k];
-      const auto begin = e.from.start[k], end = begin + e.from.count[k];
-      const auto chunks = (end - 1) / chunk - begin / chunk + 1;
-      const auto step = (chunks + request_.threads - 1) / request_.threads * chunk;
-      for (auto from = begin, to = begin; from < end; from = to) {
-        to = std::min(end, (from / chunk) * chunk + step);
-        auto slab = e.from;
-        slab.start[k] = from;
-        slab.count[k] = to - from;
-        const auto place = at + (from - begin) * (bytes / e.from.count[k]);
-        batch.requests.push_back({e.source, path, e.variable, std::move(slab), place});
-      }
+    auto cut_up = for_readers(output, item, e.from);
+    if (!is_copied(output, item.variable, e)) {
+      extracts.push_back(e);
+      slabs.push_back(std::move(cut_up));
+      copied.push_back(false);
+      continue;
     }
-    at += aligned(bytes);
+    for (auto& slab : cut_up) {
+      auto& part = extracts.emplace_back(e);
+      for (std::size_t i = 0; i < slab.rank(); ++i) part.to.start[i] += slab.start[i] - e.from.start[i];
+      part.to.count = slab.count;
+      part.from = slab;
+      slabs.push_back({std::move(slab)});
+      copied.push_back(true);
+    }
+  }
+  item.extracts = std::move(extracts);
+  item.stored.resize(item.extracts.size());
+  for (std::size_t i = 0; i < item.extracts.size(); ++i) {
+    const auto& e = item.extracts[i];
+    item.data.emplace_back(readers_->memory() + at, e.from.volume() * element);
+    for (auto& slab : slabs[i]) {
+      const auto bytes = slab.volume() * element;
+      auto* const stored = copied[i] ? &item.stored[i] : nullptr;
+      batch.requests.push_back({e.source, input_->paths()[e.source], e.variable, std::move(slab), at, stored, bytes});
+      at += bytes;
+    }
+    at = aligned(at);
   }
 }
 
@@ -573,6 +638,23 @@ Result<void> Conversion::same(const Output& output, const Item& item) const {
   return {};
 }
 
+/// The chunks lie one after the other.
+Result<void> Conversion::give_stored(const Output& output, const Item& item, std::size_t extract) {
+  const auto& chunk = output.schema.variables[item.variable].chunks;
+  const auto& to = item.extracts[extract].to;
+  const auto boxes = cut(to.count, chunk, 1);
+  if (boxes.size() != item.stored[extract].size()) return Error{Code::bug, "chunks of another box", 0};
+  auto rest = item.data[extract];
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    auto box = boxes[i];
+    for (std::size_t k = 0; k < box.rank(); ++k) box.start[k] += to.start[k];
+    const auto& stored = item.stored[extract][i];
+    ADVECTIO_TRY(sink_->ready_stored(item.variable, box, stored.mask, rest.first(stored.bytes)));
+    rest = rest.subspan(stored.bytes);
+  }
+  return {};
+}
+
 Result<void> Conversion::give(const Output& output, Batch& batch) {
   for (auto& item : batch.items) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
@@ -581,6 +663,10 @@ Result<void> Conversion::give(const Output& output, Batch& batch) {
     for (std::size_t i = 0; i < item.extracts.size(); ++i) {
       const auto& e = item.extracts[i];
       if (e.repeated) continue;
+      if (i < item.stored.size() && !item.stored[i].empty()) {
+        ADVECTIO_TRY(give_stored(output, item, i));
+        continue;
+      }
       auto field = frame_.add({item.variable, e.to, {}, item.data[i].data(), item.data[i].size(), nullptr});
       if (!field) return std::move(field).error();
       latest = operated(*field, output.operators);

@@ -94,6 +94,8 @@ class Netcdf4Sink final : public TransactionalSink {
  private:
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  Result<void> take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                           std::span<const std::byte> bytes) override;
   Result<void> commit(bool last) override;
 
   Result<void> leave() override {
@@ -287,6 +289,34 @@ Result<void> Netcdf4Sink::take(const std::shared_ptr<const Field>& field, const 
   return write_through_library(*field, part);
 }
 
+Result<void> Netcdf4Sink::take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                                      std::span<const std::byte> bytes) {
+  if (variable >= layout_.variables()) return Error{Code::invalid, "no variable " + std::to_string(variable), 0};
+  const auto& v = layout_.variable(variable);
+  ADVECTIO_TRY(check(box, v.is, [this](std::uint32_t d) -> const Dimension& { return layout_.dimension(d).is; }));
+  const auto what = "write a chunk of " + v.is.name;
+  if (v.is.contiguous || box.empty()) return Error{Code::invalid, what + ": there is no such chunk", 0};
+  counters_.bytes_in += box.volume() * size_of(v.is.type);
+  std::vector<hsize_t> start(box.start.begin(), box.start.end());
+  std::vector<std::uint64_t> end(box.rank());
+  for (std::size_t i = 0; i < end.size(); ++i) {
+    if (box.start[i] % v.is.chunks[i] != 0 || box.count[i] > v.is.chunks[i])
+      return Error{Code::invalid, what + ": there is no such chunk", 0};
+    end[i] = box.start[i] + box.count[i];
+  }
+  if (v.is.filters.empty()) {
+    auto whole = size_of(v.is.type);
+    for (const auto c : v.is.chunks) whole *= c;
+    if (bytes.size() != whole)
+      return Error{Code::invalid,
+                   what + ": " + std::to_string(bytes.size()) + " bytes in place of " + std::to_string(whole), 0};
+  }
+  const Hdf5Lock lock;
+  ADVECTIO_TRY(layout_.extend(variable, end));
+  ADVECTIO_HDF5(H5Dwrite_chunk(v.dataset, H5P_DEFAULT, mask, start.data(), bytes.size(), bytes.data()), what);
+  return {};
+}
+
 Result<void> Netcdf4Sink::write_through_library(const Field& field, const Part& part) {
   const auto& v = layout_.variable(field.variable());
   const auto volume = part.box.volume();
@@ -370,6 +400,7 @@ Abilities netcdf4_abilities() {
                          DataType::string});
   Abilities out;
   out.forms = {{FileFormat::netcdf4, all}, {FileFormat::netcdf4_classic, classic, 1}};
+  out.takes_stored = true;
   return out;
 }
 

@@ -44,11 +44,22 @@ Result<void> TransactionalSink::begin(std::uint64_t frame) {
   return {};
 }
 
-Result<void> TransactionalSink::ready(const std::shared_ptr<const Field>& field, const Part& part) {
+Result<void> TransactionalSink::ready_for_parts() {
   ADVECTIO_TRY(usable());
   if (!begun_) return judge(Error{Code::bug, path_ + ": a part before its frame", 0});
   if (auto applied = apply_pending(); !applied) return judge(std::move(applied));
+  return {};
+}
+
+Result<void> TransactionalSink::ready(const std::shared_ptr<const Field>& field, const Part& part) {
+  ADVECTIO_TRY(ready_for_parts());
   return judge(take(field, part));
+}
+
+Result<void> TransactionalSink::ready_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                                             std::span<const std::byte> bytes) {
+  ADVECTIO_TRY(ready_for_parts());
+  return judge(take_stored(variable, box, mask, bytes));
 }
 
 Result<void> TransactionalSink::commit_all(bool last) {

@@ -18,6 +18,8 @@ class TransactionalSink : public Sink {
   Result<void> declare(const Schema& schema) final;
   Result<void> begin(std::uint64_t frame) final;
   Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) final;
+  Result<void> ready_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                            std::span<const std::byte> bytes) final;
   Result<void> end() final;
   Result<void> checkpoint() final;
   Result<void> close() final;
@@ -30,6 +32,11 @@ class TransactionalSink : public Sink {
   virtual Result<void> apply(const Schema& schema) = 0;
   /// A part of a variable of the schema applied last, as `ready` gives it.
   virtual Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) = 0;
+  /// The same of a chunk that is stored already.
+  virtual Result<void> take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
+                                   std::span<const std::byte> bytes) {
+    return Sink::ready_stored(variable, box, mask, bytes);
+  }
   /// All that was taken becomes readable, and every field is let go. `last`: `close` asks for it.
   virtual Result<void> commit(bool last) = 0;
   /// After the last commit: leave the file as it will be, and call `closed` once there is nothing
@@ -51,6 +58,7 @@ class TransactionalSink : public Sink {
   [[nodiscard]] Result<void> usable() const;
   Result<void> judge(Result<void> result);
   Result<void> apply_pending();
+  Result<void> ready_for_parts();
   Result<void> commit_all(bool last);
 
   std::string path_;

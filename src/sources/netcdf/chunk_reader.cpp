@@ -47,6 +47,21 @@ ChunkReader::~ChunkReader() {
   file_.reset();
 }
 
+Box ChunkReader::Dataset::chunk_at(const std::vector<std::uint64_t>& element) const {
+  Box one;
+  for (std::size_t i = 0; i < chunk.size(); ++i) one.start.push_back(element[i] / chunk[i] * chunk[i]);
+  one.count = chunk;
+  return one;
+}
+
+bool ChunkReader::Dataset::next(Box& one, const Box& box) const {
+  for (auto i = chunk.size(); i > 0; --i) {
+    if ((one.start[i - 1] += chunk[i - 1]) < box.start[i - 1] + box.count[i - 1]) return true;
+    one.start[i - 1] = box.start[i - 1] / chunk[i - 1] * chunk[i - 1];
+  }
+  return false;
+}
+
 ChunkReader::Dataset ChunkReader::open(const std::string& variable, DataType type) {
   Dataset d;
   const auto element = size_of(type);
@@ -54,11 +69,9 @@ ChunkReader::Dataset ChunkReader::open(const std::string& variable, DataType typ
   if (!id || element == 0) return d;
   const Hdf5Id create(H5Dget_create_plist(id), H5Pclose), space(H5Dget_space(id), H5Sclose),
       stored(H5Dget_type(id), H5Tclose);
-  if (!create || !space || !stored || H5Pget_layout(create) != H5D_CHUNKED) return d;
+  if (!create || !space || !stored || H5Pget_layout(create) != H5D_CHUNKED || H5Tget_size(stored) != element) return d;
   const auto kind = H5Tget_class(stored);
-  if ((kind != H5T_INTEGER && kind != H5T_FLOAT) || H5Tget_size(stored) != element ||
-      (element > 1 && H5Tget_order(stored) != H5T_ORDER_LE))
-    return d;
+  if (kind != H5T_INTEGER && kind != H5T_FLOAT && (kind != H5T_STRING || element != 1)) return d;
   const int rank = H5Sget_simple_extent_ndims(space);
   if (rank < 1) return d;
   std::vector<hsize_t> lengths(static_cast<std::size_t>(rank)), chunk(lengths.size());
@@ -71,21 +84,64 @@ ChunkReader::Dataset ChunkReader::open(const std::string& variable, DataType typ
   for (const auto c : d.chunk)
     if (__builtin_mul_overflow(bytes, c, &bytes) || bytes > chunk_bytes_max) return d;
   d.chunk_bytes = bytes;
+  d.readable = kind != H5T_STRING && (element == 1 || H5Tget_order(stored) == H5T_ORDER_LE);
   const int filters = H5Pget_nfilters(create);
   for (int i = 0; i < filters; ++i) {
     unsigned flags = 0;
     std::size_t parameters = 0;
     const auto filter =
         H5Pget_filter2(create, static_cast<unsigned>(i), &flags, &parameters, nullptr, 0, nullptr, nullptr);
+    if (filter < 0) return d;
+    d.filters.push_back(static_cast<std::uint32_t>(filter));
     if (filter == H5Z_FILTER_SHUFFLE && i == 0)
       d.shuffled = element > 1;
     else if (filter == H5Z_FILTER_DEFLATE && !d.deflated)
       d.deflated = true;
     else
-      return d;
+      d.readable = false;
   }
   d.id = std::move(id);
   return d;
+}
+
+/// Null: not for us, or the box is not within it.
+const ChunkReader::Dataset* ChunkReader::find(const std::string& variable, DataType type, const Box& box) {
+  if (!std::exchange(tried_, true)) {
+    // HDF5 wants the way of closing with which netCDF has opened the file; that differs between its versions.
+    for (const auto closing : {H5F_CLOSE_STRONG, H5F_CLOSE_SEMI, H5F_CLOSE_WEAK}) {
+      const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+      if (file_ || !access || H5Pset_fclose_degree(access, closing) < 0) continue;
+      file_ = Hdf5Id(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
+    }
+  }
+  if (!file_) return nullptr;
+  auto it = datasets_.find(variable);
+  if (it == datasets_.end()) it = datasets_.emplace(variable, open(variable, type)).first;
+  const auto& d = it->second;
+  if (!d.id || d.chunk.size() != box.rank()) return nullptr;
+  for (std::size_t i = 0; i < box.rank(); ++i)
+    if (box.count[i] == 0 || box.start[i] + box.count[i] > d.lengths[i]) return nullptr;
+  return &d;
+}
+
+std::vector<StoredChunk> ChunkReader::read_stored(const std::string& variable, DataType type,
+                                                  const std::vector<Filter>& filters, const Box& box,
+                                                  std::span<std::byte> to) {
+  const Hdf5Lock lock;
+  const auto* const d = find(variable, type, box);
+  if (d == nullptr || !std::ranges::equal(d->filters, filters, {}, {}, &Filter::id)) return {};
+  std::vector<StoredChunk> chunks;
+  std::uint64_t used = 0;
+  auto one = d->chunk_at(box.start);
+  do {
+    const std::vector<hsize_t> at(one.start.begin(), one.start.end());
+    hsize_t bytes = 0;
+    if (H5Dget_chunk_storage_size(d->id, at.data(), &bytes) < 0 || bytes == 0 || bytes > to.size() - used) return {};
+    auto& chunk = chunks.emplace_back(StoredChunk{bytes, 0});
+    if (H5Dread_chunk(d->id, H5P_DEFAULT, at.data(), &chunk.mask, to.data() + used) < 0) return {};
+    used += bytes;
+  } while (d->next(one, box));
+  return chunks;
 }
 
 /// A whole chunk as values; null where it is not there, or not as it should be.
@@ -118,38 +174,16 @@ const std::byte* ChunkReader::chunk(const Dataset& dataset, const std::vector<st
 
 bool ChunkReader::read(const std::string& variable, DataType type, const Box& box, std::byte* to) {
   const Hdf5Lock lock;
-  if (!std::exchange(tried_, true)) {
-    // HDF5 wants the way of closing with which netCDF has opened the file; that differs between its versions.
-    for (const auto closing : {H5F_CLOSE_STRONG, H5F_CLOSE_SEMI, H5F_CLOSE_WEAK}) {
-      const Hdf5Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-      if (file_ || !access || H5Pset_fclose_degree(access, closing) < 0) continue;
-      file_ = Hdf5Id(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
-    }
-  }
-  if (!file_ || decompressor() == nullptr) return false;
-  auto it = datasets_.find(variable);
-  if (it == datasets_.end()) it = datasets_.emplace(variable, open(variable, type)).first;
-  const auto& d = it->second;
-  const auto rank = box.rank();
-  if (!d.id || d.chunk.size() != rank) return false;
-  Box one;
-  for (std::size_t i = 0; i < rank; ++i) {
-    if (box.count[i] == 0 || box.start[i] + box.count[i] > d.lengths[i]) return false;
-    one.start.push_back(box.start[i] / d.chunk[i] * d.chunk[i]);
-  }
-  one.count = d.chunk;
+  const auto* const d = find(variable, type, box);
+  if (d == nullptr || !d->readable || decompressor() == nullptr) return false;
   const auto element = size_of(type);
-  for (;;) {
-    const auto* const values = chunk(d, one.start, element);
+  auto one = d->chunk_at(box.start);
+  do {
+    const auto* const values = chunk(*d, one.start, element);
     if (values == nullptr) return false;
     copy_part(intersect(box, one), values, one, to, box, element);
-    auto i = rank;
-    for (; i > 0; --i) {
-      if ((one.start[i - 1] += d.chunk[i - 1]) < box.start[i - 1] + box.count[i - 1]) break;
-      one.start[i - 1] = box.start[i - 1] / d.chunk[i - 1] * d.chunk[i - 1];
-    }
-    if (i == 0) return true;
-  }
+  } while (d->next(one, box));
+  return true;
 }
 
 }  // namespace advectio

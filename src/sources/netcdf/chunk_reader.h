@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/box.h"
 #include "core/buffer.h"
+#include "core/schema.h"
 #include "core/types.h"
 #include "sinks/netcdf4/hdf5.h"
 
@@ -28,13 +30,24 @@ class ChunkReader {
   /// and netCDF reads it or says what is wrong.
   bool read(const std::string& variable, DataType type, const Box& box, std::byte* to);
 
+  /// As Source::read_stored; `filters` are those that it speaks of.
+  std::vector<StoredChunk> read_stored(const std::string& variable, DataType type, const std::vector<Filter>& filters,
+                                       const Box& box, std::span<std::byte> to);
+
  private:
   struct Dataset {
     Hdf5Id id;  ///< none: not for us
     std::vector<std::uint64_t> lengths, chunk;
+    std::vector<std::uint32_t> filters;
+    bool readable = false;  ///< unpacked here
     bool shuffled = false, deflated = false;
     std::size_t chunk_bytes = 0;
+
+    /// The chunk that has the element, and the one after it among those that meet the box; false: there is none.
+    [[nodiscard]] Box chunk_at(const std::vector<std::uint64_t>& element) const;
+    bool next(Box& one, const Box& box) const;
   };
+  const Dataset* find(const std::string& variable, DataType type, const Box& box);
   Dataset open(const std::string& variable, DataType type);
   const std::byte* chunk(const Dataset& dataset, const std::vector<std::uint64_t>& start, std::size_t element);
 

@@ -131,6 +131,19 @@ Result<void> NetcdfSource::read(std::uint32_t variable, const Box& box, std::byt
   return {};
 }
 
+Result<std::vector<StoredChunk>> NetcdfSource::read_stored(std::uint32_t variable, const Box& box,
+                                                           std::span<std::byte> to) const {
+  if (!chunks_) return std::vector<StoredChunk>();
+  if (!schema_) {
+    auto known = head();
+    if (!known) return std::move(known).error();
+    schema_ = std::move(known->schema);
+  }
+  const auto& v = schema_->variables[variable];
+  const std::lock_guard lock(library_mutex());
+  return chunks_->read_stored(v.name, v.type, v.filters, box, to);
+}
+
 Result<Bytes> NetcdfSource::read_strings(std::uint32_t variable, const Box& box) const {
   std::vector<char*> strings(box.volume(), nullptr);
   Bytes out;

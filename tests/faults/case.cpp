@@ -138,6 +138,16 @@ std::string DatasetCase::file_of(std::uint32_t writer) const {
   return tiled() ? name + "_000" + std::to_string(writer) : name;
 }
 
+std::string DatasetCase::made() const {
+  if (!store) return name;
+  return name.substr(0, name.size() - 3) + (*store == FileFormat::zarr ? ".zarr" : ".bp");
+}
+
+void Case::write_as(FileFormat store) {
+  for (auto& d : datasets)
+    if (!d.tiled()) d.store = store;
+}
+
 Case Case::of(std::uint64_t seed) {
   Random random(mix(seed));
   const auto below = [&random](std::uint64_t n) { return faults::below(random, n); };
@@ -211,7 +221,8 @@ std::string Case::text() const {
        std::to_string(pause_us) + " us, " + std::to_string(restarts) + " restarts;";
   for (const auto& d : datasets)
     s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") +
-         (d.promised ? " promised" : "") + (d.second ? " twice" : "") + " by " +
+         (d.store ? " as " + std::string(name_of(*d.store)) : "") + (d.promised ? " promised" : "") +
+         (d.second ? " twice" : "") + " by " +
          (d.tiled() ? std::to_string(d.cuts_y.size() - 1) + "x" + std::to_string(d.cuts_x.size() - 1) + " tiles" +
                           (d.halo > 0 ? " with halos" : "")
           : d.shared() ? "all"

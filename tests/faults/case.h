@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -61,6 +62,7 @@ struct DatasetCase {
   std::uint64_t chunk_y = 0;
   bool deflate = false;
   bool promised = false;                      ///< `promise: durable`
+  std::optional<FileFormat> store;            ///< zarr or bp5: written as that, in place of the file
   bool second = false;                        ///< it has a further output, a classic file (`outputs`)
   std::vector<std::uint64_t> cuts_y, cuts_x;  ///< of tiles: where each begins, and the end
   std::uint64_t halo = 0;                     ///< cells of its neighbours that a tile has on each side
@@ -75,6 +77,8 @@ struct DatasetCase {
   [[nodiscard]] Area held(std::uint32_t writer, std::uint32_t writers) const;
   /// The name of the file that this writer creates.
   [[nodiscard]] std::string file_of(std::uint32_t writer) const;
+  /// The name of what is made of it.
+  [[nodiscard]] std::string made() const;
   /// Of the further output's file.
   [[nodiscard]] std::string second_file() const { return "second_" + name; }
 };
@@ -92,6 +96,8 @@ struct Case {
   static Case of(std::uint64_t seed);
   /// The same of one whose only fault is that the power goes.
   static Case of_power(std::uint64_t seed);
+  /// All datasets but tiles are written as stores of that format.
+  void write_as(FileFormat store);
   [[nodiscard]] bool has(Kind kind) const;
   /// The only copy of something may be gone.
   [[nodiscard]] bool may_lose() const;

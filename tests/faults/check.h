@@ -1,7 +1,9 @@
-// The judge of a run: reads what is there through netCDF-C, and knows of Advectio only what its writers saw.
+// The judge of a run: reads what is there through netCDF-C or a strict reader of stores, and knows of Advectio only
+// what its writers saw.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,10 @@ class Found {
     Cells t, u;
     bool s = false;
   };
+  struct Opened;
   class File;
+  static std::string open_netcdf(const std::string& path, std::shared_ptr<int>& nc, Opened& to);
+  static std::string open_store(const std::string& path, FileFormat format, Opened& to);
 
   const DatasetCase& d_;
   std::size_t number_;

@@ -4,6 +4,7 @@
 //   fault_runs --seed 7                        that case again, with what was said
 //   fault_runs --first 0 --runs 2000 --jobs 2 --table
 //   fault_runs --power --runs 2000             the power goes, of a stage on a disk (power.h)
+//   fault_runs --store zarr --runs 2000        datasets are written as Zarr stores, or with bp5 by ADIOS2
 //
 // A seed fixes who writes what and what goes wrong when, by counts of calls or frames. Which process is how far at that
 // moment is another matter in each run.
@@ -28,6 +29,7 @@
 
 #include "faults/run.h"
 #include "journal/scratch.h"
+#include "sinks/bp5_reader.h"
 
 namespace advectio::faults {
 namespace {
@@ -52,6 +54,7 @@ struct Options {
   std::uint64_t first = 0, runs = 1;
   unsigned jobs = 1;
   bool table = false, json = false, loud = false, power = false;
+  std::optional<FileFormat> store;
 };
 
 /// A run in processes of its own, so that it can hang or die without harm to the others.
@@ -91,6 +94,7 @@ class Runs {
  private:
   void begin(Slot& slot, std::uint64_t seed) {
     slot.run = options_.power ? Case::of_power(seed) : Case::of(seed);
+    if (options_.store) slot.run.write_as(*options_.store);
     slot.scratch = std::make_unique<Scratch>("/dev/shm");
     slot.report = share<Report>();
     slot.ledger = share<Ledger>();
@@ -127,8 +131,12 @@ class Runs {
     count(all_);
     for (std::size_t w = 0; w < writing_names.size(); ++w) add(of_[slot.run.nodes > 1 ? 1 : 0][w], r.of[w]);
     if (bad) {
-      std::printf("FAILED %s\n  %s\n  again: fault_runs %s--seed %llu\n", slot.run.text().c_str(), r.failure,
-                  options_.power ? "--power " : "", static_cast<unsigned long long>(slot.run.seed));
+      std::printf("FAILED %s\n  %s\n  again: fault_runs %s%s--seed %llu\n", slot.run.text().c_str(), r.failure,
+                  options_.power ? "--power " : "",
+                  !options_.store                      ? ""
+                  : options_.store == FileFormat::zarr ? "--store zarr "
+                                                       : "--store bp5 ",
+                  static_cast<unsigned long long>(slot.run.seed));
       std::fflush(stdout);
     }
     ::munmap(slot.report, sizeof(Report));
@@ -217,6 +225,10 @@ std::optional<Options> parse(int argc, char** argv) {
       o.jobs = static_cast<unsigned>(std::max<std::uint64_t>(1, number()));
     } else if (arg == "--power") {
       o.power = true;
+    } else if (arg == "--store" && i + 1 < argc) {
+      const std::string name = argv[++i];
+      if (name != "zarr" && name != "bp5") return std::nullopt;
+      o.store = name == "zarr" ? FileFormat::zarr : FileFormat::bp5;
     } else if (arg == "--table") {
       o.table = true;
     } else if (arg == "--json") {
@@ -234,8 +246,15 @@ std::optional<Options> parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   const auto options = advectio::faults::parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power] [--table] [--json]\n");
+    std::fprintf(
+        stderr,
+        "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power] [--store zarr|bp5] [--table] [--json]\n");
     return 2;
   }
+  if (options->store == advectio::FileFormat::bp5)
+    if (const auto why = advectio::testing::why_no_adios2(); !why.empty()) {
+      std::printf("skipped: %s\n", why.c_str());
+      return 77;
+    }
   return advectio::faults::Runs(*options).go();
 }

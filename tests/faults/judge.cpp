@@ -28,7 +28,8 @@ void Run::judge_dataset(std::size_t i) {
   if (case_.has(Kind::power_lost) && !d.promised) synced = 0;
   count.synced += synced;
   Found found(d, i);
-  bool readable = judge_file(i, d.name, found.look_into(output_ + "/" + d.name, d.domain(), d.domain(), synced, begun));
+  bool readable =
+      judge_file(i, d.made(), found.look_into(output_ + "/" + d.made(), d.domain(), d.domain(), synced, begun));
   if (d.tiled()) readable = judge_tiles(i, found, synced) && readable;
   if (d.second) judge_second(i, synced, begun);
   std::uint64_t held = 0;
@@ -147,7 +148,7 @@ void Run::judge_leftover(const Path& file) {
   const bool empty = std::filesystem::file_size(file, ignored) == 0;
   for (std::size_t i = 0; i < case_.datasets.size(); ++i) {
     const auto& d = case_.datasets[i];
-    if (d.name == name || (d.second && d.second_file() == name)) return;
+    if (d.name == name || d.made() == name || (d.second && d.second_file() == name)) return;
     for (std::uint32_t w = 0; w < case_.writers; ++w)
       // Of one that could not be created the program has been told; nothing was put there.
       if (d.file_of(w) == name && (apart_[i] || (empty && ledger_.told[w] && ledger_.part[i][w].begun == 0))) return;

@@ -39,6 +39,8 @@ void hold_signals(int how) {
 std::string config_of(const Case& c) {
   std::string rules = "datasets:\n  - {match: \"t*_0*\", join: true}\n";
   for (const auto& d : c.datasets) {
+    if (d.store)
+      rules += "  - {match: " + d.name + ", format: " + (*d.store == FileFormat::zarr ? "zarr" : "bp5") + "}\n";
     if (d.promised) rules += "  - {match: " + d.name + ", promise: durable}\n";
     if (d.second) rules += "  - {match: " + d.name + ", outputs: [{path: \"second_{name}\", format: cdf5}]}\n";
   }

@@ -303,8 +303,9 @@ Result<void> Bp5Sink::leave() {
 
 void Bp5Sink::drop() noexcept {
   frames_.clear();
-  if (writer_ && writer_->in_step()) {
-    // The destructor of ADIOS2's engine writes to the index, and ends the process where it cannot.
+  if (writer_) {
+    // The destructor of ADIOS2's engine writes to the index, and ends the process where it cannot: in a step, and where
+    // a close has failed.
     const auto can_write = adios2::say_that_nobody_writes(files_, path());
     if (!can_write || !*can_write) adios2::leave_for_ever(std::move(writer_));
   }

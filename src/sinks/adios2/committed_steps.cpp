@@ -137,8 +137,9 @@ Result<bool> say_that_nobody_writes(Files& files, const std::string& directory) 
 }
 
 bool is_bp_file(const std::vector<std::string>& names) {
-  return std::find(names.begin(), names.end(), index_name) != names.end() ||
-         std::find(names.begin(), names.end(), mark_name) != names.end();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == index_name || name == mark_name || name == std::string(mark_name) + ".next";
+  });
 }
 
 }  // namespace advectio::adios2

@@ -27,7 +27,7 @@ using zarr::Json;
 using zarr::Redo;
 using zarr::Shards;
 
-constexpr const char *root_name = "zarr.json", *mark_name = ".advectio";
+constexpr const char *root_name = "zarr.json", *mark_name = ".advectio", *next_mark = ".advectio.next";
 /// What a redo file is called until it is whole.
 const std::string next_redo = std::string(zarr::redo_name) + ".next";
 
@@ -200,13 +200,14 @@ Result<void> ZarrSink::begin_store() {
   auto names = files_.list(path());
   if (!names) return std::move(names).error();
   const auto has = [&](const char* name) { return std::find(names->begin(), names->end(), name) != names->end(); };
-  if (!names->empty() && !has(root_name) && !has(mark_name))
+  const bool ours = has(root_name) || has(mark_name) || has(next_mark);
+  if (!names->empty() && !ours)
     return Error{Code::exists,
                  path() +
                      " is a directory that holds no Zarr store, and it is not emptied; move it away, or give "
                      "the dataset another name",
                  EEXIST};
-  made_here_ = made_here_ || has(root_name) || has(mark_name);
+  made_here_ = made_here_ || ours;
   ADVECTIO_TRY(mark());
   for (const auto& name : *names) {
     std::error_code failed;
@@ -216,10 +217,10 @@ Result<void> ZarrSink::begin_store() {
   return {};
 }
 
+/// Whole, and with `ordered` on the disk before anything else of the store: a loss of power must not leave a directory
+/// of which nobody knows whose it is.
 Result<void> ZarrSink::mark() {
-  auto file = files_.open(path() + '/' + mark_name, OpenMode::create);
-  if (!file) return std::move(file).error();
-  return options_.owner.empty() ? Result<void>{} : (*file)->write(0, std::as_bytes(std::span(options_.owner)));
+  return replace_file(files_, path() + '/' + mark_name, std::as_bytes(std::span(options_.owner)), options_.ordered);
 }
 
 /// Which dataset the store is of, as it says itself; none: there is no store. The root says it where

@@ -117,6 +117,7 @@ struct DatasetPolicy {
   std::vector<std::pair<std::string, std::uint64_t>> chunks;  ///< dimension, length; those not named: as asked
   std::optional<FileFormat> format;                           ///< empty: as asked
   std::vector<std::pair<std::string, unsigned>> round;        ///< variable name or pattern, significant bits
+  std::vector<std::pair<std::string, std::string>> stream;    ///< parameters of ADIOS2's SST, by its names
   bool durable = true;
   CloseMode close = CloseMode::async;
   Promise promise = Promise::staged;

@@ -1,11 +1,13 @@
 #include "config/fields.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <set>
 
 #include "config/glob.h"
+#include "config/nearest.h"
 #include "config/yaml_text.h"
 
 namespace advectio::config {
@@ -371,9 +373,92 @@ const std::vector<Field<StageConfig>>& stage_fields() {
   return fields;
 }
 
+namespace {
+
+/// A parameter of ADIOS2's SST that a writer may be given. `why_not`: it is known, and refused whatever it is.
+struct StreamParameter {
+  std::string_view name;
+  std::string_view values;  ///< separated by ", "; empty: a whole number from `least`; "text": any
+  unsigned least = 0;
+  std::string_view why_not = {};
+};
+
+constexpr std::string_view of_readers = "is a reader's parameter: set it in the program that reads";
+constexpr unsigned stream_queue_max = 10000;
+constexpr StreamParameter stream_parameters[] = {
+    {"QueueLimit", {}, 1},
+    {"ReserveQueueLimit", {}, 0},
+    {"FirstTimestepPrecious", "true, false"},
+    {"DataTransport", "WAN, RDMA, UCX"},
+    {"MarshalMethod", "BP5, FFS"},
+    {"NetworkInterface", "text"},
+    {"QueueFullPolicy", {}, 0, "is always Discard: with Block a reader that stands still would stop the server"},
+    {"RendezvousReaderCount", {}, 0, "is always 0: a server that waits for readers would stop the program"},
+    {"RegistrationMethod", {}, 0, "is always File: the stream's address is its file"},
+    {"OpenTimeoutSecs", {}, 0, of_readers},
+    {"AlwaysProvideLatestTimestep", {}, 0, of_readers},
+    {"SpeculativePreloadMode", {}, 0, of_readers},
+};
+
+std::optional<std::string> wrong_with(const std::string& name, const std::string& value) {
+  const auto* const p = std::find_if(std::begin(stream_parameters), std::end(stream_parameters),
+                                     [&](const StreamParameter& one) { return one.name == name; });
+  if (p == std::end(stream_parameters)) {
+    std::vector<std::string> known;
+    for (const auto& one : stream_parameters) known.emplace_back(one.name);
+    const auto meant = nearest(name, known);
+    return "'" + name + "' is no parameter of a stream" +
+           (meant.empty() ? "; there are QueueLimit, ReserveQueueLimit, FirstTimestepPrecious, DataTransport, "
+                            "MarshalMethod, NetworkInterface"
+                          : "; did you mean " + meant + "?");
+  }
+  if (!p->why_not.empty()) return name + " " + std::string(p->why_not);
+  if (p->values == "text") return value.empty() ? std::optional(name + ": a name is wanted") : std::nullopt;
+  if (p->values.empty()) {
+    const auto number = whole_number<unsigned>(value);
+    if (number && *number >= p->least && *number <= stream_queue_max) return std::nullopt;
+    return name + ": '" + value + "' is not a whole number from " + range_text(p->least, stream_queue_max);
+  }
+  for (auto rest = p->values; !rest.empty();) {
+    const auto end = std::min(rest.find(", "), rest.size());
+    if (rest.substr(0, end) == value) return std::nullopt;
+    rest.remove_prefix(std::min(rest.size(), end + 2));
+  }
+  return name + ": '" + value + "' is none of " + std::string(p->values);
+}
+
+Field<DatasetPolicy> stream_field(std::string_view doc) {
+  auto f = base<DatasetPolicy>("stream", "{QueueLimit: 2} or none", doc, &DatasetPolicy::stream);
+  f.read = [](const YAML::Node& node, DatasetPolicy& s) -> std::optional<Fault> {
+    s.stream.clear();
+    if (node.IsScalar() && node.Scalar() == "none") return std::nullopt;
+    if (!node.IsMap()) return at(node, "a map like {QueueLimit: 2}, or none, is wanted, this is " + kind_of(node));
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) return at(entry.first, "a name is wanted, this is " + kind_of(entry.first));
+      if (auto fault = wants_scalar(entry.second, "a value")) return fault;
+      const auto& name = entry.first.Scalar();
+      if (!seen.insert(name).second) return at(entry.first, "'" + name + "' stands there twice");
+      if (auto wrong = wrong_with(name, entry.second.Scalar())) return at(entry.first, std::move(*wrong));
+      s.stream.emplace_back(name, entry.second.Scalar());
+    }
+    return std::nullopt;
+  };
+  f.show = [](const DatasetPolicy& s) {
+    if (s.stream.empty()) return std::string("none");
+    std::string out = "{";
+    for (const auto& [name, value] : s.stream)
+      out += (out.size() > 1 ? ", " : "") + yaml_scalar(name) + ": " + yaml_scalar(value);
+    return out + "}";
+  };
+  return f;
+}
+
+}  // namespace
+
 bool is_of_storage(std::string_view key) {
-  static const std::set<std::string_view> keys = {"codec",  "level",  "deflate", "shuffle",
-                                                  "chunks", "format", "round",   "durable"};
+  static const std::set<std::string_view> keys = {"codec",  "level", "deflate", "shuffle", "chunks",
+                                                  "format", "round", "durable", "stream"};
   return keys.contains(key);
 }
 
@@ -628,6 +713,8 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
                                  "Significant bits to keep per floating-point variable (name or pattern): lossy, "
                                  "and recorded in the file."),
           "{T: 10, \"*\": 12}"),
+      with_example(stream_field("format: sst: parameters of ADIOS2's SST, by its names; see sinks/bp5.md."),
+                   "{QueueLimit: 2}"),
       flag_field("durable", &P::durable, "true: what is committed is also fsynced (fdatasync after each commit)."),
       choice_field<P, CloseMode>("close", &P::close, "async, wait",
                                  {{"async", CloseMode::async}, {"wait", CloseMode::wait}},
@@ -745,6 +832,8 @@ std::optional<Fault> check_storage(const std::string& where, const YAML::Node& i
     if (!v.chunks.empty())
       return Fault{line("chunks"), where + ".chunks cannot be: ADIOS2 has blocks as they were put"};
   }
+  if (!v.stream.empty() && v.format != FileFormat::sst)
+    return Fault{line("stream"), where + ".stream is of a stream; name format: sst in the same rule"};
   if (v.format && is_classic(*v.format)) {
     if (names_codec && v.codec != Codec::none)
       return Fault{line("codec"), where + ".codec: " + std::string(name_of(v.codec)) +

@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:3: datasets[0].outputs[0]: unknown key promise; known: path, variables, expressions, "
               "region, subset, coarsen, levels, regrid, points, units, cf, time, min_count, closed, split, mean, min, "
               "minimum, max, maximum, sum, difference, point, codec, level, deflate, shuffle, chunks, format, round, "
-              "durable"},
+              "stream, durable"},
         Wrong{"datasets:\n  - match: a\n    outputs:\n      - {path: \"x{name}\", codec: zstd}\n"
               "      - {path: \"d/{name}\", meen: 1d}\n",
               "advectio.yaml:5: datasets[0].outputs[1]: unknown key meen; did you mean mean?"},
@@ -305,6 +305,22 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:4: datasets[0].codec: zstd cannot be: the classic formats have no compression"},
         Wrong{"datasets:\n  - match: a\n    format: bp5\n    codec: zstd\n",
               "advectio.yaml:4: datasets[0].codec: zstd cannot be: of our codecs ADIOS2 has blosc-lz4 and blosc-zstd"},
+        Wrong{
+            "datasets:\n  - {match: a, format: sst, stream: {Queuelimit: 2}}\n",
+            "advectio.yaml:2: datasets[0].stream: 'Queuelimit' is no parameter of a stream; did you mean QueueLimit?"},
+        Wrong{"datasets:\n  - {match: a, format: sst, stream: {QueueLimit: 0}}\n",
+              "advectio.yaml:2: datasets[0].stream: QueueLimit: '0' is not a whole number from 1 to 10000"},
+        Wrong{"datasets:\n  - {match: a, format: sst, stream: {QueueFullPolicy: Block}}\n",
+              "advectio.yaml:2: datasets[0].stream: QueueFullPolicy is always Discard: with Block a reader that stands "
+              "still would stop the server"},
+        Wrong{
+            "datasets:\n  - {match: a, format: sst, stream: {OpenTimeoutSecs: 5}}\n",
+            "advectio.yaml:2: datasets[0].stream: OpenTimeoutSecs is a reader's parameter: set it in the program that "
+            "reads"},
+        Wrong{"datasets:\n  - {match: a, format: sst, stream: {DataTransport: wan}}\n",
+              "advectio.yaml:2: datasets[0].stream: DataTransport: 'wan' is none of WAN, RDMA, UCX"},
+        Wrong{"datasets:\n  - {match: a, format: bp5, stream: {QueueLimit: 2}}\n",
+              "advectio.yaml:2: datasets[0].stream is of a stream; name format: sst in the same rule"},
         Wrong{"datasets:\n  - match: a\n    format: sst\n    chunks: {lev: 1}\n",
               "advectio.yaml:4: datasets[0].chunks cannot be: ADIOS2 has blocks as they were put"},
         Wrong{"datasets:\n  - match: a\n    format: zarr\n    codec: szip\n",

@@ -334,6 +334,28 @@ def test_a_consumer_of_adios2_follows_a_stream_and_a_killed_one_harms_nobody(
     assert [p.name for p in pair.carried.iterdir()] == [carried.name]
 
 
+def test_two_late_consumers_get_the_first_step_where_the_stream_keeps_it(made: Path, replay: Path, pair: Pair, tmp_path: Path):
+    """Parameters of the config reach ADIOS2: by itself the stream keeps the last step alone."""
+    stream = "{FirstTimestepPrecious: true, QueueLimit: 4, DataTransport: WAN, MarshalMethod: BP5}"
+    config = f'datasets: [{{match: "*", outputs: [{{path: "{{name}}.sst", format: sst, stream: {stream}}}]}}]\n'
+    running = pair.advectio.start([replay, *FOREVER, "--frames-per-file", "100000", made], pair.carried, config)
+    address = running.wait_for(lambda: next(pair.carried.glob("*.sst"), None), "there was a stream")
+    running.wait_for(lambda: running.frames() >= 5, "the model went on")
+    consumers = []
+    for what in ("one", "other"):
+        consumers.append(Consumer(address, what, tmp_path))
+        running.wait_for(lambda: len(consumers[-1].lines()) >= 3, f"consumer {what} read")
+    running.kill("replay")
+    running.finish()
+    (carried,) = (p for p in pair.carried.iterdir() if p.suffix != ".sst")
+    with netCDF4.Dataset(carried) as file:
+        times = ["".join(t.astype(str)) for t in np.ma.getdata(file["Times"][...])]
+    for consumer in consumers:
+        assert consumer.process.wait(120) == 0
+        read = [times.index(line.split()[0]) for line in consumer.lines()[:-1]]
+        assert read[0] == 0 and read[1] > 1 and read == sorted(set(read)), read
+
+
 def test_a_consumer_that_stands_still_holds_up_nobody(made: Path, replay: Path, pair: Pair, tmp_path: Path):
     """The end of its stream waits for it for some seconds, and then the server leaves."""
     config = 'datasets: [{match: "*", format: sst}]\n'

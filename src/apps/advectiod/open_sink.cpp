@@ -118,7 +118,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
   if (request.format == FileFormat::sst) {
     auto compression = compression_of(request.policy);
     if (!compression) return std::move(compression).error();
-    return open_sst(request.path, {std::move(compression).value(), shared.streams});
+    return open_sst(request.path, {std::move(compression).value(), request.policy.stream, shared.streams});
   }
   if (!is_hdf5(request.format)) {
     Cdf5Options options;

@@ -67,6 +67,8 @@ class SstSink final : public TransactionalSink {
                         {"QueueLimit", "2"},
                         {"QueueFullPolicy", "Discard"},
                         {"ReserveQueueLimit", "1"}};
+    // Of two of a name the later one counts.
+    setup.parameters.insert(setup.parameters.end(), options_.parameters.begin(), options_.parameters.end());
     setup.compression = options_.compression;
     auto writer = StepWriter::open(setup);
     if (!writer) return std::move(writer).error();

@@ -35,6 +35,8 @@ class ClosingStreams : public std::enable_shared_from_this<ClosingStreams> {
 
 struct SstOptions {
   adios2::Compression compression;
+  /// Of the engine, in place of the sink's own or beside them.
+  std::vector<std::pair<std::string, std::string>> parameters;
   std::shared_ptr<ClosingStreams> closing = std::make_shared<ClosingStreams>();
 };
 

@@ -184,6 +184,8 @@ bool OutputWriter::was_removed(const Output& d) const {
   // power loses names.
   if (!journal::is_hard_link(d.link) || d.whole != nullptr || d.tiles_count > 0 || !d.shared_state || run_.power_lost)
     return false;
+  // At its end the server itself removes the program's empty file (remove_placeholder), and may have died since.
+  if (d.is_store() && static_cast<DatasetState>(d.shared_state->state.load()) == DatasetState::finished) return false;
   struct stat path {
   }, link{};
   const bool there = ::stat(d.path.c_str(), &path) == 0;

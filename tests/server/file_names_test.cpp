@@ -203,6 +203,26 @@ TEST_F(ServerTest, AFileThatIsDoneIsNotBegunAnewWhereItsHardLinkHasStayed) {
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.nc"});
 }
 
+/// So a server leaves it that dies between the two.
+TEST_F(ServerTest, AStoreThatIsDoneStaysWhereTheProgramsEmptyFileHasGoneAndItsHardLinkHasNot) {
+  config_ = parse_config("datasets: [{match: \"*\", format: zarr}]\n", "test").value();
+  std::filesystem::create_directory(out("a.zarr"));
+  std::ofstream(out("a.zarr/chunk")) << "values";
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 3); });
+  start();
+  names_stay = true;
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  names_stay = false;
+  ASSERT_EQ(outcome_, Outcome::incomplete);
+  ASSERT_FALSE(std::filesystem::exists(out("a.nc")));
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_TRUE(std::filesystem::exists(out("a.zarr/chunk")));
+  EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"a.zarr"});
+}
+
 TEST_F(ServerTest, ANameThatHasComeToStandForAnotherFileIsNotWrittenThrough) {
   leave_uncommitted();
   std::string link;

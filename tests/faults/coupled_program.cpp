@@ -68,6 +68,13 @@ bool together = false;
   leave(4);
 }
 
+/// What rank 0 says holds for all: neither a sync nor a close waits for the other ranks.
+void all_are_here() {
+#if defined WITH_PNETCDF || defined WITH_PARALLEL
+  if (together) MPI_Barrier(MPI_COMM_WORLD);
+#endif
+}
+
 void say(const std::string& text) {
   if (together && rank > 0) return;
   const auto line = text + "\n";
@@ -308,10 +315,12 @@ void write_frames(const std::string& path, File& file, int version, long pause) 
   for (std::size_t frame = 0; frame < options.frames; ++frame) {
     file.put(frame, version);
     file.sync();
+    all_are_here();
     say("synced " + path + ' ' + std::to_string(version) + ' ' + std::to_string(frame + 1));
     pause_ms(pause);
   }
   file.close();
+  all_are_here();
   say("closed " + path + ' ' + std::to_string(version));
 }
 

@@ -352,7 +352,7 @@ Result<Opened> Workflow::held(const Coupled& file, For use, const Say& say) {
     if (file.reads)
       (void)replace_file(system_files(), file.directory + "/read." + settings_.name,
                          std::as_bytes(std::span(*version)));
-    return Opened{*held, *held == name ? name : std::string(), {}, {}, 0};
+    return Opened{*held, *held == name ? name : std::string()};
   }
 }
 
@@ -367,7 +367,7 @@ Result<Opened> Workflow::open_to_write(const Coupled& file, const Say& say) {
   auto next = file.directory + "/" + name_for("writing");
   if (now->release.empty()) {  // a file on the disk is overwritten where it is
     if (::symlink(now->path.c_str(), next.c_str()) != 0) return system_error("link " + next, errno);
-    const Opened opened{now->path, {}, next, {}, 0};
+    const Opened opened{now->path, {}, next};
     keep(opened);
     return opened;
   }
@@ -378,7 +378,7 @@ Result<Opened> Workflow::open_to_write(const Coupled& file, const Say& say) {
     return std::move(copied).error();
   }
   const bool on_disk = file.rule->mode == CoupleRule::Mode::memory_and_file;
-  const Opened opened{next, {}, next, on_disk ? file.path : std::string(), 0};
+  const Opened opened{next, {}, next, on_disk ? file.path : std::string()};
   keep(opened);
   return opened;
 }
@@ -403,7 +403,9 @@ Result<Opened> Workflow::create(const Coupled& file, bool no_clobber) {
       file.directory + "/writing." + settings_.entry + '.' + std::to_string(::getpid()) + '.' + std::to_string(created);
   const bool in_memory = file.rule->mode == CoupleRule::Mode::memory;
   if (!in_memory && ::symlink(file.path.c_str(), next.c_str()) != 0) return system_error("link " + next, errno);
-  const Opened opened{in_memory ? next : file.path, {}, next, {}, created};
+  // The next version is written to the same file on the disk, and readers may still have this one open.
+  const bool copy_in = file.rule->mode == CoupleRule::Mode::memory_and_file;
+  const Opened opened{in_memory ? next : file.path, {}, next, {}, copy_in, created};
   keep(opened);
   return opened;
 }
@@ -422,6 +424,7 @@ Result<void> Workflow::close(const Opened& opened, bool complete) {
     return {};
   }
   if (!opened.disk.empty()) ADVECTIO_TRY(replace_by_copy(opened.publish, opened.disk));
+  if (opened.copy_in) ADVECTIO_TRY(replace_by_copy(opened.path, opened.publish));
   auto done = publish(opened.publish, settings_.name);
   return done ? Result<void>{} : std::move(done).error();
 }

@@ -46,10 +46,11 @@ struct Coupled {
 
 /// The file behind a name, for a program that reads it or writes on in it.
 struct Opened {
-  std::string path;     ///< what to open
-  std::string release;  ///< to be removed when it is closed; empty: nothing
-  std::string publish;  ///< to be published when it is closed; empty: nothing
-  std::string disk;     ///< and copied there before; empty: to no place
+  std::string path;      ///< what to open
+  std::string release;   ///< to be removed when it is closed; empty: nothing
+  std::string publish;   ///< to be published when it is closed; empty: nothing
+  std::string disk;      ///< and copied there before; empty: to no place
+  bool copy_in = false;  ///< `path` is on the disk; what is published is a copy of it in memory
   /// Of what `create` has returned: the number in the entry's name. The shared state of its dataset has it as
   /// `created_ns`, so the server knows which version a dataset is, of several of one name.
   std::uint64_t created_ns = 0;

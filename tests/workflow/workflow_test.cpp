@@ -155,6 +155,20 @@ TEST_F(WorkflowTest, WhoHasAVersionOpenKeepsItWhenTheNextComes) {
   EXPECT_FALSE(fs::exists(first->path));
 }
 
+// As where the run has been killed, and the library goes on with what should have been captured.
+TEST_F(WorkflowTest, WhatALibraryWritesToTheDiskIsAVersionInMemoryToo) {
+  rules_[0].mode = CoupleRule::Mode::memory_and_file;
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "one");
+  auto first = b->open_to_read(*b->of(path("x.nc")), [](const auto&) {});
+  ASSERT_TRUE(first.ok());
+  put(*a, path("x.nc"), "two");  // into the same file on the disk
+  EXPECT_EQ(text(path("x.nc")), "two");
+  EXPECT_EQ(text(first->path), "one");
+  EXPECT_EQ(get(*b, path("x.nc")), "two");
+  ASSERT_TRUE(b->close(*first, true).ok());
+}
+
 TEST_F(WorkflowTest, WhoOverwritesAFileMakesItsNextVersion) {
   rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
   const auto a = come("a"), b = come("b");

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -58,10 +60,17 @@ namespace {
 /// those are rare, it takes up to ten times as long. Smaller ones cost more calls.
 constexpr std::size_t write_bytes_max = 256U << 10U;
 
+constinit std::atomic<std::uint64_t> open_files{0};
+
 class SystemFile final : public File {
  public:
-  SystemFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  ~SystemFile() override { ::close(fd_); }
+  SystemFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) { ++open_files; }
+  ~SystemFile() override {
+    ::close(fd_);
+    --open_files;
+  }
+  SystemFile(const SystemFile&) = delete;
+  SystemFile& operator=(const SystemFile&) = delete;
 
   Result<void> write(std::uint64_t offset, std::span<const std::byte> data) override {
     while (!data.empty()) {
@@ -196,6 +205,11 @@ Files& system_files() {
   // Never destroyed: the journal's thread uses it to the very end of a process, when statics are gone.
   static Files& files = *new SystemFiles;
   return files;
+}
+
+bool is_short_of_descriptors() noexcept {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && open_files.load() >= limit.rlim_cur / 4 * 3;
 }
 
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path) {

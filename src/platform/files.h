@@ -80,6 +80,9 @@ class Files {
 /// The system's files.
 Files& system_files();
 
+/// Most of the files that this process may have open are open, through `system_files` alone. Any thread.
+bool is_short_of_descriptors() noexcept;
+
 /// Read a whole (small) file.
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path);
 

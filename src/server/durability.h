@@ -27,6 +27,8 @@ class Durability {
   /// The stage is about to forget the output: its file is made durable first.
   void keep_end(const Output& d);
 
+  /// Blocks until half of what is queued is done.
+  void await_half() { queue_->await_half(); }
   /// Does what is queued; nothing is pushed any more.
   void stop() { queue_.reset(); }
   /// What has been made durable since the last call.

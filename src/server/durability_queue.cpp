@@ -25,6 +25,12 @@ void DurabilityQueue::push(Job job) {
   wake_.notify_one();
 }
 
+void DurabilityQueue::await_half() {
+  std::unique_lock guard(mutex_);
+  const auto half = (jobs_.size() + busy_) / 2;
+  fewer_.wait(guard, [&] { return jobs_.size() + busy_ <= half; });
+}
+
 std::vector<DurabilityQueue::Done> DurabilityQueue::collect() {
   const std::lock_guard guard(mutex_);
   return std::exchange(done_, {});
@@ -65,6 +71,7 @@ void DurabilityQueue::work() {
     --busy_;
     done_.push_back(
         {std::move(job.output), job.sequence, job.frames, job.last, std::move(synced), now, std::move(done)});
+    fewer_.notify_all();
     news_();
   }
 }

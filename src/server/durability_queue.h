@@ -49,6 +49,8 @@ class DurabilityQueue {
   DurabilityQueue& operator=(const DurabilityQueue&) = delete;
 
   void push(Job job);
+  /// Blocks until half of what is queued now is done: each job holds descriptors.
+  void await_half();
   /// What has been done since the last call.
   std::vector<Done> collect();
   /// Nothing is queued, under way or waits to be collected.
@@ -60,7 +62,7 @@ class DurabilityQueue {
   const std::function<Result<void>(const Job&)> note_;
   const std::function<void()> news_;
   mutable std::mutex mutex_;  // of what follows
-  std::condition_variable wake_;
+  std::condition_variable wake_, fewer_;
   std::deque<Job> jobs_;
   std::vector<Done> done_;
   std::size_t busy_ = 0;

@@ -108,8 +108,9 @@ struct Output : std::enable_shared_from_this<Output> {
   std::shared_ptr<const Operators> operators;
   bool declared = false;  ///< the sink knows `schema`
   std::unique_ptr<Sink> sink;
-  Frame frame;         ///< under way; the sink may hold fields of it until the next commit
-  bool begun = false;  ///< the sink knows of the frame
+  std::uint64_t sink_used = 0;  ///< the latest is the greatest, of all outputs
+  Frame frame;                  ///< under way; the sink may hold fields of it until the next commit
+  bool begun = false;           ///< the sink knows of the frame
   std::optional<std::pair<std::uint64_t, std::uint64_t>>
       records;  ///< of the frame under way: the first one, and the end
   /// The frame has live readers: they get it first. What its sink has not been told of yet.

@@ -217,6 +217,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     ADVECTIO_TRY(has_its_store_alone(d));
     if (run_.survives_power) ADVECTIO_TRY_WITH(durability_.keep_names(d), "make its names durable");
     lend_permission(d);
+    spare_descriptors();
     auto sink = run_.sinks(sink_request(d, d.resume));
     if (!sink) return std::move(sink).error().with("open");
     d.sink = std::move(sink).value();
@@ -224,6 +225,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     d.charged = 0;
     d.declared = false;
   }
+  d.sink_used = ++sinks_used_;
   if (!d.declared) {
     ADVECTIO_TRY(give_held_back(d));
     ADVECTIO_TRY_WITH(d.sink->declare(*d.schema), "define");
@@ -232,6 +234,37 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     d.uncommitted = true;
   }
   return {};
+}
+
+/// The sink takes up its file again when it is needed.
+void OutputWriter::let_go(Output& d) {
+  if (d.sink) {
+    count_sink(d);
+    d.sink->abandon();
+    d.sink.reset();
+    d.clear_frame();
+  }
+  d.resume = true;
+  d.declared = false;
+}
+
+/// A program may have more files open than the server may, and each sink holds two or three descriptors. Before they
+/// run out, the sinks used least recently are let go, where they are in no frame. Frames that wait are committed.
+void OutputWriter::spare_descriptors() {
+  if (!is_short_of_descriptors()) return;
+  std::vector<Output*> unused;
+  for (const auto& o : ledger_.outputs)
+    if (o->sink && o->state == State::open && !o->begun && (!o->uncommitted || !o->waiting.empty()) && !o->is_store())
+      unused.push_back(o.get());
+  const auto middle = unused.begin() + static_cast<std::ptrdiff_t>((unused.size() + 1) / 2);
+  std::nth_element(unused.begin(), middle, unused.end(),
+                   [](const Output* a, const Output* b) { return a->sink_used < b->sink_used; });
+  std::for_each(unused.begin(), middle, [this](Output* o) {
+    if (o->waiting.empty()) return let_go(*o);
+    auto done = commit(o->shared_from_this(), o->seen, 0);
+    done ? let_go(*o) : fail(*o, std::move(done).error());
+  });
+  if (is_short_of_descriptors()) durability_.await_half();
 }
 
 Result<void> OutputWriter::give_block(Output& d, const Block& block) {
@@ -499,14 +532,8 @@ Result<void> OutputWriter::take_back(Output& d) {
 }
 
 void OutputWriter::begin_anew(Output& d) {
-  if (d.sink) {
-    count_sink(d);
-    d.sink->abandon();
-    d.sink.reset();
-    d.clear_frame();
-  }
-  d.resume = d.frame_in_parts = true;
-  d.declared = false;
+  let_go(d);
+  d.frame_in_parts = true;
   d.frames_ended = d.frames_visible;
 }
 

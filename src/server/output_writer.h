@@ -71,6 +71,8 @@ class OutputWriter {
   static void note_records(Output& d, std::uint32_t variable, const Box& bounds);
   static Result<void> give_held_back(Output& d);
   void count_sink(Output& d);
+  void let_go(Output& d);
+  void spare_descriptors();
   [[nodiscard]] SinkRequest sink_request(const Output& d, bool resume) const;
   void report_error(Output& d, const Error& error);
   void lose_durable(Output& d, const Error& error);
@@ -78,6 +80,7 @@ class OutputWriter {
   Run& run_;
   Ledger& ledger_;
   Durability& durability_;
+  std::uint64_t sinks_used_ = 0;
 };
 
 }  // namespace advectio

@@ -43,6 +43,22 @@ class DurabilityQueueTest : public ::testing::Test {
   }
 };
 
+TEST_F(DurabilityQueueTest, WhoNeedsDescriptorsWaitsForHalfOfIt) {
+  stands_ = true;
+  for (const std::uint64_t n : {1, 2}) push(n == 1 ? a_ : b_, n);
+  std::atomic<bool> waited{false};
+  std::thread who([&] {
+    queue_.await_half();
+    waited = true;
+  });
+  ASSERT_TRUE(eventually([&] { return syncs_ == 1; }));
+  EXPECT_FALSE(waited);
+  stands_ = false;
+  who.join();
+  EXPECT_EQ(collect(2).size(), 2U);
+  queue_.await_half();
+}
+
 TEST_F(DurabilityQueueTest, TheLatestCommitOfAnOutputSpeaksForAll) {
   stands_ = true;
   push(a_, 1);

@@ -1,5 +1,7 @@
 #include "server/output_writer.h"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 
 #include "server/parts.h"
@@ -16,6 +18,7 @@ class OutputWriterTest : public PartsTest {
   std::shared_ptr<Output> begun(const std::string& name) {
     auto o = output(name);
     EXPECT_TRUE(writer_.store_schema(*o, series(width)).ok());
+    ledger_.outputs.push_back(o);
     return o;
   }
 };
@@ -135,6 +138,35 @@ TEST_F(OutputWriterTest, AfterAFailureEachFrameIsCommittedByItself) {
   ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
   ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
   EXPECT_EQ(o->shared_state->visible.load(), 3U);
+}
+
+TEST_F(OutputWriterTest, WhereDescriptorsAreFewSinksWithNothingToCommitAreLetGo) {
+  constexpr rlim_t files_max = 64;
+  const auto a = begun("a.nc"), b = begun("b.nc"), c = begun("c.nc"), waits = begun("waits.nc");
+  waits->shared_state->synced.store(9);
+  for (const auto& o : {waits, a, b}) ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  for (const auto& o : {waits, a}) ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
+  EXPECT_EQ(waits->waiting.size(), 1U);
+  std::vector<std::unique_ptr<File>> open;
+  for (auto i = files_max / 4 * 3; i > 0; --i)
+    open.push_back(system_files().open(scratch_ / "run", OpenMode::read).value());
+  rlimit was{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &was), 0);
+  const rlimit few{files_max, was.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto done = writer_.act(c, put(2, 0, 5), false);
+  const auto letting_more_go = writer_.act(begun("d.nc"), put(2, 0, 5), false);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &was), 0);
+  ASSERT_TRUE(done.ok() && letting_more_go.ok());
+  EXPECT_EQ(a->sink, nullptr);
+  EXPECT_EQ(waits->sink, nullptr);
+  EXPECT_EQ(waits->frames_visible, 1U);
+  EXPECT_EQ(store_.files["waits.nc"].committed.size(), 1U);
+  EXPECT_NE(b->sink, nullptr) << "its frame is not committed";
+  ASSERT_TRUE(writer_.act(a, put(4, 1, 5), false).ok());
+  ASSERT_TRUE(writer_.act(a, sync(5, 2), false).ok());
+  EXPECT_EQ(store_.files["a.nc"].committed.size(), 2U);
+  EXPECT_EQ(a->frames_visible, 2U);
 }
 
 TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {

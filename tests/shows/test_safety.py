@@ -4,9 +4,41 @@ import contextlib
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
-from running import Advectio
+import netCDF4
+import numpy as np
+from running import Advectio, run_plainly
+
+MANY_FILES = """
+import resource, sys
+import netCDF4
+files = int(sys.argv[1])
+open_files = [netCDF4.Dataset(f"station_{i:03}.nc", "w", format="NETCDF3_CLASSIC") for i in range(files)]
+for f in open_files:
+    f.createDimension("time", None)
+    f.createVariable("t", "f8", ("time",))
+for record in range(3):
+    for i, f in enumerate(open_files):
+        f["t"][record] = 1000 * record + i
+        f.sync()
+for f in open_files:
+    f.close()
+"""
+
+
+def test_a_program_may_have_about_as_many_files_open_as_the_server_may(advectio: Advectio, tmp_path: Path):
+    (tmp_path / "output").mkdir()
+    files = 150
+    limited = ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh"]
+    run = [advectio.command, "run", "-q", "--run-dir", advectio.new_run_dir()]
+    command = [*limited, *run, "--", sys.executable, "-c", MANY_FILES, str(files)]
+    result = run_plainly(command, tmp_path / "output")
+    assert (result.code, result.stderr) == (0, ""), result.said
+    for i in range(files):
+        with netCDF4.Dataset(tmp_path / "output" / f"station_{i:03}.nc") as f:
+            np.testing.assert_array_equal(f["t"][:], [i, 1000 + i, 2000 + i])
 
 
 def test_all_that_a_run_holds_is_private_under_any_umask(advectio: Advectio, replay: Path, made: Path, tmp_path: Path):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from fake_installation import dataset, survey_of_dataset, survey_of_journal
@@ -394,3 +396,9 @@ def test_env_prints_lines_a_shell_can_evaluate(fake):
     script = f'{done.stdout}\nprintf \'%s|%s\' "$ADVECTIO_RUN" "$LD_PRELOAD"'
     shell = os.popen(f"unset LD_PRELOAD; {script}").read()
     assert shell == f"{fake.directory}/a b|{fake.prefix}/lib/libadvectio_netcdf.so"
+
+
+def test_a_command_does_not_wait_for_the_imports_of_others():
+    others = ("advectio.checking", "advectio.draining", "advectio.inspecting", "advectio.run", "advectio.watching", "elftools")
+    code = f"import sys, advectio.cli; assert not set({others}) & set(sys.modules), sorted(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

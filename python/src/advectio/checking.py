@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
-from rich.console import Console
-
 from advectio import (
     commands,
     installation,
@@ -505,6 +503,8 @@ def show(check: Check, as_json: bool) -> int:
         }
         print(json.dumps(report, indent=2))
         return 1 if errors else 0
+    from rich.console import Console
+
     out = Console(highlight=False, soft_wrap=True)
     marks = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
     for finding in findings:

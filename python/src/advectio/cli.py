@@ -1,4 +1,5 @@
-"""The command line. Each command is a few lines here; the work is in the modules it calls."""
+"""The command line. Each command is a few lines here; the work is in the modules it calls, and each command imports its own:
+all of them take longer than the shorter commands."""
 
 import json
 import os
@@ -7,36 +8,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from inspect import getdoc
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 import advectio
-from advectio import (
-    checking,
-    converting,
-    draining,
-    inspecting,
-    installation,
-    joining,
-    launching,
-    places,
-    processing,
-    quantities,
-    recovering,
-    rules,
-    tables,
-    watching,
-)
-from advectio import run as running
+from advectio import quantities
 from advectio.errors import AlreadySaid, UserError, say
-from advectio.protocol import answers
-from advectio.reading import read_config
 from advectio.run_line import Options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from advectio import installation, launching
 
 
 class _PlainFlags:
@@ -60,7 +45,13 @@ class _PlainFlags:
         super().format_help(ctx, formatter)  # type: ignore[misc]
         self.epilog = examples
         if examples:
-            Console(highlight=False).print(f"{examples}\n", soft_wrap=True)
+            from rich.console import Console
+
+            out = Console(highlight=False)
+            for line in examples.splitlines():
+                style = "dim" if line.startswith("   #") else "cyan" if line.startswith("   ") else "bold"
+                out.print(line, style=style, markup=False, soft_wrap=True)
+            out.print()
 
 
 class _Command(_PlainFlags, TyperCommand):
@@ -79,7 +70,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Writes the output of weather, climate and ocean models while the model computes on. The files are ordinary "
     "netCDF, and the model stays as it is.",
-    epilog=" Begin with:  [bold]advectio run -- mpirun -n 4 ./wrf.exe[/]",
+    epilog=" Begin with:  advectio run -- mpirun -n 4 ./wrf.exe",
 )
 config_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Show the configuration in force, or an example of one.")
 app.add_typer(config_app, name="config")
@@ -157,9 +148,9 @@ def _command(
 
 
 def _shown(examples: Examples) -> str:
-    lines = [" [bold]Examples[/]"]
+    lines = [" Examples"]
     for command, what in examples:
-        lines += [f"   [dim]# {escape(what)}[/]", f"   [cyan]{escape(command)}[/]"]
+        lines += [f"   # {what}", f"   {command}"]
     return "\n".join(lines)
 
 
@@ -255,6 +246,8 @@ def run(
     Exit code: the command's (128 + n when signal n ended it); 3 when the command succeeded but a dataset could not be
     finished; 2 when the config or the stage is wrong; 127 when there is no such command.
     """
+    from advectio import run as running
+
     options = Options(
         command, config, run_dir, json_file, quiet, verbose, nodes, io_nodes, simulate_nodes, drain_later,
         wait_for_readers, readers_within, workflow, program,
@@ -302,6 +295,8 @@ def status(
         raise typer.Exit(workflows.show(workflow, as_json, end))
     if end:
         raise UserError("--end is of a workflow: add --workflow DIR")
+    from advectio import watching
+
     raise typer.Exit(watching.show(run_dir or os.environ.get("ADVECTIO_RUN"), watch, as_json))
 
 
@@ -347,6 +342,8 @@ def check(
 
     Exit code 1 when something would fail. Warnings leave it 0.
     """
+    from advectio import checking
+
     question = checking.Question(
         config,
         output,
@@ -375,6 +372,7 @@ def link_flags() -> None:
     Write them to a file, and add -Wl,@FILE anywhere on the linker's command line. The program must be dynamic: link it
     without -static. docs/linking.md says what was tried.
     """
+    from advectio import installation
     from advectio import link_flags as flags
 
     for line in flags.lines(installation.find()):
@@ -384,6 +382,11 @@ def link_flags() -> None:
 @_command(config_app, "explain", examples=(("advectio config explain -c advectio.yaml", "of that file, with all defaults"),))
 def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> None:
     """Every key with its value, where it is set, and what it means."""
+    from rich.console import Console
+
+    from advectio import installation, places, rules, tables
+    from advectio.reading import read_config
+
     parsed = read_config(installation.find().server, places.config_file(config))
     if as_json:
         print(json.dumps(parsed, indent=2))
@@ -410,13 +413,15 @@ def config_explain(config: ConfigOption = None, as_json: JsonFlag = False) -> No
         out.print(f"! {rules.not_readable_sentence(unreadable)}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _explain_row(table: Table, key: str, entry: dict[str, str]) -> None:
+def _explain_row(table: "Table", key: str, entry: dict[str, str]) -> None:
     table.add_row(key, entry["value"], entry["origin"], entry["doc"], style="dim" if entry["origin"] == "default" else None)
 
 
 @_command(config_app, "example", examples=(("advectio config example > advectio.yaml", "a file to begin from"),))
 def config_example() -> None:
     """Print a commented advectio.yaml with every key at its default."""
+    from advectio import installation
+
     done = subprocess.run([installation.find().server, "config", "--example"], check=False)
     raise typer.Exit(done.returncode)
 
@@ -440,6 +445,8 @@ def recover(
     Exit code 1 when something could not be finished (a line says what; the directory stays), 2 when DIR is no run directory
     or another server has it, 4 when DIR does not exist.
     """
+    from advectio import recovering
+
     raise typer.Exit(recovering.recover(directory, dry_run, as_json))
 
 
@@ -464,6 +471,8 @@ def drain(
     Exit code 1 when something could not be finished (it stays), 2 when DIR is refused, 4 when DIR does not exist, 130 when
     interrupted.
     """
+    from advectio import draining
+
     raise typer.Exit(draining.drain(directories, as_json))
 
 
@@ -487,6 +496,8 @@ def inspect(
 
     Exit code 1 when something is damaged, 2 when DIR is no run directory.
     """
+    from advectio import inspecting
+
     raise typer.Exit(inspecting.inspect(directory, records, verify, as_json))
 
 
@@ -535,6 +546,8 @@ def join(
 
     Exit code 2 when the tiles or the arguments are wrong, 1 when reading or writing has failed.
     """
+    from advectio import joining
+
     raise typer.Exit(joining.join(joining.Options(tiles, output, config, rule, force, take_first, as_json)))
 
 
@@ -620,6 +633,8 @@ def process(
 
     Exit code 2 when the rules, the files or the arguments are wrong, 1 when reading or writing has failed.
     """
+    from advectio import processing
+
     options = processing.Options(files, rules, output, force, keep, memory, jobs, as_json)
     if follow:
         from advectio import following
@@ -729,6 +744,8 @@ def convert(
 
     Exit code 2 when the files or the arguments are wrong, 1 when reading or writing has failed.
     """
+    from advectio import converting
+
     names = [name for text in variables or [] for name in text.split(",") if name]
     raise typer.Exit(
         converting.convert(
@@ -916,6 +933,9 @@ def env(
     missing. With several nodes the lines also make Open MPI pass the variables on, and a comment has the command that starts
     the servers.
     """
+    from advectio import installation
+    from advectio import run as running
+
     installed = installation.find()
     variables = {"LD_PRELOAD": installation.preload(installed, os.environ.get("LD_PRELOAD"))}
     run_directory = os.path.abspath(run_dir) if run_dir else os.environ.get("ADVECTIO_RUN")
@@ -934,7 +954,10 @@ def env(
         print(f"# {line}")
 
 
-def _say_what_is_missing(installed: installation.Installation, run_directory: str | None) -> None:
+def _say_what_is_missing(installed: "installation.Installation", run_directory: str | None) -> None:
+    from advectio import places
+    from advectio.protocol import answers
+
     if run_directory is None:
         say(
             "warning",
@@ -953,9 +976,11 @@ def _say_what_is_missing(installed: installation.Installation, run_directory: st
 
 
 def _servers_by_hand(
-    job: launching.Job, installed: installation.Installation, run_directory: str | None, variables: dict[str, str]
+    job: "launching.Job", installed: "installation.Installation", run_directory: str | None, variables: dict[str, str]
 ) -> list[str]:
     """Comments; and what several nodes add to the variables."""
+    from advectio import launching, places
+
     variables["ADVECTIO_SERVERS"] = str(job.nodes.number)
     names = list(variables)
     if job.nodes.variable:

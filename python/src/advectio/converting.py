@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict, cast
 
-from rich.console import Console
-
 from advectio import installation
 from advectio.errors import UserError, say
 from advectio.quantities import rate_text, size_text, time_text
@@ -139,6 +137,8 @@ def convert(options: Options) -> int:
 
 
 def _show(converted: Converted) -> None:
+    from rich.console import Console
+
     out = Console(highlight=False, soft_wrap=True)
     total = 0
     for output in converted["outputs"]:

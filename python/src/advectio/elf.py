@@ -6,11 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.relocation import RelocationSection
-
 OUTPUT_CALLS = ("nc_", "ncmpi_")
 # One function that every version has, of each library that is looked for.
 PROBES = {
@@ -63,6 +58,10 @@ class Elf:
 
 def read(path: str) -> Elf | None:
     """None: this is no ELF file, or one that is damaged."""
+    # Here, as the import takes longer than `advectio check` without a command.
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
     try:
         with open(path, "rb") as file:
             if file.read(4) != b"\x7fELF":
@@ -75,7 +74,7 @@ def read(path: str) -> Elf | None:
 
 def _read(path: str, file: Any) -> Elf:
     loader = next((s.get_interp_name() for s in file.iter_segments() if s["p_type"] == "PT_INTERP"), None)
-    dynamic = next((s for s in file.iter_sections() if isinstance(s, DynamicSection)), None)
+    dynamic = next((s for s in file.iter_sections() if s["sh_type"] == "SHT_DYNAMIC"), None)
     tags: list[Any] = list(dynamic.iter_tags()) if dynamic is not None else []
     needed = [tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"]
     flags = next((tag.entry.d_val for tag in tags if tag.entry.d_tag == "DT_FLAGS"), 0)
@@ -135,7 +134,7 @@ def _relocated(file: Any) -> Iterator[str]:
     if not names:
         return
     for section in file.iter_sections():
-        if not isinstance(section, RelocationSection) or section["sh_link"] != file.get_section_index(".dynsym"):
+        if section["sh_type"] not in ("SHT_REL", "SHT_RELA") or section["sh_link"] != file.get_section_index(".dynsym"):
             continue
         relocations, step = section.data(), section["sh_entsize"]
         for at in range(0, len(relocations) - step + 1, step):

@@ -7,10 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NotRequired, TypedDict
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from advectio import installation, launching, nodes, places, tables
 from advectio.errors import UserError
@@ -18,6 +15,9 @@ from advectio.quantities import size_text
 from advectio.server import ended_how
 from advectio.summary import counted
 from advectio.worker import View
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class Damage(TypedDict):
@@ -272,6 +272,8 @@ class _Bar(View):
 
 
 def _show(survey: Survey) -> None:
+    from rich.console import Console
+
     out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     if "error" in survey:
         out.print(*problems(survey), style="red", markup=False, soft_wrap=True)
@@ -325,7 +327,7 @@ def _journal_lines(j: JournalSurvey) -> Iterator[str]:
     yield f"  {counted(j['segments'], 'segment')}, {size_text(j['records_bytes'])}, {records}"
 
 
-def _dataset_table(datasets: Sequence[DatasetSurvey]) -> Table:
+def _dataset_table(datasets: Sequence[DatasetSurvey]) -> "Table":
     table = tables.of_datasets(("synced", "visible", "durable", "staged", "unsynced"), "", whole_names=True)
     for d in datasets:
         by = f"{d['tiles']} tiles, " if d["tiles"] else f"{d['writers']} writers, " if d["writers"] > 1 else ""

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, cast
 
-from rich.console import Console
-
 from advectio import installation, places
 from advectio.errors import UserError, say
 from advectio.quantities import rate_text, size_text, time_text
@@ -156,6 +154,8 @@ def _one(server: str, options: Options, tiles: Sequence[str], output: str, view:
 
 
 def _show(joined: Sequence[Joined]) -> None:
+    from rich.console import Console
+
     out = Console(highlight=False, soft_wrap=True)
     for j in joined:
         frames = f", {counted(j['frames'], 'frame')}" if j["frames"] else ""

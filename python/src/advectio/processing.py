@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict, cast
 
-from rich.console import Console
-
 from advectio import installation
 from advectio.errors import UserError, say
 from advectio.protocol import ProcessedOutput
@@ -103,6 +101,8 @@ def print_json(processed: object) -> None:
 
 
 def show_output(output: ProcessedOutput) -> None:
+    from rich.console import Console
+
     out = Console(highlight=False, soft_wrap=True)
     what = f"{counted(output['variables'], 'variable')}, {counted(output['records'], 'record')}"
     end = "was there already" if output["kept"] else f"{size_text(output['bytes_written'])} written"
@@ -112,6 +112,8 @@ def show_output(output: ProcessedOutput) -> None:
 
 
 def show(processed: Processed) -> None:
+    from rich.console import Console
+
     out = Console(highlight=False, soft_wrap=True)
     read = sum(output["bytes_read"] for output in processed["outputs"])
     for output in processed["outputs"]:

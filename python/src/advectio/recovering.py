@@ -6,9 +6,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NotRequired, TypedDict
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from advectio import inspecting, installation, launching, nodes, places, processed, tables
 from advectio.errors import AlreadySaid, UserError, say
@@ -16,6 +14,9 @@ from advectio.inspecting import DatasetSurvey, Survey
 from advectio.protocol import DatasetStatus, Made, Status
 from advectio.quantities import size_text
 from advectio.summary import console, counted
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 EXIT_GONE = 4
 UNFINISHED = ("open", "closed", "failed")  # states of what stays staged
@@ -337,7 +338,7 @@ def _last_line(directory: str, found: Sequence[Recovered], result: Status | None
     return f"advectio: {counted(len(found), 'dataset')} complete; {directory} is removed"
 
 
-def _table(found: Sequence[Recovered], dry: bool) -> Table:
+def _table(found: Sequence[Recovered], dry: bool) -> "Table":
     table = tables.of_datasets(("synced", "visible", "durable", "staged"), "state")
     for r in found:
         table.add_row(

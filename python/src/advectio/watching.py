@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +40,8 @@ def show(run_directory: str | None, watch: bool, as_json: bool) -> int:
     if not watch:
         out.print(view.draw(_directories(run_directory)))
         return 0
+    from rich.live import Live
+
     with Live(console=out, auto_refresh=False, transient=False) as live:
         try:
             while True:

@@ -10,34 +10,38 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Any
 
 from advectio.errors import UserError
 from advectio.quantities import size_text
 from advectio.server import ended_how
 from advectio.summary import console
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 INTERRUPTED = 128 + signal.SIGINT
+
+
+def _bar() -> "Progress":
+    # Here, as the import takes longer than a small file.
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[sizes]}"),
+        TimeRemainingColumn(),
+        console=console(),
+        transient=True,
+    )
 
 
 class View:
     """The bar on a terminal; nothing elsewhere."""
 
     def __init__(self, shown: bool) -> None:
-        self._progress = (
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[sizes]}"),
-                TimeRemainingColumn(),
-                console=console(),
-                transient=True,
-            )
-            if shown
-            else None
-        )
+        self._progress = _bar() if shown else None
         self._task: TaskID | None = None
 
     def __enter__(self) -> "View":

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from forked import forks
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent / "python" / "src"
 
@@ -118,11 +120,9 @@ class Fake:
     def command(self, *arguments) -> list[str]:
         return [sys.executable, "-m", "advectio", *map(str, arguments)]
 
-    def run(self, *arguments, **options) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            self.command(*arguments), env=self.env | options.pop("env", {}), cwd=self.work, capture_output=True, text=True,
-            timeout=60, check=False, **options,
-        )  # fmt: skip
+    def run(self, *arguments, env=None) -> subprocess.CompletedProcess:
+        words = [str(argument) for argument in arguments]
+        return forks().run(words, env=self.env | (env or {}), cwd=self.work, timeout_s=60)
 
     def start(self, *arguments, **options) -> subprocess.Popen:
         return subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from advectio.decoding import decode  # noqa: E402
 from advectio.errors import UserError  # noqa: E402
 from advectio.pictures import coastlines, drawing, grids, looks, recipes, values  # noqa: E402
 from advectio.pictures.frames import Frame  # noqa: E402
+from forked import PICTURES, forks  # noqa: E402
 from made_up import THREE, real, wrf, wrf_file  # noqa: E402
 from shapes import must_fit  # noqa: E402
 from xarray.backends import BackendArray  # noqa: E402
@@ -507,15 +509,8 @@ def test_a_known_name_with_another_unit_keeps_no_steps():
 # --- the command -----------------------------------------------------------------------------------------------------------
 
 
-def command(*arguments: object, **options) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "advectio", "plot", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
+def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess:
+    return forks(PICTURES).run(["plot", *map(str, arguments)], env=os.environ, cwd=cwd, timeout_s=120)
 
 
 def test_the_command_with_a_recipe(wrfout, tmp_path):

@@ -24,6 +24,7 @@ from advectio.protocol import Status  # noqa: E402
 from advectio.view import Address, fields, progress  # noqa: E402
 from advectio.view.frames import Frames  # noqa: E402
 from advectio.view.server import Dashboard, _listen, _Server  # noqa: E402
+from forked import PICTURES, forks  # noqa: E402
 from shapes import must_fit  # noqa: E402
 
 TOKEN = "a-token"
@@ -302,20 +303,27 @@ def test_the_command_serves_files_until_ctrl_c_with_browsers_looking(file):
 
 
 def test_what_is_wrong_with_the_arguments_is_one_line(file):
-    process = view("no-such-file")
-    assert process.communicate()[1] == "advectio: error: no-such-file: no such file; of a run under way say --live\n"
-    assert process.returncode == 2
+    def told(*arguments: str) -> str:
+        done = forks((*PICTURES, "advectio.view.server")).run(
+            ["view", *arguments], env=os.environ, cwd=file.parent, timeout_s=60
+        )
+        assert done.returncode == 2
+        return done.stderr
+
+    assert told("no-such-file") == "advectio: error: no-such-file: no such file; of a run under way say --live\n"
     listener = _listen(0)
     port = listener.getsockname()[1]
-    process = view("--port", str(port), str(file))
-    assert process.communicate()[1].startswith(f"advectio: error: cannot listen on port {port}: Address already in use")
+    assert told("--port", str(port), str(file)).startswith(
+        f"advectio: error: cannot listen on port {port}: Address already in use"
+    )
     listener.close()
-    process = view("--live", "a*", "b*")
-    assert "--live takes one pattern" in process.communicate()[1]
-    process = view("--contact", "advectio.contact", str(file))
-    assert process.communicate()[1] == "advectio: error: --contact names the run that --live follows; give --live too\n"
-    process = view("--live", "a*", "--run", "/dev/shm/r", "--contact", "advectio.contact")
-    assert "either --run, of this node, or --contact, of another one" in process.communicate()[1]
+    assert "--live takes one pattern" in told("--live", "a*", "b*")
+    assert (
+        told("--contact", "advectio.contact", str(file))
+        == "advectio: error: --contact names the run that --live follows; give --live too\n"
+    )
+    both = told("--live", "a*", "--run", "/dev/shm/r", "--contact", "advectio.contact")
+    assert "either --run, of this node, or --contact, of another one" in both
 
 
 def test_a_package_that_is_missing_is_named_with_what_installs_it(tmp_path, file):

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from advectio import cli
-from running import ROOT, Advectio, Result, environment, output_files, run_plainly
+from running import COMMAND, ROOT, Advectio, Result, environment, output_files, run_plainly
 from same import differences
 from two_hosts import host  # noqa: F401  (a fixture)
-
-sys.path.append(str(ROOT / "tests" / "python"))  # shapes.py
 
 # In the background of a shell without job control everything that is started here would ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -108,7 +106,7 @@ def calls(replay_mpi: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def advectio_command() -> Path:
-    path = Path(os.environ.get("ADVECTIO_COMMAND", ROOT / ".venv" / "bin" / "advectio"))
+    path = Path(os.environ.get("ADVECTIO_COMMAND", COMMAND))
     if not path.exists():
         pytest.fail(f"{path} is not there; `make build` makes it")
     return path

@@ -1,7 +1,7 @@
 /* Conversations with PnetCDF that its own programs do not have: wrong posted calls, definitions that cannot be laid
  * out, a give-up in the midst of them. Run with and without Advectio its answers and its files must be the same.
  *
- *     mpirun -n N chosen_calls WHICH     makes WHICH.nc; answers go to WHICH.nc.<rank> */
+ *     mpirun -n N chosen_calls WHICH…    one after another; makes WHICH.nc; answers go to WHICH.nc.<rank> */
 #include <limits.h>
 #include <mpi.h>
 #include <pnetcdf.h>
@@ -442,31 +442,33 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 2) return 2;
-  char name[80];
-  snprintf(path, sizeof path, "%.50s.nc", argv[1]);
-  snprintf(name, sizeof name, "%s.%d", path, rank);
-  answers = fopen(name, "w");
+  if (argc < 2) return 2;
+  for (int each = 1; each < argc; ++each) {
+    char name[80];
+    snprintf(path, sizeof path, "%.50s.nc", argv[each]);
+    snprintf(name, sizeof name, "%s.%d", path, rank);
+    answers = fopen(name, "w");
 #define ONE(NAME) \
-  if (strcmp(argv[1], #NAME) == 0) NAME()
-  ONE(reads_between_puts);
-  ONE(too_large_from_the_start);
-  ONE(too_large_after_data);
-  ONE(gives_up_definitions);
-  ONE(gives_up_all_definitions);
-  ONE(fills_what_is_added);
-  ONE(fill_modes);
-  ONE(wrong_posted_calls);
-  ONE(reads_while_a_request_is_pending);
-  ONE(odd_room);
-  ONE(last_rank_puts_first);
-  ONE(boxes_with_gaps);
-  ONE(modes_by_rank);
-  ONE(closes_with_pending_calls);
-  ONE(negative_counts);
-  ONE(without_variables);
-  ONE(many_dimensions);
-  fclose(answers);
+  if (strcmp(argv[each], #NAME) == 0) NAME()
+    ONE(reads_between_puts);
+    ONE(too_large_from_the_start);
+    ONE(too_large_after_data);
+    ONE(gives_up_definitions);
+    ONE(gives_up_all_definitions);
+    ONE(fills_what_is_added);
+    ONE(fill_modes);
+    ONE(wrong_posted_calls);
+    ONE(reads_while_a_request_is_pending);
+    ONE(odd_room);
+    ONE(last_rank_puts_first);
+    ONE(boxes_with_gaps);
+    ONE(modes_by_rank);
+    ONE(closes_with_pending_calls);
+    ONE(negative_counts);
+    ONE(without_variables);
+    ONE(many_dimensions);
+    fclose(answers);
+  }
   MPI_Finalize();
   return 0;
 }

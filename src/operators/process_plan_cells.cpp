@@ -8,11 +8,11 @@ namespace {
 
 /// 360 or 2π; 0 of what is no longitude.
 double period_of(const Variable& v) {
-  const auto units = text_of(v.attributes, "units");
-  const bool is = text_of(v.attributes, "standard_name") == "longitude" || units.starts_with("degree_east") ||
-                  units.starts_with("degrees_east") || units.starts_with("degrees east") || v.name == "lon" ||
+  const auto unit = text_of(v.attributes, "units");
+  const bool is = text_of(v.attributes, "standard_name") == "longitude" || unit.starts_with("degree_east") ||
+                  unit.starts_with("degrees_east") || unit.starts_with("degrees east") || v.name == "lon" ||
                   v.name == "longitude" || v.name == "nav_lon" || v.name.starts_with("XLONG");
-  return !is ? 0 : units.starts_with("rad") ? 2 * std::numbers::pi : 360;
+  return !is ? 0 : unit.starts_with("rad") ? 2 * std::numbers::pi : 360;
 }
 
 /// CF's word (CF-1.11, appendix E).

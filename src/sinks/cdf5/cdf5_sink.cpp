@@ -29,14 +29,14 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "sinks/cdf5/extents.h"
+#include "sinks/cdf5/fill_values.h"
 #include "sinks/cdf5/header.h"
 #include "sinks/cdf5/patches.h"
+#include "sinks/cdf5/values.h"
 #include "sinks/library_lock.h"
 #include "sinks/transaction/transactional_sink.h"
 
@@ -163,42 +163,8 @@ Result<Schema> read_schema(int nc) {
 /// Bytes that lie together are written at once when they are as many, so that little is left to do for a commit.
 constexpr std::uint64_t worth_a_write = 1U << 20U;
 
-/// Bytes that are swapped or filled, and written, at once. They stay in the core's cache.
-constexpr std::uint64_t write_bytes = 256U << 10U;
-
 /// Pieces whose beginnings are so near are written together with what lies between them, which is read before.
 constexpr std::uint64_t near_bytes = 4096;
-/// More pieces of what was put are not remembered: the rest is filled then.
-constexpr std::size_t pieces_max = 1U << 16U;
-
-template <typename T>
-void swap_as(std::byte* to, const std::byte* from, std::size_t elements) noexcept {
-  for (std::size_t i = 0; i < elements; ++i) {
-    T x;
-    std::memcpy(&x, from + i * sizeof x, sizeof x);
-    if constexpr (sizeof x == 2) x = __builtin_bswap16(x);
-    if constexpr (sizeof x == 4) x = __builtin_bswap32(x);
-    if constexpr (sizeof x == 8) x = __builtin_bswap64(x);
-    std::memcpy(to + i * sizeof x, &x, sizeof x);
-  }
-}
-
-/// What is written next of `left` bytes at `at`: whole elements up to a multiple of write_bytes.
-std::uint64_t next_piece(std::uint64_t at, std::uint64_t left, std::uint64_t element) noexcept {
-  auto n = write_bytes - at % write_bytes;
-  n -= n % element;
-  return std::min(left, n == 0 ? write_bytes : n);
-}
-
-/// Between our byte order and the file's.
-void swap_to(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t element) noexcept {
-  switch (element) {
-    case 2: return swap_as<std::uint16_t>(to, from, bytes / 2);
-    case 4: return swap_as<std::uint32_t>(to, from, bytes / 4);
-    case 8: return swap_as<std::uint64_t>(to, from, bytes / 8);
-    default: std::memcpy(to, from, bytes);
-  }
-}
 
 /// Copies pieces of a file to their places in another. Pieces that keep their distance are copied together.
 class Mover {
@@ -294,11 +260,11 @@ class Cdf5Sink final : public TransactionalSink {
   void drop() noexcept override;
   void failed() noexcept override { forget_waiting(); }
 
-  Result<void> look();
+  Result<void> look(bool fixed_filled);
   Result<void> write_header(const File& file, const Schema& schema);
   Result<void> create(const Schema& to);
   Result<void> change(const Schema& to);
-  Result<void> make_changed(const Schema& schema, const ClassicLayout& old, std::shared_ptr<File> to);
+  Result<void> make_changed(const Schema& schema, const ClassicLayout& old, File& to);
   Result<void> settle();
   Result<void> take_now(const std::shared_ptr<const Field>& field, const Part& part);
   void forget_waiting() noexcept {
@@ -307,7 +273,6 @@ class Cdf5Sink final : public TransactionalSink {
     waiting_.clear();
     waiting_bytes_ = 0;
   }
-  Result<void> fill_added(std::size_t first, std::uint64_t records);
   Result<void> write_record_count(File& file, std::uint64_t records);
   [[nodiscard]] bool lies_together(const Variable& v, const Box& box) const;
   Result<void> flush();
@@ -317,12 +282,6 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> put_runs(const Runs& runs, const std::byte* data);
   Result<void> put_near(const Runs& runs, std::uint64_t at, const std::byte* data);
   Result<void> write_at(std::uint64_t at, std::span<const std::byte> bytes);
-  Result<void> fill_up();
-  Result<void> fill_rest(std::uint64_t begin, std::uint64_t end, const Bytes& fill);
-  Result<void> flush_fill();
-  [[nodiscard]] bool has_fill(std::size_t variable) const;
-  [[nodiscard]] Bytes fill_of(std::size_t variable) const;
-  [[nodiscard]] bool is_to_be_filled(std::size_t variable, std::uint64_t record) const;
   Result<void> commit_data();
   Result<void> note_commit();
   Result<void> pad();
@@ -366,15 +325,12 @@ class Cdf5Sink final : public TransactionalSink {
   std::vector<std::pair<std::shared_ptr<const Field>, Part>> waiting_;
   std::uint64_t waiting_bytes_ = 0;
   ClassicLayout layout_;
-  std::uint64_t records_now_ = 0;               // of what was put
-  bool fixed_filled_ = false;                   // what has no records has been filled where nobody put it
-  std::uint64_t records_filled_ = 0;            // the same of records
-  Extents put_;                                 // since then, of what is to be filled
-  std::vector<std::byte> scratch_;              // what is written next
-  std::uint64_t fill_at_ = 0, fill_bytes_ = 0;  // fill values in `scratch_` and their place
+  std::uint64_t records_now_ = 0;   // of what was put
+  std::vector<std::byte> scratch_;  // what is written next
   Patches patches_;
   std::optional<Committed> committed_;
   SinkCounters counters_;
+  FillValues fill_values_{is_, layout_, counters_};
 };
 
 Result<void> Cdf5Sink::open(bool resume) {
@@ -403,20 +359,20 @@ Result<void> Cdf5Sink::open(bool resume) {
   (void)nc_close(nc);
   if (!schema) return std::move(schema).error();
   is_ = std::move(schema).value();
-  ADVECTIO_TRY(look());
-  fixed_filled_ = made_ = true;
+  ADVECTIO_TRY(look(true));
+  made_ = true;
   // What is made durable next counts from here, whether or not anything is committed before.
   if (options_.ordered) ADVECTIO_TRY(note_records(layout_.records));
   return note_commit();
 }
 
 /// Where things are in the file as it is now.
-Result<void> Cdf5Sink::look() {
+Result<void> Cdf5Sink::look(bool fixed_filled) {
   auto layout = read_classic_layout(*file_);
   if (!layout) return std::move(layout).error().with(path());
   layout_ = std::move(layout).value();
-  records_filled_ = records_now_ = layout_.records;
-  put_.clear();
+  records_now_ = layout_.records;
+  fill_values_.reset(layout_.records, fixed_filled);
   return {};
 }
 
@@ -518,8 +474,7 @@ Result<void> Cdf5Sink::create(const Schema& to) {
   ADVECTIO_TRY(write_count(*records_, any_commit_at, 0));
   ADVECTIO_TRY(write_header(*file_, to));
   made_ = true;
-  fixed_filled_ = false;
-  return look();
+  return look(false);
 }
 
 Result<void> Cdf5Sink::change(const Schema& to) {
@@ -539,7 +494,7 @@ Result<void> Cdf5Sink::change(const Schema& to) {
     if (!layout) return std::move(layout).error().with(part);
     of_header = !layout_.variables.empty() && has_same_places(layout_, *layout);
     auto old = std::exchange(layout_, std::move(layout).value());
-    if (!of_header) return make_changed(to, old, file);
+    if (!of_header) return make_changed(to, old, *file);
     is_ = to;
     std::uint64_t end = UINT64_MAX;
     for (const auto& v : layout_.variables) end = std::min(end, v.begin);
@@ -554,18 +509,18 @@ Result<void> Cdf5Sink::change(const Schema& to) {
   ADVECTIO_TRY(files_.rename(part, of_header ? header_path() : redo_));
   ADVECTIO_TRY(sync_names());
   ADVECTIO_TRY(of_header ? replace_header() : replace_content());
-  ADVECTIO_TRY(look());
+  ADVECTIO_TRY(look(true));
   return note_commit();
 }
 
 /// Step 2, made durable: a loss of power must not leave half of what step 4 relies upon.
-Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& old, std::shared_ptr<File> to) {
+Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& old, File& to) {
   const auto added = is_.variables.size();
   is_ = schema;
   auto size = file_->size();
   if (!size) return std::move(size).error();
 
-  Mover mover(*file_, *size, *to, counters_);
+  Mover mover(*file_, *size, to, counters_);
   for (std::size_t v = 0; v < added; ++v)
     if (!old.variables[v].has_records)
       ADVECTIO_TRY(mover.move(old.variables[v].begin, layout_.variables[v].begin, old.variables[v].bytes));
@@ -577,26 +532,9 @@ Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& o
                                 std::min(old.variables[v].bytes, old.record_bytes)));
   ADVECTIO_TRY(mover.flush());
 
-  std::swap(file_, to);
-  auto filled = fill_added(added, old.records);
-  std::swap(file_, to);
-  if (filled) filled = write_record_count(*to, old.records);
-  ADVECTIO_TRY(std::move(filled));
-  return to->sync();
-}
-
-/// As netCDF-C does for variables that come later, in all records that there are.
-Result<void> Cdf5Sink::fill_added(std::size_t first, std::uint64_t records) {
-  for (auto v = first; v < layout_.variables.size(); ++v)
-    if (const auto& place = layout_.variables[v]; !place.has_records && !is_.variables[v].no_fill)
-      ADVECTIO_TRY(fill_rest(place.begin, place.begin + place.bytes, fill_of(v)));
-  for (std::uint64_t r = 0; r < records; ++r)
-    for (auto v = first; v < layout_.variables.size(); ++v)
-      if (const auto& place = layout_.variables[v]; place.has_records && !is_.variables[v].no_fill) {
-        const auto begin = place.begin + r * layout_.record_bytes;
-        ADVECTIO_TRY(fill_rest(begin, begin + std::min(place.bytes, layout_.record_bytes), fill_of(v)));
-      }
-  return flush_fill();
+  ADVECTIO_TRY(fill_values_.write_added(to, added, old.records));
+  ADVECTIO_TRY(write_record_count(to, old.records));
+  return to.sync();
 }
 
 /// What of a header the two schemas agree about.
@@ -633,7 +571,7 @@ Result<void> Cdf5Sink::apply(const Schema& schema) {
     if (!is_filled_alike(before, to)) {
       ADVECTIO_TRY(settle());
       ADVECTIO_TRY(flush());
-      ADVECTIO_TRY(fill_up());
+      ADVECTIO_TRY(fill_values_.write(*file_, records_now_));
     }
     if (next_ || !has_same_header(is_, to, paddings_known_)) {
       next_ = std::move(to);
@@ -742,7 +680,7 @@ Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::ve
   auto done = put_runs(runs, data);
   counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
   if (!done) return std::move(done).error().with("write " + is_.variables[variable].name);
-  return put_.pieces() > pieces_max ? fill_up() : Result<void>{};
+  return fill_values_.many() ? fill_values_.write(*file_, records_now_) : Result<void>{};
 }
 
 Result<void> Cdf5Sink::put_runs(const Runs& runs, const std::byte* data) {
@@ -769,7 +707,7 @@ Result<void> Cdf5Sink::put_runs(const Runs& runs, const std::byte* data) {
         }
       }
       // Where the pieces lie in several records, some of those may be to be filled.
-      if (!runs.record || is_to_be_filled(runs.variable, *runs.record)) put_.add(at, at + runs.bytes);
+      if (!runs.record || fill_values_.are_due(runs.variable, *runs.record)) fill_values_.note_put(at, at + runs.bytes);
       data += runs.bytes;
     }
     auto k = outer;
@@ -789,8 +727,8 @@ Result<void> Cdf5Sink::put_near(const Runs& runs, std::uint64_t at, const std::b
   if (!size) return std::move(size).error();
   // What lies between records is of other variables.
   const bool alone = runs.record.has_value();
-  const bool fills = alone && is_to_be_filled(runs.variable, *runs.record);
-  const auto fill = fills ? fill_of(runs.variable) : Bytes();
+  const bool fills = alone && fill_values_.are_due(runs.variable, *runs.record);
+  const auto fill = fills ? fill_values_.value_of(runs.variable) : Bytes();
   while (left > 0) {
     const auto n = std::min(left, write_bytes / distance);
     const auto bytes = (n - 1) * distance + runs.bytes;
@@ -800,16 +738,17 @@ Result<void> Cdf5Sink::put_near(const Runs& runs, std::uint64_t at, const std::b
     if (there > 0) ADVECTIO_TRY(file_->read(at, window.first(there)));
     std::fill(window.begin() + static_cast<std::ptrdiff_t>(there), window.end(), std::byte{0});
     if (fills)
-      ADVECTIO_TRY(put_.for_each_gap(at, at + bytes, [&](std::uint64_t begin, std::uint64_t end) -> Result<void> {
-        fill_with(window.data() + (begin - at), end - begin, fill);
-        return {};
-      }));
+      ADVECTIO_TRY(
+          fill_values_.put().for_each_gap(at, at + bytes, [&](std::uint64_t begin, std::uint64_t end) -> Result<void> {
+            fill_with(window.data() + (begin - at), end - begin, fill);
+            return {};
+          }));
     for (std::uint64_t i = 0; i < n; ++i) {
       swap_to(window.data() + i * distance, data, runs.bytes, runs.element);
       data += runs.bytes;
-      if (!alone) put_.add(at + i * distance, at + i * distance + runs.bytes);
+      if (!alone) fill_values_.note_put(at + i * distance, at + i * distance + runs.bytes);
     }
-    if (fills) put_.add(at, at + bytes);
+    if (fills) fill_values_.note_put(at, at + bytes);
     ADVECTIO_TRY(write_at(at, window));
     at += n * distance;
     left -= n;
@@ -820,78 +759,6 @@ Result<void> Cdf5Sink::put_near(const Runs& runs, std::uint64_t at, const std::b
 Result<void> Cdf5Sink::write_at(std::uint64_t at, std::span<const std::byte> bytes) {
   counters_.bytes_out += bytes.size();
   return file_->write(at, bytes);
-}
-
-/// As netCDF-C does: in records all variables or, where none is to be filled, none of them.
-bool Cdf5Sink::has_fill(std::size_t variable) const {
-  if (!layout_.variables[variable].has_records) return !is_.variables[variable].no_fill;
-  return std::any_of(is_.variables.begin(), is_.variables.end(), [](const Variable& v) { return !v.no_fill; });
-}
-
-/// As the file has it.
-Bytes Cdf5Sink::fill_of(std::size_t variable) const {
-  const auto& v = is_.variables[variable];
-  const auto value = v.fill.empty() ? default_fill(v.type) : v.fill;
-  Bytes out(value.size());
-  swap_to(out.data(), value.data(), value.size(), value.size());
-  return out;
-}
-
-bool Cdf5Sink::is_to_be_filled(std::size_t variable, std::uint64_t record) const {
-  if (!has_fill(variable)) return false;
-  return layout_.variables[variable].has_records ? record >= records_filled_ : !fixed_filled_;
-}
-
-/// What is to be filled and nobody has put gets its fill value, in the order of the file.
-Result<void> Cdf5Sink::fill_up() {
-  std::vector<std::pair<std::size_t, Bytes>> with_records;
-  for (std::size_t v = 0; v < layout_.variables.size(); ++v) {
-    const auto& place = layout_.variables[v];
-    if (!has_fill(v)) continue;
-    auto fill = fill_of(v);
-    if (place.has_records)
-      with_records.emplace_back(v, std::move(fill));
-    else if (!fixed_filled_)
-      ADVECTIO_TRY_WITH(fill_rest(place.begin, place.begin + place.bytes, fill), "fill " + is_.variables[v].name);
-  }
-  for (auto r = records_filled_; r < records_now_; ++r)
-    for (const auto& [v, fill] : with_records) {
-      const auto begin = layout_.variables[v].begin + r * layout_.record_bytes;
-      const auto bytes = std::min(layout_.variables[v].bytes, layout_.record_bytes);
-      ADVECTIO_TRY_WITH(fill_rest(begin, begin + bytes, fill), "fill " + is_.variables[v].name);
-    }
-  ADVECTIO_TRY(flush_fill());
-  fixed_filled_ = true;
-  records_filled_ = records_now_;
-  put_.clear();
-  return {};
-}
-
-Result<void> Cdf5Sink::fill_rest(std::uint64_t begin, std::uint64_t end, const Bytes& fill) {
-  // What is put are whole elements, so that each gap begins with one.
-  return put_.for_each_gap(begin, end, [&](std::uint64_t from, std::uint64_t to) -> Result<void> {
-    if (fill_bytes_ > 0 && (fill_at_ + fill_bytes_ != from || fill_bytes_ + (to - from) > write_bytes))
-      ADVECTIO_TRY(flush_fill());
-    if (fill_bytes_ == 0) fill_at_ = from;
-    const auto n = std::min(to - from, write_bytes);
-    scratch_.resize(std::max(scratch_.size(), fill_bytes_ + n));
-    fill_with(scratch_.data() + fill_bytes_, n, fill);
-    fill_bytes_ += n;
-    // The values in `scratch_` are all the same, and serve several times.
-    while (to - from > write_bytes) {
-      const auto piece = next_piece(from, write_bytes, fill.size());
-      ADVECTIO_TRY(write_at(from, std::span(scratch_).first(piece)));
-      from += piece;
-      fill_at_ = from;
-      fill_bytes_ = std::min(to - from, write_bytes);
-    }
-    return {};
-  });
-}
-
-Result<void> Cdf5Sink::flush_fill() {
-  const auto bytes = std::exchange(fill_bytes_, 0);
-  return bytes == 0 ? Result<void>{} : write_at(fill_at_, std::span(scratch_).first(bytes));
 }
 
 Result<void> Cdf5Sink::note_commit() {
@@ -912,7 +779,7 @@ Result<void> Cdf5Sink::commit(bool) {
 }
 
 Result<void> Cdf5Sink::commit_data() {
-  ADVECTIO_TRY_WITH(fill_up(), "commit " + path());
+  ADVECTIO_TRY_WITH(fill_values_.write(*file_, records_now_), "commit " + path());
   // Records count when all of them is there.
   if (records_now_ != layout_.records) {
     ADVECTIO_TRY(write_record_count(*file_, records_now_));

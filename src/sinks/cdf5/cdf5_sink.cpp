@@ -9,7 +9,7 @@
 //   3. The copy is renamed to REDO. From here on the change will happen.
 //   4. Its bytes are written over the file's, whose inode stays.
 //   5. REDO is removed.
-// `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part`.
+// `resume` does 4 and 5 where it finds REDO, and removes a `REDO.part` (transaction/redo_file.h).
 //
 // Where the new header leaves all data in their places (attributes go into room that was reserved), only the header is
 // copied: by the same steps, with REDO.header in place of REDO.
@@ -17,10 +17,9 @@
 // A program may define and put one variable after the other. Each would move the data. So a change waits, with the
 // parts that come behind it, until they are committed or many (`waiting_max`).
 //
-// Loss of power, where somebody asks for it (`ordered`): 3 and 5 end with a sync of the directory. Records are written
-// in place and then counted, so any of those after the last that were made durable may be counted and not there: how
-// many were durable stands in REDO.records, and `resume` with `power_lost` counts back to it. The file is synced before
-// REDO.records goes.
+// Loss of power, where somebody asks for it (`ordered`): records are written in place and then counted, so any of those
+// after the last that were made durable may be counted and not there: how many were durable stands in REDO.records, and
+// `resume` with `power_lost` counts back to it. The file is synced before REDO.records goes.
 #include "sinks/cdf5/cdf5_sink.h"
 
 #include <netcdf.h>
@@ -38,6 +37,7 @@
 #include "sinks/cdf5/patches.h"
 #include "sinks/cdf5/values.h"
 #include "sinks/library_lock.h"
+#include "sinks/transaction/redo_file.h"
 #include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
@@ -215,6 +215,12 @@ bool has_same_places(const ClassicLayout& a, const ClassicLayout& b) {
                     });
 }
 
+/// What a redo file has of the file that is to be.
+enum class Holds : std::uint8_t { all, header };
+std::string kind_of(Holds what) {
+  return what == Holds::header ? ".header" : "";
+}
+
 /// What a reader sees change: the number of records.
 struct Committed {
   std::uint64_t size = 0;
@@ -225,7 +231,12 @@ class Cdf5Sink final : public TransactionalSink {
  public:
   Cdf5Sink(Files& files, const std::string& path, std::string redo, const Cdf5Options& options,
            std::shared_ptr<File> file)
-      : TransactionalSink(path), files_(files), redo_(std::move(redo)), options_(options), file_(std::move(file)) {}
+      : TransactionalSink(path),
+        files_(files),
+        redo_path_(std::move(redo)),
+        options_(options),
+        file_(std::move(file)),
+        redo_(files, redo_path_, file_, RedoFile::Whole::by_name) {}
   ~Cdf5Sink() override { abandon(); }
 
   Result<void> open(bool resume);
@@ -235,7 +246,7 @@ class Cdf5Sink final : public TransactionalSink {
   std::function<Result<void>()> make_durable() override {
     if (!options_.ordered) return [file = file_] { return file->sync(); };
     return [&files = files_, file = file_, noted = records_, n = committed_records_,
-            directory = directory_of(redo_)]() -> Result<void> {
+            directory = directory_of(redo_path_)]() -> Result<void> {
       ADVECTIO_TRY(file->sync());
       if (!noted) return {};
       ADVECTIO_TRY(write_count(*noted, durable_at, n));
@@ -288,13 +299,10 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> note_records(std::uint64_t records);
   Result<void> restore_records();
   void forget_records() noexcept;
-  [[nodiscard]] std::string records_path() const { return redo_ + ".records"; }
-  [[nodiscard]] std::string header_path() const { return redo_ + ".header"; }
-  Result<void> replace_content();
-  Result<void> replace_header();
-  Result<std::uint64_t> copy_from(const std::string& path);
+  [[nodiscard]] std::string records_path() const { return redo_path_ + ".records"; }
+  Result<void> write_over(Holds what);
   Result<void> sync_names() {
-    return options_.ordered ? make_names_durable(files_, directory_of(redo_)) : Result<void>{};
+    return options_.ordered ? make_names_durable(files_, directory_of(redo_path_)) : Result<void>{};
   }
 
   Files& files_;
@@ -313,9 +321,10 @@ class Cdf5Sink final : public TransactionalSink {
     return twice[0] == ~twice[1] ? std::optional(twice[0]) : std::nullopt;
   }
 
-  std::string redo_;
+  std::string redo_path_;
   Cdf5Options options_;
   std::shared_ptr<File> file_;
+  RedoFile redo_;
   std::shared_ptr<File> records_;  // how many are committed; see note_records
   std::uint64_t committed_records_ = 0;
   bool made_ = false;            // there is a header
@@ -335,15 +344,19 @@ class Cdf5Sink final : public TransactionalSink {
 
 Result<void> Cdf5Sink::open(bool resume) {
   const Lock lock;
-  ADVECTIO_TRY(files_.remove(redo_ + ".part"));
+  ADVECTIO_TRY(redo_.forget_begun());
   if (!resume) {
-    for (const auto& name : {redo_, header_path(), records_path()}) ADVECTIO_TRY(files_.remove(name));
+    for (const auto what : {Holds::all, Holds::header}) ADVECTIO_TRY(redo_.forget(kind_of(what)));
+    ADVECTIO_TRY(files_.remove(records_path()));
     ADVECTIO_TRY(file_->resize(0));
     ADVECTIO_TRY(note_records(0));
     return write_count(*records_, any_commit_at, 0);
   }
-  if (files_.exists(redo_)) ADVECTIO_TRY(replace_content());
-  if (files_.exists(header_path())) ADVECTIO_TRY(replace_header());
+  for (const auto what : {Holds::all, Holds::header}) {
+    auto there = redo_.take_up(kind_of(what));
+    if (!there) return std::move(there).error();
+    if (*there) ADVECTIO_TRY(write_over(what));
+  }
   ADVECTIO_TRY(restore_records());
   auto size = file_->size();
   if (!size) return std::move(size).error();
@@ -417,38 +430,16 @@ void Cdf5Sink::forget_records() noexcept {
   if (files_.remove(records_path())) (void)sync_names();
 }
 
-/// Its bytes over the file's. Returns how many.
-Result<std::uint64_t> Cdf5Sink::copy_from(const std::string& path) {
-  auto from = files_.open(path, OpenMode::read);
-  if (!from) return std::move(from).error();
-  auto size = (*from)->size();
-  if (!size) return std::move(size).error();
-  std::vector<std::byte> buffer(std::size_t{4} << 20);
-  for (std::uint64_t at = 0; at < *size;) {
-    const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), *size - at));
-    ADVECTIO_TRY((*from)->read(at, part));
-    ADVECTIO_TRY(file_->write(at, part));
-    counters_.bytes_out += part.size();
-    at += part.size();
-  }
-  return *size;
-}
-
 /// Steps 4 and 5.
-Result<void> Cdf5Sink::replace_content() {
-  auto bytes = copy_from(redo_);
+Result<void> Cdf5Sink::write_over(Holds what) {
+  auto bytes = redo_.file().size();
   if (!bytes) return std::move(bytes).error();
-  ADVECTIO_TRY(file_->resize(*bytes));
-  ADVECTIO_TRY(file_->sync());
-  ADVECTIO_TRY(files_.remove(redo_));
-  return sync_names();
-}
-
-Result<void> Cdf5Sink::replace_header() {
-  if (auto bytes = copy_from(header_path()); !bytes) return std::move(bytes).error();
-  if (options_.ordered) ADVECTIO_TRY(file_->sync());
-  ADVECTIO_TRY(files_.remove(header_path()));
-  return sync_names();
+  Mover mover(redo_.file(), *bytes, *file_, counters_);
+  ADVECTIO_TRY(mover.move(0, 0, *bytes));
+  ADVECTIO_TRY(mover.flush());
+  if (what == Holds::all) ADVECTIO_TRY(file_->resize(*bytes));
+  if (what == Holds::all || options_.ordered) redo_.keep();
+  return redo_.remove(options_.ordered);
 }
 
 /// The header that is wanted, and no data. Where that fails netCDF-C removes the file; by the name of a descriptor it
@@ -483,37 +474,36 @@ Result<void> Cdf5Sink::change(const Schema& to) {
         was.type != now.type || was.dimensions != now.dimensions)
       return Error{Code::invalid, "variable " + now.name + " has changed its type or its dimensions", 0};
   ADVECTIO_TRY(commit_data());
-  const auto part = redo_ + ".part";
-  bool of_header = false;
+  auto what = Holds::all;
   const auto make = [&]() -> Result<void> {
-    auto made = files_.open(part, OpenMode::create, 0600);
-    if (!made) return std::move(made).error();
-    const std::shared_ptr<File> file = std::move(made).value();
-    ADVECTIO_TRY(write_header(*file, to));
-    auto layout = read_classic_layout(*file);
-    if (!layout) return std::move(layout).error().with(part);
-    of_header = !layout_.variables.empty() && has_same_places(layout_, *layout);
+    ADVECTIO_TRY(redo_.begin());
+    auto& file = redo_.file();
+    ADVECTIO_TRY(write_header(file, to));
+    auto layout = read_classic_layout(file);
+    if (!layout) return std::move(layout).error().with(file.path());
+    if (!layout_.variables.empty() && has_same_places(layout_, *layout)) what = Holds::header;
     auto old = std::exchange(layout_, std::move(layout).value());
-    if (!of_header) return make_changed(to, old, *file);
-    is_ = to;
-    std::uint64_t end = UINT64_MAX;
-    for (const auto& v : layout_.variables) end = std::min(end, v.begin);
-    ADVECTIO_TRY(file->resize(end));
-    ADVECTIO_TRY(write_record_count(*file, old.records));
-    return file->sync();
+    if (what == Holds::all) {
+      ADVECTIO_TRY(make_changed(to, old, file));
+    } else {
+      is_ = to;
+      std::uint64_t end = UINT64_MAX;
+      for (const auto& v : layout_.variables) end = std::min(end, v.begin);
+      ADVECTIO_TRY(file.resize(end));
+    }
+    ADVECTIO_TRY(write_record_count(file, old.records));
+    return redo_.decide(options_.ordered, kind_of(what));
   };
   if (auto made = make(); !made) {
-    (void)files_.remove(part);
+    (void)redo_.give_up();
     return made;
   }
-  ADVECTIO_TRY(files_.rename(part, of_header ? header_path() : redo_));
-  ADVECTIO_TRY(sync_names());
-  ADVECTIO_TRY(of_header ? replace_header() : replace_content());
+  ADVECTIO_TRY(write_over(what));
   ADVECTIO_TRY(look(true));
   return note_commit();
 }
 
-/// Step 2, made durable: a loss of power must not leave half of what step 4 relies upon.
+/// Step 2.
 Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& old, File& to) {
   const auto added = is_.variables.size();
   is_ = schema;
@@ -531,10 +521,7 @@ Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& o
                                 layout_.variables[v].begin + r * layout_.record_bytes,
                                 std::min(old.variables[v].bytes, old.record_bytes)));
   ADVECTIO_TRY(mover.flush());
-
-  ADVECTIO_TRY(fill_values_.write_added(to, added, old.records));
-  ADVECTIO_TRY(write_record_count(to, old.records));
-  return to.sync();
+  return fill_values_.write_added(to, added, old.records);
 }
 
 /// What of a header the two schemas agree about.

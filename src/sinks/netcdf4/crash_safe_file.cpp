@@ -42,11 +42,10 @@ std::uint32_t crc_of(std::uint32_t seed, const Trailer& t) {
 
 }  // namespace
 
-CrashSafeFile::CrashSafeFile(Files& files, std::shared_ptr<File> file, std::string redo_path)
-    : files_(files),
-      file_(std::move(file)),
+CrashSafeFile::CrashSafeFile(Files& files, std::shared_ptr<File> file, const std::string& redo_path)
+    : file_(std::move(file)),
       durability_(std::make_shared<Durability>(files, file_, directory_of(redo_path))),
-      redo_path_(std::move(redo_path)) {}
+      redo_(files, redo_path, file_, RedoFile::Whole::by_content) {}
 
 Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const std::string& path,
                                                            const std::string& redo_path, bool resume) {
@@ -58,12 +57,12 @@ Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const s
   out->file_size_ = *size;
   if (resume) {
     ADVECTIO_TRY(out->recover());
-    if (out->file_size_ > 0 && files.exists(redo_path)) ADVECTIO_TRY(out->file_->sync());
     std::array<std::byte, 8> begin{};
     ADVECTIO_TRY(out->read_file(0, begin));
     out->has_commit_ = std::any_of(begin.begin(), begin.end(), [](std::byte b) { return b != std::byte{0}; });
+  } else {
+    ADVECTIO_TRY(out->redo_.forget());
   }
-  ADVECTIO_TRY(files.remove(redo_path));
   if (out->has_commit_) {
     // Nothing may change before `settle` says where the committed part ends.
     out->size_ = out->protected_end_ = out->committed_end_ = out->file_size_;
@@ -78,10 +77,17 @@ Result<std::unique_ptr<CrashSafeFile>> CrashSafeFile::open(Files& files, const s
 }
 
 Result<void> CrashSafeFile::recover() {
-  if (!files_.exists(redo_path_)) return {};
-  auto opened = files_.open(redo_path_, OpenMode::read);
-  if (!opened) return std::move(opened).error();
-  File& redo = **opened;
+  auto there = redo_.take_up();
+  if (!there) return std::move(there).error();
+  if (!*there) return {};
+  ADVECTIO_TRY(apply_redo());
+  if (file_size_ > 0) redo_.keep();
+  return redo_.remove(false);
+}
+
+/// One that is not whole does nothing.
+Result<void> CrashSafeFile::apply_redo() {
+  File& redo = redo_.file();
   auto size = redo.size();
   if (!size) return std::move(size).error();
   Trailer t;
@@ -106,10 +112,10 @@ Result<void> CrashSafeFile::recover() {
   ADVECTIO_TRY(redo.read(t.pages * page_bytes,
                          {reinterpret_cast<std::byte*>(pages.data()), pages.size() * sizeof(std::uint64_t)}));
   protected_end_ = t.protected_end;
-  return apply(redo, pages, t.end);
+  return apply(pages, t.end);
 }
 
-Result<void> CrashSafeFile::apply(File& redo, const std::vector<std::uint64_t>& pages, std::uint64_t end) {
+Result<void> CrashSafeFile::apply(const std::vector<std::uint64_t>& pages, std::uint64_t end) {
   // Neighbouring pages go out in one write. The sort also makes the writes ascend.
   std::vector<std::size_t> order(pages.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -126,7 +132,7 @@ Result<void> CrashSafeFile::apply(File& redo, const std::vector<std::uint64_t>& 
       if (const auto* p = order[k] < arenas_.size() * arena_pages ? in_memory(order[k]) : nullptr; p != nullptr)
         std::memcpy(to.data(), p, page_bytes);
       else
-        ADVECTIO_TRY(redo.read(order[k] * page_bytes, to));
+        ADVECTIO_TRY(redo_.file().read(order[k] * page_bytes, to));
     }
     i = k;
     const auto offset = first * page_bytes;
@@ -174,7 +180,7 @@ Result<void> CrashSafeFile::read(std::uint64_t offset, std::span<std::byte> data
         if (const auto* p = in_memory(it->second); p != nullptr)
           std::memcpy(data.data(), p + within, n);
         else
-          ADVECTIO_TRY(redo_->read(it->second * page_bytes + within, data.first(n)));
+          ADVECTIO_TRY(redo_.file().read(it->second * page_bytes + within, data.first(n)));
         data = data.subspan(n);
         offset += n;
         continue;
@@ -232,19 +238,6 @@ std::byte* CrashSafeFile::in_memory(std::size_t slot) noexcept {
   return arenas_[slot / arena_pages]->bytes.data() + slot % arena_pages * page_bytes;
 }
 
-Result<void> CrashSafeFile::open_redo() {
-  if (redo_kept_) {
-    ADVECTIO_TRY(file_->sync());
-    ADVECTIO_TRY(redo_->resize(0));
-    redo_kept_ = redo_counts_ = false;
-  }
-  if (redo_) return {};
-  auto redo = files_.open(redo_path_, OpenMode::create, 0600);
-  if (!redo) return std::move(redo).error();
-  redo_ = std::move(redo).value();
-  return {};
-}
-
 /// Where the copy of `page` is; a new one holds what the file holds, unless all of it will be overwritten.
 Result<std::size_t> CrashSafeFile::slot_for(std::uint64_t page, bool whole) {
   if (const auto it = slots_.find(page); it != slots_.end()) return it->second;
@@ -254,13 +247,13 @@ Result<std::size_t> CrashSafeFile::slot_for(std::uint64_t page, bool whole) {
   if (memory && slot / arena_pages == arenas_.size()) {
     arenas_.push_back(std::make_unique<Arena>());
   } else if (!memory) {
-    ADVECTIO_TRY(open_redo());
+    ADVECTIO_TRY(redo_.begin());
   }
   if (!whole || !memory) {
     std::array<std::byte, page_bytes> buffer{};
     std::span<std::byte> to = memory ? std::span<std::byte>(in_memory(slot), page_bytes) : std::span<std::byte>(buffer);
     ADVECTIO_TRY(read_file(page * page_bytes, to));
-    if (!memory) ADVECTIO_TRY(timed_write(*redo_, slot * page_bytes, buffer));
+    if (!memory) ADVECTIO_TRY(timed_write(redo_.file(), slot * page_bytes, buffer));
   }
   pages_.push_back(page);
   slots_.emplace(page, slot);
@@ -276,7 +269,7 @@ Result<void> CrashSafeFile::write_pages(std::uint64_t offset, std::span<const st
     if (auto* p = in_memory(*slot); p != nullptr)
       std::memcpy(p + within, data.data(), n);
     else if (!discarding_)
-      ADVECTIO_TRY(timed_write(*redo_, *slot * page_bytes + within, data.first(n)));
+      ADVECTIO_TRY(timed_write(redo_.file(), *slot * page_bytes + within, data.first(n)));
     offset += n;
     data = data.subspan(n);
   }
@@ -284,13 +277,13 @@ Result<void> CrashSafeFile::write_pages(std::uint64_t offset, std::span<const st
 }
 
 Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
-  ADVECTIO_TRY(open_redo());
+  ADVECTIO_TRY(redo_.begin());
   std::uint32_t crc = 0;
   const std::uint64_t slots = pages_.size();
   for (std::size_t a = 0; a < arenas_.size() && a * arena_pages < slots; ++a) {
     const auto n = std::min<std::uint64_t>(arena_pages, slots - a * arena_pages);
     const auto part = std::span<const std::byte>(arenas_[a]->bytes).first(n * page_bytes);
-    ADVECTIO_TRY(timed_write(*redo_, a * arena_pages * page_bytes, part));
+    ADVECTIO_TRY(timed_write(redo_.file(), a * arena_pages * page_bytes, part));
     crc = crc_of(crc, part);
   }
   if (const std::uint64_t in_arenas = arenas_.size() * arena_pages; slots > in_arenas) {
@@ -298,7 +291,7 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
     for (auto slot = in_arenas; slot < slots;) {
       const auto n = std::min<std::uint64_t>(arena_pages, slots - slot);
       const auto part = std::span(buffer).first(n * page_bytes);
-      ADVECTIO_TRY(redo_->read(slot * page_bytes, part));
+      ADVECTIO_TRY(redo_.file().read(slot * page_bytes, part));
       crc = crc_of(crc, part);
       slot += n;
     }
@@ -306,7 +299,7 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
   // The disk may have the trailer before it is told to.
   if (durability_->ordered) ADVECTIO_TRY(file_->sync());
   const auto table = bytes_of(pages_.data(), slots * sizeof(std::uint64_t));
-  ADVECTIO_TRY(timed_write(*redo_, slots * page_bytes, table));
+  ADVECTIO_TRY(timed_write(redo_.file(), slots * page_bytes, table));
   crc = crc_of(crc, table);
   Trailer t;
   t.magic = magic;
@@ -315,18 +308,9 @@ Result<void> CrashSafeFile::write_redo(std::uint64_t end) {
   t.end = end;
   t.page_bytes = page_bytes;
   t.crc = crc_of(crc, t);
-  redo_counts_ = true;
-  ADVECTIO_TRY(timed_write(*redo_, slots * (page_bytes + sizeof(std::uint64_t)), bytes_of(&t, sizeof t)));
-  if (durability_->ordered) ADVECTIO_TRY(order_redo());
-  redo_complete_ = true;
-  return {};
-}
-
-Result<void> CrashSafeFile::order_redo() {
-  ADVECTIO_TRY(redo_->sync());
-  if (!redo_named_) ADVECTIO_TRY(make_names_durable(files_, durability_->directory));
-  redo_named_ = true;
-  return {};
+  redo_.may_count();
+  ADVECTIO_TRY(timed_write(redo_.file(), slots * (page_bytes + sizeof(std::uint64_t)), bytes_of(&t, sizeof t)));
+  return redo_.decide(durability_->ordered);
 }
 
 Result<void> CrashSafeFile::Durability::make_durable() {
@@ -350,13 +334,11 @@ Result<void> CrashSafeFile::commit(std::uint64_t end) {
     }
     if (!pages_.empty()) {
       ADVECTIO_TRY_WITH(write_redo(end), "prepare the commit");
-      ADVECTIO_TRY_WITH(apply(*redo_, pages_, end), "apply the commit, which is safe in " + redo_path_);
-      redo_kept_ = durability_->ordered;
-      if (!redo_kept_) {
-        ADVECTIO_TRY_WITH(files_.remove(redo_path_), "end the commit");
-        redo_.reset();
-      }
-      redo_complete_ = false;
+      ADVECTIO_TRY_WITH(apply(pages_, end), "apply the commit, which is safe in " + redo_.file().path());
+      if (durability_->ordered)
+        redo_.keep();
+      else
+        ADVECTIO_TRY_WITH(redo_.remove(false), "end the commit");
     }
     return {};
   };
@@ -378,26 +360,16 @@ void CrashSafeFile::forget_pages() noexcept {
   if (arenas_.size() > 1) arenas_.resize(1);
 }
 
-Result<void> CrashSafeFile::remove_redo() {
-  if (!redo_) return {};
-  if (redo_kept_) ADVECTIO_TRY(file_->sync());
-  redo_kept_ = false;
-  ADVECTIO_TRY(files_.remove(redo_path_));
-  redo_.reset();
-  return {};
-}
-
 Result<void> CrashSafeFile::close() {
   discard();
-  return remove_redo();
+  return redo_.remove(false);
 }
 
 void CrashSafeFile::abandon() noexcept {
   discard();
-  // A complete redo file that could not be applied is the only way to a whole file: `resume` needs it.
-  if (redo_complete_) return;
-  // Nor may one stay that `resume` would apply to what is cut off here.
-  if (!remove_redo() && (redo_kept_ || (redo_counts_ && !redo_->resize(0)))) return;
+  // A redo file that is whole and could not be applied is the only way to a whole file: `resume` needs it. Nor may one
+  // stay that `resume` would apply to what is cut off here.
+  if (!redo_.give_up()) return;
   if (file_size_ > committed_end_ && file_->resize(committed_end_).ok()) file_size_ = committed_end_;
 }
 

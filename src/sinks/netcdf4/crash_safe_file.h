@@ -19,9 +19,8 @@
 //
 // Loss of power: a commit that a caller has made durable must not be damaged by a later one that the disk has seen only
 // parts of. So once somebody asks for that (`Durability::ordered`)
-//   - in step 4 the file is synced before the trailer is written, then the redo file and its directory;
-//   - step 6 leaves the redo file: what step 5 has written may not be on the disk. Once the file has been synced it
-//     goes, or is written anew. To apply it again until then does no harm.
+//   - in step 4 the file is synced before the trailer is written;
+//   - in step 6 the redo file is kept until the file has been synced (transaction/redo_file.h).
 // The file is in the state of a commit then, or can be brought to it, whatever part of it has reached the disk.
 //
 // The first write that fails puts the file into discard mode: the error is kept, and nothing is written any more.
@@ -41,6 +40,7 @@
 
 #include "core/result.h"
 #include "platform/files.h"
+#include "sinks/transaction/redo_file.h"
 
 namespace advectio {
 
@@ -125,14 +125,12 @@ class CrashSafeFile {
     std::array<std::byte, arena_pages * page_bytes> bytes;
   };
 
-  CrashSafeFile(Files& files, std::shared_ptr<File> file, std::string redo_path);
+  CrashSafeFile(Files& files, std::shared_ptr<File> file, const std::string& redo_path);
 
   Result<void> recover();
-  Result<void> apply(File& redo, const std::vector<std::uint64_t>& pages, std::uint64_t end);
+  Result<void> apply_redo();
+  Result<void> apply(const std::vector<std::uint64_t>& pages, std::uint64_t end);
   Result<void> write_redo(std::uint64_t end);
-  Result<void> open_redo();
-  Result<void> order_redo();
-  Result<void> remove_redo();
   Result<void> timed_write(File& file, std::uint64_t offset, std::span<const std::byte> data);
   Result<void> read_file(std::uint64_t offset, std::span<std::byte> data);
   Result<void> write_pages(std::uint64_t offset, std::span<const std::byte> data);
@@ -141,11 +139,9 @@ class CrashSafeFile {
   void forget_pages() noexcept;
   [[nodiscard]] std::byte* in_memory(std::size_t slot) noexcept;
 
-  Files& files_;
   std::shared_ptr<File> file_;
   std::shared_ptr<Durability> durability_;
-  std::string redo_path_;
-  std::unique_ptr<File> redo_;
+  RedoFile redo_;
   std::uint64_t file_size_ = 0;  // of the file itself
   std::uint64_t size_ = 0;       // as the writer sees it
   std::uint64_t allocated_ = 0;
@@ -158,10 +154,6 @@ class CrashSafeFile {
   bool has_commit_ = false;
   bool discarding_ = false;
   bool leaves_holes_ = false;
-  bool redo_counts_ = false;    ///< may have a trailer: `resume` would apply it
-  bool redo_complete_ = false;  ///< has one, and is where the commit asks for it to be
-  bool redo_named_ = false;     ///< its name is on the disk
-  bool redo_kept_ = false;      ///< applied; the file may need it until it has been synced
   std::uint64_t bytes_written_ = 0, write_ns_ = 0;
 };
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from advectio.cmor.tables import Entry, Tables, nearest, numbers
 from advectio.errors import UserError
+from advectio.json_file import read_map
 
 STATISTICS = {
     "mean": "mean",
@@ -213,9 +214,7 @@ def _rule(yaml: _Yaml, node: Any, items: dict[str, tuple[Any, Any]]) -> Rule:
     time_units = words.get("time_units", "days since 1850-01-01")
     if not re.fullmatch(r"days since \d{1,4}-\d{1,2}-\d{1,2}([ T][\d:]+Z?)?", time_units):
         raise UserError(f"{yaml.at(said['time_units'][0])}: cmor: time_units: days are wanted, like days since 1850-01-01")
-    from advectio.cmor.tables import read_json
-
-    dataset = {key: value for key, value in read_json(words["dataset"], f"{origin}: cmor: dataset").items() if key[:1] != "#"}
+    dataset = {key: value for key, value in read_map(words["dataset"], f"{origin}: cmor: dataset").items() if key[:1] != "#"}
     tables = Tables.find(origin, words["tables"], words["table"], dataset)
     levels = None
     if "levels" in items:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import glob
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from advectio.errors import UserError
+from advectio.json_file import read_map
 
 Entry = dict[str, Any]
 
@@ -21,19 +21,6 @@ def nearest(name: str, known: list[str]) -> str:
     lower = {word.lower(): word for word in known}
     found = difflib.get_close_matches(name.lower(), list(lower), n=1)
     return f"; did you mean {lower[found[0]]}?" if found else ""
-
-
-def read_json(path: str, what: str) -> Entry:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except OSError as error:
-        raise UserError(f"{what}: {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{what}: {path} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{what}: {path}: a map is wanted")
-    return found
 
 
 def numbers(values: Any) -> list[float]:
@@ -87,7 +74,7 @@ class Tables:
         return cls(origin, directory, path, cv, axes, grids)
 
     def _part(self, path: str, key: str) -> Entry:
-        found = read_json(path, self.origin).get(key)
+        found = read_map(path, self.origin).get(key)
         if not isinstance(found, dict):
             raise UserError(f"{self.origin}: {path} has no {key}, as CMOR's tables have it")
         return found
@@ -106,7 +93,7 @@ class Tables:
 
     @cached_property
     def axes(self) -> dict[str, Entry]:
-        own = read_json(self.table_path, self.origin).get("axis_entry", {})
+        own = read_map(self.table_path, self.origin).get("axis_entry", {})
         return {**self._part(self.coordinate_path, "axis_entry"), **own}
 
     @cached_property
@@ -115,7 +102,7 @@ class Tables:
 
     @cached_property
     def grid_variables(self) -> dict[str, Entry]:
-        return read_json(self.grids_path, self.origin).get("variable_entry", {}) if self.grids_path else {}
+        return read_map(self.grids_path, self.origin).get("variable_entry", {}) if self.grids_path else {}
 
     @property
     def table_id(self) -> str:

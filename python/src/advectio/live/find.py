@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from advectio import places
 from advectio.errors import UserError
+from advectio.json_file import read_map
 from advectio.live.client import Client, Gone
 
 CONTACT = "advectio.contact"
@@ -69,15 +69,9 @@ def begun(run: str, wait_s: float) -> str:
 
 def read_contact(path: str) -> list[dict[str, Any]]:
     """The run's servers, by node, as one of them has written them for readers elsewhere (the config's ``readers.contact``)."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            contact = json.load(file)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"{path} is no contact file of a run: {error}") from error
+    contact = read_map(path, "contact file of a run")
     wanted = {"addresses": list, "secret": str, "host": str, "run_dir": str}
-    nodes = contact.get("nodes") if isinstance(contact, dict) else None
+    nodes = contact.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         raise UserError(f"{path} is no contact file of a run")
     for node in nodes:

@@ -17,6 +17,8 @@ from running import GIVE_WAY, ROOT, TIMEOUT_S, Result, Running, output_files
 from same import assert_same, differences
 from test_crashes import FOREVER, kill_all, kill_server, server_of
 from test_drain_later import SLOW, on_disk  # noqa: F401
+from test_pnetcdf import ranks_of
+from test_several_nodes import kill_a_server
 
 SERIES = Path(__file__).parent / "programs" / "live" / "series.py"
 SQUALL = ROOT / "build" / "release" / "examples" / "squall" / "squall"
@@ -343,13 +345,53 @@ def test_of_a_file_that_is_written_again_they_are_made_again(pair: Pair):
     assert_made(pair, outputs, files_of(pair), made)
 
 
-def test_several_nodes_are_refused(pair: Pair):
-    (pair.carried / "advectio.yaml").write_text(config(MINUTES))
-    done = pair.advectio.call("run", "--simulate-nodes", "2", "--", "touch", "ran", directory=pair.carried)
-    if "advectiod_mpi" in done.stderr:
-        pytest.skip("no advectiod_mpi: no MPI here")
-    assert done.code == 2 and "outputs with operators are not made in a run of several nodes yet" in done.stderr, done.said
-    assert not (pair.carried / "ran").exists()
+NODES = "2,1"  # ranks of each
+OF_NODES = ['{path: "days/{time}.nc", variables: [T2], mean: 1d, split: 1d}', "{path: t2.nc, variables: [T2], max: all}"]
+
+
+@pytest.fixture
+def several_servers(replay: Path) -> None:
+    if not (replay.parents[2] / "src" / "apps" / "advectiod" / "advectiod_mpi").exists():
+        pytest.skip("advectiod_mpi is not built: no MPI here")
+
+
+def assert_made_of_nodes(pair: Pair) -> None:
+    days = [name for name in output_files(pair.carried) if name.startswith("days/")]
+    assert days
+    assert_made(pair, OF_NODES, files_of(pair), [*days, "t2.nc"])
+
+
+@pytest.mark.parametrize("kills", [0, 1], ids=["undisturbed", "server killed"])
+def test_of_files_of_several_nodes_they_are_those_of_process(
+    several_servers: None, made: Path, replay: Path, pair: Pair, kills: int
+):
+    command: list[str | Path] = [*ranks_of(3), replay, "--io", "pnetcdf", "--frames", "6", "--frames-per-file", "2"]
+    running = pair.advectio.start(
+        [*command, "--compute", "0.4" if kills else "0", made], pair.carried, config(OF_NODES), nodes=NODES
+    )
+    for _ in range(kills):
+        running.wait_for(lambda: running.frames() >= 3, "3 frames were written")
+        kill_a_server(running, 1)
+    result = running.finish()
+    assert result.code == 0 and result.summary["server"]["restarts"] == kills, result.said
+    assert len({d["node"] for d in result.summary["datasets"]}) == 2, "files of both nodes"
+    assert [(m["state"], len(m["files"])) for m in result.summary["processed"]] == [("complete", 3)] * 2, result.said
+    assert_made_of_nodes(pair)
+    assert not pair.advectio.run_dirs[-1].exists()
+
+
+def test_of_files_of_several_nodes_they_are_completed_by_recover(several_servers: None, made: Path, replay: Path, pair: Pair):
+    command: list[str | Path] = [*ranks_of(3), replay, "--io", "pnetcdf", made, *FOREVER]
+    running = pair.advectio.start(command, pair.carried, config(OF_NODES, more="server: {restarts_max: 0}\n"), nodes=NODES)
+    running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
+    kill_a_server(running, 1)
+    running.wait_for(lambda: any("not started again" in line for line in running.errors), "the servers were given up")
+    running.kill("replay")
+    assert running.finish().code != 0
+    run_dir = pair.advectio.run_dirs[-1]
+    recovered = pair.advectio.call("recover", run_dir, directory=pair.plain)
+    assert recovered.code == 0 and not run_dir.exists(), recovered.said
+    assert_made_of_nodes(pair)
 
 
 def beside(run_dir: Path) -> list[int]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import watched
 from conftest import Pair
-from running import PYTHON, Running, run_plainly
+from running import PYTHON, Running, output_files, run_plainly
+from test_outputs_by_operators import assert_made, config, files_of
 from two_hosts import HERE, Host
 
 
@@ -44,6 +45,17 @@ def test_ranks_of_two_hosts_write_one_file_whichever_server_dies(made: Path, rep
     assert summary["server"]["restarts"] == 1  # type: ignore[index]
     assert {d["node"] for d in summary["datasets"]} == {HERE, host.name}  # type: ignore[attr-defined]
     pair.assert_same(at_least=3)
+
+
+def test_outputs_by_operators_are_made_of_the_files_of_both(made: Path, replay: Path, pair: Pair, host: Host):
+    outputs = ['{path: "days/{time}.nc", variables: [T2], mean: 1d, split: 1d}', "{path: t2.nc, variables: [T2], max: all}"]
+    program: list[str | Path] = [replay, "--io", "pnetcdf", "--frames", "6", "--frames-per-file", "2", made]
+    running = pair.advectio.start([*both(host, 1), *program], pair.carried, config(outputs), extra=host.environment)
+    summary = finish(running, pair, host)
+    assert {d["node"] for d in summary["datasets"]} == {HERE, host.name}  # type: ignore[attr-defined]
+    days = [name for name in output_files(pair.carried) if name.startswith("days/")]
+    assert days
+    assert_made(pair, outputs, files_of(pair), [*days, "t2.nc"])
 
 
 def test_parallel_netcdf4_of_two_hosts(made: Path, replay_mpi: Path, pair: Pair, host: Host):

@@ -143,11 +143,6 @@ class Check:
         if not found:
             return
         self.ok(f"outputs by operators: {', '.join(output['path'] for output in found)}")
-        if self.question.nodes > 1:
-            self.error(
-                "outputs with operators are not made in a run of several nodes yet",
-                "leave them out of the config, and make them by `advectio process` when the run has ended",
-            )
 
     def _like(self, installed: installation.Installation, config: str | None) -> None:
         """Rules and names of the config, held against files of an earlier run."""

@@ -54,11 +54,6 @@ def run(options: Options, begun: Reading | None = None) -> int:
     if later:
         may_be_left(stage, job)
 
-    if job and has_operators(wanted.raw):
-        raise UserError(
-            "outputs with operators are not made in a run of several nodes yet; leave them out of the config, and make them by "
-            "`advectio process` when the run has ended"
-        )
     transfers_out, transfers_in = transfers(wanted.raw, directory)
     if transfers_in:
         from advectio import transferring

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""`advectio process` beside cdo, side by side in one run: time, CPU time, memory and the values.
+"""`advectio process` beside cdo and xarray with dask, side by side in one run: time, CPU time, memory and the values.
 
-    bench/process.py wrfout_d01 --variables T2,T,U,QVAPOR --records 120 --rounds 3
+    bench/process.py wrfout_d01_a wrfout_d01_b --records 648 --rounds 2     # 10 GB of WRF's 140 x 140 x 40
+    bench/process.py wrfout_d01_a --cases "daily mean" "levels" --tools ours cdo
 
-The records of a real file are written again and again with a CF time axis, each a little larger, compressed as WRF does
-(shuffle, deflate 1). Rounds interleave the two; of what is printed the ratios mean something on a busy machine, seconds do
-not. Both read files from the page cache.
+Records of real files of WRF are written in turn, hour by hour, each a little larger, with WRF's chunks, shuffle and deflate 2.
+U and V are taken to mass points, and the grid gets regular longitudes and latitudes, so that cdo has a zonal mean and weights
+of it. Rounds interleave the tools: of what is printed, the ratios mean something on a busy machine; seconds do not. The input
+is read from the page cache where it fits. No output waits for the disk.
+
+Memory is the largest sum of the proportional set sizes of a tool's processes: a page that two share counts once.
 """
 
 from __future__ import annotations
@@ -14,122 +18,304 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import netCDF4
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-SERVER = ROOT / "build" / "release" / "src" / "apps" / "advectiod" / "advectiod"
+ADVECTIO = ROOT / ".venv" / "bin" / "advectio"
+FIELDS = ["T", "U", "V", "QVAPOR"]
+PRESSURE = "P_HYD"  # whole pressure, as cdo wants it
+LEVELS_PA = [85000, 50000, 25000]
+DEGREES = 0.01  # between two points
+DEFLATE = 2  # WRF's own
+SAMPLE_SECONDS = 0.2
+
+
+@dataclass
+class Case:
+    """What each tool is asked for, and by how much of a variable's largest value its result may differ from ours."""
+
+    ours: str  # keys of the rule
+    cdo: list[str]
+    differ: dict[str, float]
+
+
+# Ours and cdo add up in double and round once: half a unit in the last place each. dask's means are of float32.
+# Of levels the tools have other formulas: two weights in double in ours and cdo, a slope in float32 in NumPy.
+FLOAT32 = 2.0**-24
 CASES = {
-    "daily mean": ("mean: 1d, closed: left", ["daymean"]),
-    "mean of all": ("mean: all", ["timmean"]),
-    "maximum of all": ("max: all", ["timmax"]),
+    "daily mean": Case("mean: 1d, closed: left", ["-daymean"], {"cdo": 2 * FLOAT32, "xarray": 24 * FLOAT32}),
+    "daily max": Case("max: 1d, closed: left", ["-daymax"], {"cdo": 0, "xarray": 0}),
+    "zonal mean": Case(
+        "expressions: {" + ", ".join(f'{name}: "mean({name}, west_east)"' for name in FIELDS) + "}",
+        ["-zonmean", f"-selname,{','.join(FIELDS)}"],
+        {"cdo": 2 * FLOAT32, "xarray": 24 * FLOAT32},
+    ),
+    "levels": Case(
+        f"variables: [{', '.join(FIELDS)}], "
+        f"levels: {{pressure: [{', '.join(map(str, LEVELS_PA))} Pa], coordinate: {PRESSURE}, method: linear}}",
+        [f"-selname,{','.join(FIELDS)}", f"-ap2pl,{','.join(map(str, LEVELS_PA))}", "-invertlev"],
+        {"cdo": 4 * FLOAT32, "xarray": 16 * FLOAT32},
+    ),
+    "remapping": Case(
+        f"variables: [{', '.join(FIELDS)}], regrid: weights.nc",
+        ["-remap,target.txt,weights.nc", f"-selname,{','.join(FIELDS)}"],
+        {"cdo": 0, "xarray": 2 * FLOAT32},
+    ),
 }
 
 
-def make(source: Path, variables: list[str], records: int, path: Path) -> float:
-    """Megabytes of values."""
-    size = 0.0
-    with netCDF4.Dataset(source) as given, netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", None)
-        time_axis = file.createVariable("time", "f8", ("time",))
-        time_axis.units, time_axis.calendar = "hours since 2001-01-01 00:00:00", "standard"
-        time_axis[:] = np.arange(records)
-        for name in variables:
-            dimensions = given[name].dimensions[1:]
-            for dimension in dimensions:
-                if dimension not in file.dimensions:
-                    file.createDimension(dimension, len(given.dimensions[dimension]))
-            values = given[name][...]
-            chunks = (1, *values.shape[1:])
-            made = file.createVariable(
-                name, "f4", ("time", *dimensions), zlib=True, complevel=1, shuffle=True, chunksizes=chunks
+def made(sources: list[Path], records: int, path: Path) -> float:
+    """Writes the input; returns megabytes of values."""
+    values: dict[str, list[np.ndarray]] = {name: [] for name in [*FIELDS, PRESSURE]}
+    for source in sources:
+        with netCDF4.Dataset(source) as given:
+            given.set_auto_mask(False)
+            chunks, attributes = given["T"].chunking(), {name: dict(given[name].__dict__) for name in values}
+            for name, fields in values.items():
+                for field in given[name][...]:
+                    for axis, dimension in enumerate(given[name].dimensions[1:]):
+                        if dimension.endswith("_stag"):
+                            low, high = (np.take(field, range(k, field.shape[axis] - 1 + k), axis) for k in (0, 1))
+                            field = (low + high) / np.float32(2)
+                    fields.append(field)
+    shape = values["T"][0].shape
+    with netCDF4.Dataset(path, "w") as file:
+        for dimension, length in zip(("time", "bottom_top", "south_north", "west_east"), (None, *shape), strict=True):
+            file.createDimension(dimension, length)
+        for dimension, length, unit in (("south_north", shape[1], "degrees_north"), ("west_east", shape[2], "degrees_east")):
+            axis = file.createVariable(dimension, "f8", (dimension,))
+            axis.units, axis[:] = unit, DEGREES * (np.arange(length) + 0.5)
+        level = file.createVariable("bottom_top", "f8", ("bottom_top",))
+        level.standard_name, level.long_name = "height", "generalized_height"  # so that cdo takes it for model levels
+        level[:] = np.arange(1, shape[0] + 1)
+        hours = file.createVariable("time", "f8", ("time",))
+        hours.units, hours.calendar = "hours since 2001-01-01 00:00:00", "standard"
+        for name in values:
+            variable = file.createVariable(
+                name, "f4", tuple(file.dimensions), zlib=True, complevel=DEFLATE, shuffle=True, chunksizes=chunks
             )
-            for record in range(records):
-                made[record] = values[record % len(values)] * np.float32(1 + record / 5000)
-            size += values[0].nbytes * records / 1e6
-    return size
+            variable.units = attributes[name]["units"]
+        file[PRESSURE].standard_name = "air_pressure"
+        for record in range(records):
+            hours[record] = record
+            for name, fields in values.items():
+                more = 5e-5 if name == PRESSURE else 2e-4  # of itself in an hour
+                file[name][record] = fields[record % len(fields)] * np.float32(1 + more * record)
+    return len(values) * 4 * int(np.prod(shape)) * records / 1e6
+
+
+def weights(directory: Path, path: Path) -> None:
+    """To half of the points along each axis, by cdo."""
+    with netCDF4.Dataset(path) as file:
+        sizes = {axis: len(file.dimensions[name]) // 2 for axis, name in (("x", "west_east"), ("y", "south_north"))}
+    lines = ["gridtype = lonlat"]
+    for axis, size in sizes.items():
+        lines += [f"{axis}size = {size}", f"{axis}first = {2 * DEGREES}", f"{axis}inc = {1.9 * DEGREES}"]
+    (directory / "target.txt").write_text("\n".join(lines) + "\n")
+    command = ["cdo", "-s", "genbil,target.txt", "-seltimestep,1", "-selname,T", path, "weights.nc"]
+    subprocess.run(command, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+
+
+def by_xarray(case: str) -> None:
+    """In the directory of in.nc, as one writes it who knows xarray and dask: chunks of a day, threads, lazily to the end."""
+    import scipy.sparse
+    import xarray as xr
+
+    def at_levels(values: np.ndarray, pressure: np.ndarray) -> np.ndarray:
+        """[..., level], linear in pressure, which falls along the last axis. Missing outside."""
+        result = np.full((*values.shape[:-1], len(LEVELS_PA)), np.nan, values.dtype)
+        for k, level in enumerate(LEVELS_PA):
+            above = np.argmax(pressure < level, axis=-1)  # 0: none, or all
+            upper, lower = above[..., None], np.maximum(above - 1, 0)[..., None]
+            p0, p1 = (np.take_along_axis(pressure, at, -1)[..., 0] for at in (lower, upper))
+            x0, x1 = (np.take_along_axis(values, at, -1)[..., 0] for at in (lower, upper))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                result[..., k] = np.where(above > 0, x0 + (x1 - x0) * ((level - p0) / (p1 - p0)), np.nan)
+        return result
+
+    whole_planes = {"south_north": -1, "west_east": -1} if case == "remapping" else {}
+    given = xr.open_dataset("in.nc", chunks={"time": 24, **whole_planes})
+    fields = given[FIELDS]
+    if case == "daily mean":
+        result = given.resample(time="1D").mean()
+    elif case == "daily max":
+        result = given.resample(time="1D").max()
+    elif case == "zonal mean":
+        result = fields.mean("west_east")
+    elif case == "levels":
+        result = xr.apply_ufunc(
+            at_levels,
+            fields,
+            given[PRESSURE],
+            input_core_dims=[["bottom_top"]] * 2,
+            output_core_dims=[["plev"]],
+            dask="parallelized",
+            output_dtypes=["f4"],
+            dask_gufunc_kwargs={"output_sizes": {"plev": len(LEVELS_PA)}},
+        ).transpose("time", "plev", ...)
+    else:
+        with xr.open_dataset("weights.nc") as file:
+            shape = file["dst_grid_dims"].values[::-1]
+            matrix = scipy.sparse.csr_matrix(
+                (file["remap_matrix"].values[:, 0], (file["dst_address"].values - 1, file["src_address"].values - 1)),
+                shape=(int(np.prod(shape)), int(np.prod(file["src_grid_dims"].values))),
+            )
+
+        def remapped(values: np.ndarray) -> np.ndarray:
+            flat = values.reshape(-1, matrix.shape[1])
+            return (matrix @ flat.T).T.reshape(*values.shape[:-2], *shape).astype("f4")
+
+        result = xr.apply_ufunc(
+            remapped,
+            fields,
+            input_core_dims=[["south_north", "west_east"]],
+            output_core_dims=[["lat", "lon"]],
+            dask="parallelized",
+            output_dtypes=["f4"],
+            dask_gufunc_kwargs={"output_sizes": {"lat": int(shape[0]), "lon": int(shape[1])}},
+        )
+    for variable in result.variables.values():
+        variable.encoding = {}
+    stored: dict[str, Any] = {"zlib": True, "complevel": DEFLATE, "shuffle": True}
+    result.to_netcdf(
+        "xarray.nc",
+        encoding={
+            name: {**stored, "chunksizes": (1, *field.shape[1:])} for name, field in result.data_vars.items() if field.ndim > 1
+        },
+    )
+
+
+def session_memory(session: int) -> int:
+    """Bytes of the processes of a session."""
+    total = 0
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            after = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+            if int(after[3]) == session:
+                lines = Path(entry.path, "smaps_rollup").read_text().splitlines()
+                total += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            continue  # it has ended
+    return total
 
 
 def run(command: list[str | Path], directory: Path) -> dict[str, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(command, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    said = directory / "said.txt"  # HDF5 tells dask's threads of every attribute that is not there
+    with said.open("w") as out:
+        process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, start_new_session=True)
+    ended, peaks = threading.Event(), [0]
+
+    def sample() -> None:
+        while not ended.wait(SAMPLE_SECONDS):
+            peaks[0] = max(peaks[0], session_memory(process.pid))
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    code, seconds = process.wait(), time.monotonic() - began
+    ended.set()
+    sampler.join()
+    if code != 0:
+        sys.exit(f"exit code {code}: {' '.join(map(str, command))}\n{said.read_text()[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": time.monotonic() - began, "cpu_seconds": cpu}
+    return {"seconds": seconds, "cpu_seconds": cpu, "memory_mib": peaks[0] / 2**20}
 
 
-def largest_difference(ours: Path, theirs: Path, variables: list[str]) -> float:
-    """In units in the last place of float32."""
+def difference(ours: Path, theirs: Path, names: list[str]) -> float:
+    """The largest, as a share of the variable's largest value; infinite where one has a value and the other none."""
     most = 0.0
     with netCDF4.Dataset(ours) as one, netCDF4.Dataset(theirs) as other:
-        for name in variables:
-            a, b = (np.ma.filled(file[name][...], np.nan).astype("f4") for file in (one, other))
-            most = max(most, float(np.nanmax(np.abs(a.astype("f8") - b) / np.spacing(np.maximum(np.abs(a), np.abs(b))))))
+        for name in names:
+            largest, apart = 0.0, 0.0
+            for record in range(len(one[name])):
+                a, b = (np.ma.filled(file[name][record], np.nan).astype("f8").squeeze() for file in (one, other))
+                if a.shape != b.shape or (np.isnan(a) != np.isnan(b)).any() or len(one[name]) != len(other[name]):
+                    return np.inf
+                largest = max(largest, float(np.nanmax(np.abs(a))))
+                apart = max(apart, float(np.nanmax(np.abs(a - b))))
+            most = max(most, apart / largest)
     return most
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="a file of real output")
-    parser.add_argument("--variables", default="T2,T,U,QVAPOR")
+    parser.add_argument("sources", type=Path, nargs="+", help="files of WRF's real output, on one grid")
     parser.add_argument("--records", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", default="512MiB")
-    parser.add_argument("--scratch", type=Path, help="a directory with room for the input (default: of the system)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--tools", nargs="+", choices=("ours", "cdo", "xarray"), default=["ours", "cdo", "xarray"])
+    parser.add_argument("--memory", default="512MiB", help="`--memory` of advectio process")
+    parser.add_argument("--scratch", type=Path, help="a directory with room for input and outputs (default: of the system)")
+    parser.add_argument("--input", type=Path, help="the input of an earlier run, made anew where it is not there; it stays")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    if shutil.which("cdo") is None:
-        parser.error("cdo is not installed")
-    variables = options.variables.split(",")
-    results = {}
+    results: dict[str, Any] = {}
+    wrong = []
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         directory = Path(scratch)
-        size = make(options.source, variables, options.records, directory / "in.nc")
-        stored = (directory / "in.nc").stat().st_size / 1e6
-        load = os.getloadavg()[0]
-        print(
-            f"{size:.0f} MB of values, {stored:.0f} MB in the file, {options.records} records; {os.cpu_count()} cores, load {load:.1f}"
-        )
-        print(f"{'':16} {'ours s':>8} {'cdo s':>8} {'ratio':>6} {'ours CPU':>9} {'cdo CPU':>8} {'ratio':>6} {'differ':>7}")
-        for case, (keys, operators) in CASES.items():
-            (directory / "rules.yaml").write_text(f"outputs: [{{path: ours.nc, {keys}}}]\n")
-            process = [
-                SERVER,
-                "process",
-                "--rules",
-                "rules.yaml",
-                "--output",
-                ".",
-                "--force",
-                "--memory",
-                options.memory,
-                "in.nc",
-            ]
-            cdo = ["cdo", "-s", "-f", "nc4", "-z", "zip_1", *operators, "in.nc", "cdo.nc"]
-            rounds = [(run(process, directory), run(cdo, directory)) for _ in range(options.rounds)]
-            ulps = largest_difference(directory / "ours.nc", directory / "cdo.nc", variables)
-
-            def middle(which: int, key: str, rounds: list[tuple[dict[str, float], dict[str, float]]] = rounds) -> float:
-                return statistics.median(both[which][key] for both in rounds)
-
-            row = {key: (middle(0, key), middle(1, key)) for key in ("seconds", "cpu_seconds")}
-            wall, spent = row["seconds"], row["cpu_seconds"]
-            print(
-                f"{case:16} {wall[0]:8.2f} {wall[1]:8.2f} {wall[0] / wall[1]:6.2f} {spent[0]:9.2f} {spent[1]:8.2f}"
-                f" {spent[0] / spent[1]:6.2f} {ulps:5.1f} ulp"
-            )
-            results[case] = {"rounds": rounds, "ulps": ulps}
-        print(f"most memory of one process here: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")
+        given = options.input or directory / "made.nc"
+        if not given.exists():
+            began = time.monotonic()
+            size = made(options.sources, options.records, given.with_suffix(".part"))
+            given.with_suffix(".part").rename(given)
+            print(f"{size:.0f} MB of values, {given.stat().st_size / 1e6:.0f} MB, made in {time.monotonic() - began:.0f} s")
+        (directory / "in.nc").symlink_to(given.resolve())
+        weights(directory, given)
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+        print(f"{'':12} {'':7} {'s':>7} {'CPU s':>7} {'MiB':>6} {'s / ours':>9} {'CPU / ours':>10} {'differs':>9}", flush=True)
+        for name in options.cases:
+            case = CASES[name]
+            (directory / "rules.yaml").write_text(f"outputs: [{{path: ours.nc, durable: false, {case.ours}}}]\n")
+            process = [ADVECTIO, "process", "-c", "rules.yaml", "-o", ".", "--force", "--memory", options.memory, "in.nc"]
+            commands: dict[str, list[str | Path]] = {
+                "ours": process,
+                "cdo": ["cdo", "-s", "-f", "nc4", "-z", f"zip_{DEFLATE}", *case.cdo, "in.nc", "cdo.nc"],
+                "xarray": [sys.executable, Path(__file__).resolve(), "--by-xarray", name],
+            }
+            rounds = [{tool: run(commands[tool], directory) for tool in options.tools} for _ in range(options.rounds)]
+            middle = {
+                tool: {key: statistics.median(one[tool][key] for one in rounds) for key in rounds[0][tool]}
+                for tool in options.tools
+            }
+            names = FIELDS if name in ("zonal mean", "levels", "remapping") else [*FIELDS, PRESSURE]
+            differ = {
+                tool: difference(directory / "ours.nc", directory / f"{tool}.nc", names)
+                for tool in options.tools
+                if tool != "ours" and "ours" in options.tools
+            }
+            for tool, spent in middle.items():
+                first = middle.get("ours", spent)
+                print(
+                    f"{name:12} {tool:7} {spent['seconds']:7.1f} {spent['cpu_seconds']:7.1f} {spent['memory_mib']:6.0f}"
+                    f" {spent['seconds'] / first['seconds']:9.2f} {spent['cpu_seconds'] / first['cpu_seconds']:10.2f}"
+                    f" {differ.get(tool, 0):9.1e}",
+                    flush=True,
+                )
+            wrong += [f"{name}: {tool} differs by {by}" for tool, by in differ.items() if by > case.differ[tool]]
+            results[name] = {"rounds": rounds, "differ": differ}
+        print(f"load {os.getloadavg()[0]:.1f}")
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--by-xarray"]:
+        by_xarray(sys.argv[2])
+    else:
+        main()

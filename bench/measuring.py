@@ -75,8 +75,11 @@ def make_durable(paths: Iterable[Path]) -> float:
     return time.time()
 
 
-def _session_anonymous(session: int) -> int:
-    """Anonymous memory of the processes of a session, bytes."""
+def session_memory(session: int, file: str, field: str) -> int:
+    """Memory of the processes of a session, bytes: the sum of `field` of /proc/PID/`file`.
+
+    RssAnon of status counts the anonymous memory; Pss of smaps_rollup counts also the process' share of mapped files.
+    """
     total = 0
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -86,11 +89,11 @@ def _session_anonymous(session: int) -> int:
             after = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
             if int(after[3]) != session:
                 continue
-            for line in Path(entry.path, "status").read_text().splitlines():
-                if line.startswith("RssAnon:"):
+            for line in Path(entry.path, file).read_text().splitlines():
+                if line.startswith(f"{field}:"):
                     total += int(line.split()[1]) * 1024
         except (OSError, ValueError):
-            continue
+            continue  # it has ended
     return total
 
 
@@ -111,7 +114,7 @@ class _Sampler(threading.Thread):
         while not self.ended.wait(SAMPLE_SECONDS):
             shared = _shared_memory()
             self.shared_least = min(self.shared_least, shared)
-            self.peak = max(self.peak, _session_anonymous(self.session) + shared - self.shared_least)
+            self.peak = max(self.peak, session_memory(self.session, "status", "RssAnon") + shared - self.shared_least)
 
 
 def measure(command: list[str], directory: Path, seconds_max: float) -> Measured:

@@ -30,6 +30,7 @@ from typing import Any
 
 import netCDF4
 import numpy as np
+from measuring import session_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 ADVECTIO = ROOT / ".venv" / "bin" / "advectio"
@@ -196,22 +197,6 @@ def by_xarray(case: str) -> None:
     )
 
 
-def session_memory(session: int) -> int:
-    """Bytes of the processes of a session."""
-    total = 0
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            after = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-            if int(after[3]) == session:
-                lines = Path(entry.path, "smaps_rollup").read_text().splitlines()
-                total += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-        except (OSError, StopIteration):
-            continue  # it has ended
-    return total
-
-
 def run(command: list[str | Path], directory: Path) -> dict[str, float]:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     said = directory / "said.txt"  # HDF5 tells dask's threads of every attribute that is not there
@@ -221,7 +206,7 @@ def run(command: list[str | Path], directory: Path) -> dict[str, float]:
 
     def sample() -> None:
         while not ended.wait(SAMPLE_SECONDS):
-            peaks[0] = max(peaks[0], session_memory(process.pid))
+            peaks[0] = max(peaks[0], session_memory(process.pid, "smaps_rollup", "Pss"))
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()

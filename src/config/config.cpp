@@ -218,7 +218,9 @@ class Parser {
   }
 
   bool read_match(const std::string& full, const YAML::Node& node, DatasetRule& rule) {
-    if (!node.IsScalar()) return refuse(line_of(node), full + ": a pattern like \"wrfout_*\" is wanted");
+    if (!node.IsScalar())
+      return refuse(line_of(node), full + ": a pattern like \"wrfout_*\" is wanted" +
+                                       (node.IsNull() ? "; one that begins with & or * stands in quotes" : ""));
     rule.match = node.Scalar();
     if (auto good = check_glob(rule.match); !good)
       return refuse(line_of(node), full + ": '" + rule.match + "': " + good.error().message);

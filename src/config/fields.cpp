@@ -665,20 +665,32 @@ const std::vector<Field<LogConfig>>& log_fields() {
   return fields;
 }
 
+Field<DatasetPolicy> codec_field() {
+  using P = DatasetPolicy;
+  auto f = choice_field<P, Codec>("codec", &P::codec, "asked, none, deflate, zstd, lz4, blosc-lz4, blosc-zstd, szip",
+                                  {{"asked", Codec::asked},
+                                   {"none", Codec::none},
+                                   {"deflate", Codec::deflate},
+                                   {"zstd", Codec::zstd},
+                                   {"lz4", Codec::lz4},
+                                   {"blosc-lz4", Codec::blosc_lz4},
+                                   {"blosc-zstd", Codec::blosc_zstd},
+                                   {"szip", Codec::szip}},
+                                  "Compression; asked: what the program asked for.");
+  f.read = [read = f.read](const YAML::Node& node, P& policy) {
+    auto fault = read(node, policy);
+    if (fault && node.IsScalar() && (node.Scalar() == "gzip" || node.Scalar() == "zlib"))
+      fault->text += "; " + node.Scalar() + " is deflate";
+    return fault;
+  };
+  return f;
+}
+
 const std::vector<Field<DatasetPolicy>>& dataset_fields() {
   using P = DatasetPolicy;
   static const std::vector<Field<P>> fields = {
       flag_field("capture", &P::capture, "false: leave these datasets to the netCDF library."),
-      choice_field<P, Codec>("codec", &P::codec, "asked, none, deflate, zstd, lz4, blosc-lz4, blosc-zstd, szip",
-                             {{"asked", Codec::asked},
-                              {"none", Codec::none},
-                              {"deflate", Codec::deflate},
-                              {"zstd", Codec::zstd},
-                              {"lz4", Codec::lz4},
-                              {"blosc-lz4", Codec::blosc_lz4},
-                              {"blosc-zstd", Codec::blosc_zstd},
-                              {"szip", Codec::szip}},
-                             "Compression; asked: what the program asked for."),
+      codec_field(),
       count_or_auto_field(
           "level", &P::level, 0, 22,
           "Level on the codec's own scale (deflate by isal 0-3, by libdeflate 1-12, zstd 1-22, blosc 1-9); "

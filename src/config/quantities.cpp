@@ -1,6 +1,7 @@
 // Sizes and durations: numbers with a unit, read strictly and written exactly.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -33,6 +34,13 @@ constexpr std::array kDurationUnits = {
 constexpr std::uint64_t kSizeMax = 1ULL << 60;
 constexpr std::uint64_t kDurationMaxMs = 1000ULL * 3600 * 24 * 365;
 
+/// In capitals or not.
+bool same_letters(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
 template <std::size_t N>
 Result<std::uint64_t> parse_quantity(std::string_view text, const std::array<Unit, N>& units, std::uint64_t max,
                                      std::string_view what, std::string_view example, std::string_view unit_names) {
@@ -61,10 +69,14 @@ Result<std::uint64_t> parse_quantity(std::string_view text, const std::array<Uni
     if (whole_ec == std::errc() && whole_end == rest) return whole * u.factor;
     return static_cast<std::uint64_t>(std::llround(value));
   }
-  const auto slash = unit.find('/');
-  if (slash != std::string_view::npos &&
-      std::any_of(units.begin(), units.end(), [&](const Unit& u) { return u.name == unit.substr(0, slash); }))
-    return refuse("is a rate; write " + std::string(text.substr(0, text.find('/'))));
+  auto base = unit.substr(0, unit.find('/'));
+  if (base.size() == unit.size() && base.ends_with("ps")) base.remove_suffix(2);
+  const bool rate = base.size() < unit.size();
+  for (const Unit& u : units) {
+    if (rate ? u.name != base : !same_letters(u.name, base)) continue;  // Mb/s may mean bits
+    const auto remedy = "write " + std::string(text.data(), rest) + std::string(u.name);
+    return refuse(rate ? "is a rate; " + remedy : "has the unknown unit '" + std::string(unit) + "'; " + remedy);
+  }
   return refuse("has the unknown unit '" + std::string(unit) + "'; write e.g. " + std::string(example) +
                 " (units: " + std::string(unit_names) + ")");
 }

@@ -161,10 +161,18 @@ INSTANTIATE_TEST_SUITE_P(TwiceTheSame, Refuses,
 INSTANTIATE_TEST_SUITE_P(
     UnitsAndTypes, Refuses,
     testing::Values(
-        Wrong{"stage:\n  bytes_max: 4Gb\n",
-              "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write e.g. 4GiB "
+        Wrong{"stage:\n  bytes_max: 4Gb\n", "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write 4GB"},
+        Wrong{"stage:\n  bytes_max: 4G\n",
+              "advectio.yaml:2: stage.bytes_max: '4G' has the unknown unit 'G'; write e.g. 4GiB "
+              "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},
+        Wrong{"server:\n  drain_max: 200Mb/s\n",
+              "advectio.yaml:2: server.drain_max: '200Mb/s' has the unknown unit 'Mb/s'; write e.g. 4GiB "
               "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},
         Wrong{"server:\n  drain_max: 200MB/s\n", "advectio.yaml:2: server.drain_max: '200MB/s' is a rate; write 200MB"},
+        Wrong{"server:\n  drain_max: 200MBps\n", "advectio.yaml:2: server.drain_max: '200MBps' is a rate; write 200MB"},
+        Wrong{"datasets:\n  - match: &wrfout\n",
+              "advectio.yaml:2: datasets[0].match: a pattern like \"wrfout_*\" is wanted; one that begins with & or * "
+              "stands in quotes"},
         Wrong{"server:\n  drain_max: 200Mbit/s\n",
               "advectio.yaml:2: server.drain_max: '200Mbit/s' has the unknown unit 'Mbit/s'; write e.g. 4GiB "
               "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},

@@ -81,7 +81,8 @@ CONFIGS = {
     ),
     "a codec of another program": (
         'datasets:\n  - match: "wrfout_*"\n    codec: gzip\n',
-        "advectio.yaml:3: datasets[0].codec: 'gzip' is none of: asked, none, deflate, zstd, lz4, blosc-lz4, blosc-zstd, szip",
+        "advectio.yaml:3: datasets[0].codec: 'gzip' is none of: asked, none, deflate, zstd, lz4, blosc-lz4, blosc-zstd, szip; "
+        "gzip is deflate",
     ),
     "a level that the fast deflate does not have": (
         'datasets:\n  - match: "wrfout_*"\n    codec: deflate\n    level: 9\n',

@@ -169,6 +169,23 @@ TEST_F(WorkflowTest, WhatALibraryWritesToTheDiskIsAVersionInMemoryToo) {
   ASSERT_TRUE(b->close(*first, true).ok());
 }
 
+TEST_F(WorkflowTest, AFileThatCannotBeCopiedIntoMemoryIsAnErrorOfItsClose) {
+  rules_[0].mode = CoupleRule::Mode::memory_and_file;
+  const auto a = come("a"), b = come("b");
+  auto opened = a->create(*a->of(path("x.nc")), false);
+  ASSERT_TRUE(opened.ok());  // and nothing is written to the disk
+  const auto closed = a->close(*opened, true);
+  ASSERT_FALSE(closed.ok());
+  EXPECT_THAT(closed.error().message, ::testing::HasSubstr(path("x.nc")));
+  go(0);
+  go(0);
+  const auto c = come("b");
+  EXPECT_THAT(get(*c, path("x.nc")), ::testing::StartsWith("error: "));
+  const auto d = come("a");
+  put(*d, path("x.nc"), "next");
+  EXPECT_EQ(get(*c, path("x.nc")), "next");
+}
+
 TEST_F(WorkflowTest, WhoOverwritesAFileMakesItsNextVersion) {
   rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
   const auto a = come("a"), b = come("b");

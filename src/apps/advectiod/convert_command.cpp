@@ -69,11 +69,9 @@ Result<ConvertRequest> request_of(const Words& words) {
   auto format = format_named(words.value("--to"));
   if (!format) return std::move(format).error();
   auto config = default_config();
-  if (const auto rule = words.value("--rule"); !rule.empty()) {
-    auto own = parse_config("datasets: [{match: \"*\", " + rule + "}]", "--rule");
-    if (!own) return std::move(own).error();
-    config.datasets = own->datasets;
-  }
+  auto rule = rule_of(words);
+  if (!rule) return std::move(rule).error();
+  config.datasets = std::move(rule).value();
   request.policy = resolve(config, request.output);
   if (*format) request.policy.format = *format;
   return request;

@@ -21,14 +21,12 @@ constexpr std::array<std::string_view, 3> kOptions = {"--output", "--config", "-
 /// The config's rules for the output, and after them the one on the command line: the same keys, read by the same
 /// parser.
 Result<void> configure(const Words& words, JoinRequest& request) {
-  const auto file = words.value("--config"), rule = words.value("--rule");
+  const auto file = words.value("--config");
   auto config = file.empty() ? Result<Config>(default_config()) : load_config(file);
   if (!config) return std::move(config).error();
-  if (!rule.empty()) {
-    auto own = parse_config("datasets: [{match: \"*\", " + rule + "}]", "--rule");
-    if (!own) return std::move(own).error();
-    for (const auto& r : own->datasets) config->datasets.push_back(r);
-  }
+  auto rule = rule_of(words);
+  if (!rule) return std::move(rule).error();
+  for (const auto& r : *rule) config->datasets.push_back(r);
   request.policy = resolve(*config, std::filesystem::absolute(request.output).string());
   request.threads = config->server.threads.value_or(usable_cores());
   request.memory_max = config->server.memory_max;

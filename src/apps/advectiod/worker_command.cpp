@@ -67,6 +67,17 @@ Result<unsigned> jobs_of(const Words& words, unsigned otherwise) {
   return jobs;
 }
 
+Result<std::vector<DatasetRule>> rule_of(const Words& words) {
+  const auto keys = words.value("--rule");
+  if (keys.empty()) return std::vector<DatasetRule>{};
+  auto config = parse_config("datasets: [{match: \"*\", " + keys + "}]", "--rule");
+  if (config) return std::move(config->datasets);
+  auto error = std::move(config).error();
+  const std::string_view place = "--rule:1: datasets[0].";  // the user has written no list of rules
+  if (error.message.starts_with(place)) error.message.erase(0, place.size());
+  return error;
+}
+
 int complain(const Error& error) {
   std::fprintf(stderr, "advectiod: error: %s\n", error.message.c_str());
   const bool callers = error.code == Code::invalid || error.code == Code::unsupported || error.code == Code::exists ||

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/config.h"
 #include "core/result.h"
 
 namespace advectio {
@@ -38,6 +39,9 @@ Result<Words> parse_words(std::span<const std::string> arguments, std::span<cons
 /// Of `--memory` in bytes and of `--jobs`, where they are given; else the second argument. Errors: Code::invalid.
 Result<std::uint64_t> memory_of(const Words& words, std::uint64_t otherwise);
 Result<unsigned> jobs_of(const Words& words, unsigned otherwise);
+
+/// Of `--rule`: keys of a dataset rule, read as the config reads them. Empty where it is not given. Errors name the key.
+Result<std::vector<DatasetRule>> rule_of(const Words& words);
 
 /// One line on stderr. Returns the exit code: 2 where the caller can put it right, else 1.
 int complain(const Error& error);

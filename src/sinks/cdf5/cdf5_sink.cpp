@@ -17,9 +17,9 @@
 // A program may define and put one variable after the other. Each would move the data. So a change waits, with the
 // parts that come behind it, until they are committed or many (`waiting_max`).
 //
-// Loss of power, where somebody asks for it (`ordered`): records are written in place and then counted, so any of those
-// after the last that were made durable may be counted and not there: how many were durable stands in REDO.records, and
-// `resume` with `power_lost` counts back to it. The file is synced before REDO.records goes.
+// Loss of power (`ordered`): records are written in place, then counted. After a loss of power the count may include
+// records that never reached the disk. REDO.records holds the number of durable records; `resume` with `power_lost`
+// sets the count back to it. The file is synced before REDO.records is removed.
 #include "sinks/cdf5/cdf5_sink.h"
 
 #include <netcdf.h>
@@ -306,9 +306,8 @@ class Cdf5Sink final : public TransactionalSink {
   }
 
   Files& files_;
-  /// How many records there are, so that what is half-written is known for that. In REDO.records first the number that
-  /// is committed, then the one that is durable, then 1 where anything has been committed. A loss of power may bring
-  /// back an older one of the last.
+  /// REDO.records: the number of committed records, then of durable ones, then 1 once anything was committed. Records
+  /// beyond the first number are half-written. A loss of power may bring back older values of the last two.
   static constexpr std::uint64_t durable_at = 16, any_commit_at = 32;
   static Result<void> write_count(File& to, std::uint64_t at, std::uint64_t records) {
     const std::array<std::uint64_t, 2> twice{records, ~records};

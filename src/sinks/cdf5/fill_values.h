@@ -1,5 +1,5 @@
-// Fill values of a classic file. netCDF-C fills each variable and each record before it is put, and so writes it twice.
-// Here only what nobody has put is filled, before it is committed.
+// Fill values of a classic file. netCDF-C fills each variable and each record before the put, and so writes it twice.
+// This class fills only the bytes that nobody has put, just before the commit.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +21,24 @@ class FillValues {
   FillValues(const Schema& schema, const ClassicLayout& layout, SinkCounters& counters)
       : schema_(schema), layout_(layout), counters_(counters) {}
 
-  /// In the file nothing is to be filled of these records, which are the first, nor, if `fixed`, of the variables
-  /// without records.
+  /// The first `records` records need no filling, nor, if `fixed`, do the variables without records.
   void reset(std::uint64_t records, bool fixed);
 
-  /// [begin, end) of the file has been put. What is not due need not be told.
+  /// Notes that [begin, end) of the file was put. Optional for bytes that are not due.
   void note_put(std::uint64_t begin, std::uint64_t end) { put_.add(begin, end); }
   [[nodiscard]] const Extents& put() const noexcept { return put_; }
-  /// So many pieces were put that they want to be forgotten: `write`.
+  /// The list of puts is long; `write` clears it.
   [[nodiscard]] bool many() const noexcept { return put_.pieces() > pieces_max; }
 
-  /// What nobody puts of it will be filled. `record` does not matter where the variable has none.
+  /// Whether the bytes that nobody puts there will be filled. `record` is ignored for a variable without records.
   [[nodiscard]] bool are_due(std::size_t variable, std::uint64_t record) const;
-  /// One element as the file has it.
+  /// The fill value, encoded as in the file.
   [[nodiscard]] Bytes value_of(std::size_t variable) const;
 
-  /// Fills what is due of the variables without records and of the first `records` of the others, in the order of the
-  /// file.
+  /// Fills all that is due: variables without records, and the first `records` records of the others. Writes in the
+  /// order of the file.
   Result<void> write(File& file, std::uint64_t records);
-  /// Fills the variables from `first` on, to which nothing has been put, and `records` records of them.
+  /// Fills the variables from `first` on and `records` records of them. Nothing was put to them.
   Result<void> write_added(File& file, std::size_t first, std::uint64_t records);
 
  private:
@@ -50,9 +49,9 @@ class FillValues {
   const Schema& schema_;
   const ClassicLayout& layout_;
   SinkCounters& counters_;
-  bool fixed_filled_ = false;         // variables without records
-  std::uint64_t records_filled_ = 0;  // the same of records
-  Extents put_;                       // since then, of what is due
+  bool fixed_filled_ = false;         // variables without records are filled
+  std::uint64_t records_filled_ = 0;  // number of records that are filled
+  Extents put_;                       // puts since then, of bytes that are due
 };
 
 }  // namespace advectio

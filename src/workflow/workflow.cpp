@@ -424,7 +424,11 @@ Result<void> Workflow::close(const Opened& opened, bool complete) {
     return {};
   }
   if (!opened.disk.empty()) ADVECTIO_TRY(replace_by_copy(opened.publish, opened.disk));
-  if (opened.copy_in) ADVECTIO_TRY(replace_by_copy(opened.path, opened.publish));
+  if (opened.copy_in)
+    if (auto copied = replace_by_copy(opened.path, opened.publish); !copied) {
+      (void)::unlink(opened.publish.c_str());  // else readers wait for it
+      return std::move(copied).error();
+    }
   auto done = publish(opened.publish, settings_.name);
   return done ? Result<void>{} : std::move(done).error();
 }

@@ -36,9 +36,8 @@ constexpr std::uint64_t kDurationMaxMs = 1000ULL * 3600 * 24 * 365;
 
 /// In capitals or not.
 bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 template <std::size_t N>

@@ -161,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(TwiceTheSame, Refuses,
 INSTANTIATE_TEST_SUITE_P(
     UnitsAndTypes, Refuses,
     testing::Values(
-        Wrong{"stage:\n  bytes_max: 4Gb\n", "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write 4GB"},
+        Wrong{"stage:\n  bytes_max: 4Gb\n",
+              "advectio.yaml:2: stage.bytes_max: '4Gb' has the unknown unit 'Gb'; write 4GB"},
         Wrong{"stage:\n  bytes_max: 4G\n",
               "advectio.yaml:2: stage.bytes_max: '4G' has the unknown unit 'G'; write e.g. 4GiB "
               "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)"},

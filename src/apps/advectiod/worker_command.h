@@ -40,7 +40,8 @@ Result<Words> parse_words(std::span<const std::string> arguments, std::span<cons
 Result<std::uint64_t> memory_of(const Words& words, std::uint64_t otherwise);
 Result<unsigned> jobs_of(const Words& words, unsigned otherwise);
 
-/// Of `--rule`: keys of a dataset rule, read as the config reads them. Empty where it is not given. Errors name the key.
+/// Of `--rule`: keys of a dataset rule, read as the config reads them. Empty where it is not given. Errors name the
+/// key.
 Result<std::vector<DatasetRule>> rule_of(const Words& words);
 
 /// One line on stderr. Returns the exit code: 2 where the caller can put it right, else 1.

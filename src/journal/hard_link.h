@@ -31,7 +31,8 @@ std::string hard_link_name(const std::string& file, std::uint64_t journal, const
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
                            const std::vector<std::string>& directories) noexcept;
 
-/// Remove the link, and its directory where that is ours and empty. Ok when they are not there. May be done again.
+/// Remove the link, and its directory if that is ours, empty and this user may remove it. Ok if they are not there. May
+/// be done again.
 Result<void> remove_hard_link(Files& files, const std::string& link);
 
 /// The file's own name and its link survive a loss of power on return.

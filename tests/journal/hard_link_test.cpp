@@ -2,11 +2,15 @@
 #include "journal/hard_link.h"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "journal/scratch.h"
 
@@ -54,6 +58,22 @@ TEST_F(HardLinkTest, LiesAboveTheFileWhereTheRunIsOnAnotherFileSystem) {
   // The scratch directory is in a directory that everybody may write.
   EXPECT_TRUE(directories.front().ends_with(own_));
   EXPECT_LT(directories.front().size(), (scratch_ / "out").size() + own_.size());
+}
+
+// The program takes the right to write in its directory away, even from itself.
+TEST_F(HardLinkTest, GoesAlsoWhereItsDirectoryHasToStay) {
+  const auto link = give(hard_link_directories(file_, scratch_ / "run"));
+  ::chmod((scratch_ / "run").c_str(), 0555);
+  std::thread([&] {  // without root's right to write everywhere, which is a thread's own
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    std::array<__user_cap_data_struct, 2> none = {};
+    ASSERT_EQ(::syscall(SYS_capset, &header, none.data()), 0);
+    EXPECT_TRUE(remove_hard_link(system_files(), link).ok());
+  })
+      .join();
+  ::chmod((scratch_ / "run").c_str(), 0755);
+  EXPECT_FALSE(fs::exists(link));
+  EXPECT_TRUE(fs::exists(fs::path(link).parent_path()));
 }
 
 TEST_F(HardLinkTest, LiesInTheNextDirectoryWhereOneDoesNotTakeIt) {

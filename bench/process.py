@@ -17,12 +17,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any
 
 import netCDF4
 import numpy as np
-from measuring import session_memory
+from measuring import measure_mapped
 
 ROOT = Path(__file__).resolve().parents[1]
 ADVECTIO = ROOT / ".venv" / "bin" / "advectio"
@@ -39,7 +37,6 @@ PRESSURE = "P_HYD"  # whole pressure, as cdo wants it
 LEVELS_PA = [85000, 50000, 25000]
 DEGREES = 0.01  # between two points
 DEFLATE = 2  # WRF's own
-SAMPLE_SECONDS = 0.2
 
 
 @dataclass
@@ -197,29 +194,6 @@ def by_xarray(case: str) -> None:
     )
 
 
-def run(command: list[str | Path], directory: Path) -> dict[str, float]:
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    said = directory / "said.txt"  # HDF5 tells dask's threads of every attribute that is not there
-    with said.open("w") as out:
-        process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, start_new_session=True)
-    ended, peaks = threading.Event(), [0]
-
-    def sample() -> None:
-        while not ended.wait(SAMPLE_SECONDS):
-            peaks[0] = max(peaks[0], session_memory(process.pid, "smaps_rollup", "Pss"))
-
-    sampler = threading.Thread(target=sample, daemon=True)
-    sampler.start()
-    code, seconds = process.wait(), time.monotonic() - began
-    ended.set()
-    sampler.join()
-    if code != 0:
-        sys.exit(f"exit code {code}: {' '.join(map(str, command))}\n{said.read_text()[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": seconds, "cpu_seconds": cpu, "memory_mib": peaks[0] / 2**20}
-
-
 def difference(ours: Path, theirs: Path, names: list[str]) -> float:
     """The largest, as a share of the variable's largest value; infinite where one has a value and the other none."""
     most = 0.0
@@ -271,7 +245,9 @@ def main() -> None:
                 "cdo": ["cdo", "-s", "-f", "nc4", "-z", f"zip_{DEFLATE}", *case.cdo, "in.nc", "cdo.nc"],
                 "xarray": [sys.executable, Path(__file__).resolve(), "--by-xarray", name],
             }
-            rounds = [{tool: run(commands[tool], directory) for tool in options.tools} for _ in range(options.rounds)]
+            rounds = [
+                {tool: measure_mapped(commands[tool], directory) for tool in options.tools} for _ in range(options.rounds)
+            ]
             middle = {
                 tool: {key: statistics.median(one[tool][key] for one in rounds) for key in rounds[0][tool]}
                 for tool in options.tools

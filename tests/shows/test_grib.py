@@ -21,6 +21,7 @@ LL1, LL2 = "regular_ll_pl_grib1", "regular_ll_pl_grib2"
 SURFACE1, SURFACE2 = "regular_ll_sfc_grib1", "regular_ll_sfc_grib2"
 RUN: Keys = {"dataDate": 20260131, "dataTime": 1200}
 MEMBERS: Keys = {"productDefinitionTemplateNumber": 1, "numberOfForecastsInEnsemble": 3}
+DIMENSIONS = {"rotated": {"y": 31, "x": 16}, "rotated in columns": {"x": 16, "y": 31}}
 OCTAHEDRAL = [20 + 4 * min(i, 15 - i) for i in range(16)]
 random = np.random.default_rng(7)
 
@@ -91,6 +92,8 @@ PACKINGS: dict[str, tuple[str, Keys]] = {
     "complex": (LL2, {"packingType": "grid_complex_spatial_differencing"}),
     "float64": (LL2, {"packingType": "grid_ieee", "precision": 2}),
     "southwards in columns": (LL2, {"jPointsAreConsecutive": 1}),
+    "rotated": ("rotated_ll_pl_grib2", {}),
+    "rotated in columns": ("rotated_ll_pl_grib1", {"jPointsAreConsecutive": 1}),
     "rows to and fro": (LL2, {"alternativeRowScanning": 1}),
     "reduced": ("reduced_gg_pl_32_grib2", {}),
     "octahedral": ("reduced_gg_pl_32_grib2", {"Nj": 16, "N": 8, "pl": OCTAHEDRAL, "numberOfDataPoints": sum(OCTAHEDRAL)}),
@@ -119,6 +122,8 @@ def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: 
         assert assert_every_value(path, ds, {"t": "t"}) == 4
         assert ds["t"].dtype == ("f8" if name == "float64" else "f4")
         assert ds["t"][0, 0].size == count
+        if name in DIMENSIONS:
+            assert list(ds["t"][0, 0].sizes.items()) == list(DIMENSIONS[name].items())
         if placed:
             latitude, longitude = xr.broadcast(ds["latitude"], ds["longitude"])
             shape = ds["t"].dims[2:]

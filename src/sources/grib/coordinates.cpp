@@ -285,12 +285,14 @@ Coordinates::Places Coordinates::grid(std::uint32_t number) {
       break;
     }
     case Grid::Kind::curvilinear:
+    case Grid::Kind::curvilinear_columns:
     case Grid::Kind::points: {
-      if (grid.kind == Grid::Kind::curvilinear) {
-        dimension("y", 0);
-        dimension("x", 1);
-      } else {
+      if (grid.kind == Grid::Kind::points) {
         dimension("values", 0);
+      } else {
+        const bool rows = grid.kind == Grid::Kind::curvilinear;
+        dimension(rows ? "y" : "x", 0);
+        dimension(rows ? "x" : "y", 1);
       }
       const auto latitude = unused("latitude"), longitude = unused("longitude");
       add(latitude, true, out.dimensions, nullptr);

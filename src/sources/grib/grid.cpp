@@ -75,7 +75,7 @@ void place_points(const Message& m, Message::Points places, std::uint64_t points
       return;
     }
     const bool by_columns = m.integer("jPointsAreConsecutive").value_or(0) != 0;
-    to.kind = Grid::Kind::curvilinear;
+    to.kind = by_columns ? Grid::Kind::curvilinear_columns : Grid::Kind::curvilinear;
     to.lengths = by_columns ? std::vector{columns, rows} : std::vector{rows, columns};
   }
   to.latitudes = std::make_shared<const std::vector<double>>(std::move(places.latitudes));

@@ -27,11 +27,12 @@ using Numbers = std::shared_ptr<const std::vector<double>>;
 
 struct Grid {
   enum class Kind : std::uint8_t {
-    rows,         ///< latitude, longitude
-    columns,      ///< longitude, latitude
-    curvilinear,  ///< y, x
-    points,       ///< values
-    unplaced,     ///< values, whose places ecCodes does not know
+    rows,                 ///< latitude, longitude
+    columns,              ///< longitude, latitude
+    curvilinear,          ///< y, x
+    curvilinear_columns,  ///< x, y
+    points,               ///< values
+    unplaced,             ///< values, whose places ecCodes does not know
   };
   Kind kind = Kind::unplaced;
   std::string type;                    ///< gridType

@@ -134,6 +134,36 @@ def test_values_and_places_are_what_eccodes_decodes(convert: Convert, tmp_path: 
             assert ds["t"].dims[2:] == ("values",)
 
 
+# First and last longitude of 16 points, 2 or 22.5 degrees apart, and what the axis has.
+CROSSINGS: dict[str, tuple[Keys, list[float]]] = {
+    "from the west": ({"First": 330.1, "Last": 0.1}, [-29.9 + 2 * i for i in range(16)]),
+    "from the east": ({"First": 14, "Last": 344, "iScansNegatively": 1}, [14.0 - 2 * i for i in range(16)]),
+    "all around": (
+        {"First": 100, "Last": 122.5, "iDirectionIncrementInDegrees": 22.5, "iScansNegatively": 1},
+        [100 - 22.5 * i for i in range(16)],
+    ),
+    "in columns": ({"First": 350, "Last": 20, "jPointsAreConsecutive": 1}, [-10.0 + 2 * i for i in range(16)]),
+}
+
+
+@pytest.mark.parametrize("name", CROSSINGS)
+def test_longitudes_that_cross_greenwich_rise_or_fall_throughout(convert: Convert, tmp_path: Path, name: str):
+    keys, expected = CROSSINGS[name]
+    full = {f"longitudeOf{k}GridPointInDegrees" if k in ("First", "Last") else k: v for k, v in keys.items()}
+    path = tmp_path / "in.grib"
+    with open(path, "wb") as file, message(LL2, full | {"shortName": "t"}) as handle:
+        eccodes.codes_write(handle, file)
+        places = np.array([(p["lat"], p["lon"], p["value"]) for p in eccodes.codes_grib_get_data(handle)])
+    convert(path, "out.nc")
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        np.testing.assert_allclose(ds["longitude"], expected, rtol=0, atol=1e-9)
+        flat = ds["t"].squeeze().stack(point=ds["t"].dims[-2:])
+        turns = (flat["longitude"].values - places[:, 1]) / 360
+        np.testing.assert_allclose(turns, np.round(turns), rtol=0, atol=1e-11)
+        np.testing.assert_array_equal(flat["latitude"], places[:, 0])
+        np.testing.assert_array_equal(flat.values, places[:, 2].astype("f4"))
+
+
 @pytest.mark.parametrize("packing", ["grid_simple", "grid_ccsds", "grid_complex"])
 def test_points_without_a_value_hold_the_fill_value(convert: Convert, tmp_path: Path, packing: str):
     path = tmp_path / "in.grib"

@@ -48,10 +48,28 @@ bool separable(const std::vector<double>& slowly, const std::vector<double>& fas
   return true;
 }
 
-Numbers every(const std::vector<double>& all, std::uint64_t count, std::uint64_t step) {
+std::vector<double> every(const std::vector<double>& all, std::uint64_t count, std::uint64_t step) {
   std::vector<double> out(count);
   for (std::uint64_t i = 0; i < count; ++i) out[i] = all[i * step];
-  return std::make_shared<const std::vector<double>>(std::move(out));
+  return out;
+}
+
+Numbers shared(std::vector<double> all) {
+  return std::make_shared<const std::vector<double>>(std::move(all));
+}
+
+/// Longitudes of a row that crosses Greenwich: -2, -1, 0 for 358, 359, 0. An axis has to rise or fall throughout, and
+/// ecCodes sees to that only for some rows, in this way.
+std::vector<double> unbroken(std::vector<double> x) {
+  constexpr double whole = 360, half = 180;
+  const auto jumps = [](double a, double b) { return std::abs(a - b) > half; };
+  const auto before = std::adjacent_find(x.begin(), x.end(), jumps);
+  if (before == x.end() || std::adjacent_find(before + 1, x.end(), jumps) != x.end()) return x;
+  const auto jump = before + 1;
+  const auto [begin, end] = *before > *jump ? std::pair(x.begin(), jump) : std::pair(jump, x.end());
+  // Nanodegrees: 330.1 becomes -29.9.
+  std::transform(begin, end, begin, [](double longitude) { return std::round((longitude - whole) * 1e9) / 1e9; });
+  return x;
 }
 
 void place_points(const Message& m, Message::Points places, std::uint64_t points, Grid& to) {
@@ -63,23 +81,23 @@ void place_points(const Message& m, Message::Points places, std::uint64_t points
     if (separable(places.latitudes, places.longitudes, rows, columns)) {
       to.kind = Grid::Kind::rows;
       to.lengths = {rows, columns};
-      to.latitudes = every(places.latitudes, rows, columns);
-      to.longitudes = every(places.longitudes, columns, 1);
+      to.latitudes = shared(every(places.latitudes, rows, columns));
+      to.longitudes = shared(unbroken(every(places.longitudes, columns, 1)));
       return;
     }
     if (separable(places.longitudes, places.latitudes, columns, rows)) {
       to.kind = Grid::Kind::columns;
       to.lengths = {columns, rows};
-      to.longitudes = every(places.longitudes, columns, rows);
-      to.latitudes = every(places.latitudes, rows, 1);
+      to.longitudes = shared(unbroken(every(places.longitudes, columns, rows)));
+      to.latitudes = shared(every(places.latitudes, rows, 1));
       return;
     }
     const bool by_columns = m.integer("jPointsAreConsecutive").value_or(0) != 0;
     to.kind = by_columns ? Grid::Kind::curvilinear_columns : Grid::Kind::curvilinear;
     to.lengths = by_columns ? std::vector{columns, rows} : std::vector{rows, columns};
   }
-  to.latitudes = std::make_shared<const std::vector<double>>(std::move(places.latitudes));
-  to.longitudes = std::make_shared<const std::vector<double>>(std::move(places.longitudes));
+  to.latitudes = shared(std::move(places.latitudes));
+  to.longitudes = shared(std::move(places.longitudes));
 }
 
 void describe(const Message& m, Grid& to) {

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes.util
+import importlib.util
+import json
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -21,6 +28,7 @@ LL1, LL2 = "regular_ll_pl_grib1", "regular_ll_pl_grib2"
 SURFACE1, SURFACE2 = "regular_ll_sfc_grib1", "regular_ll_sfc_grib2"
 RUN: Keys = {"dataDate": 20260131, "dataTime": 1200}
 MEMBERS: Keys = {"productDefinitionTemplateNumber": 1, "numberOfForecastsInEnsemble": 3}
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "grib.py"
 DIMENSIONS = {"rotated": {"y": 31, "x": 16}, "rotated in columns": {"x": 16, "y": 31}}
 OCTAHEDRAL = [20 + 4 * min(i, 15 - i) for i in range(16)]
 random = np.random.default_rng(7)
@@ -414,3 +422,48 @@ def test_values_that_do_not_decode_are_an_error_and_leave_nothing(refused, tmp_p
     data[section + 5 : section + 9] = struct.pack(">I", 1496)
     (tmp_path / "in.grib").write_bytes(data)
     assert "message 2 (byte " in refused("in.grib", "out.nc", code=1)
+
+
+# ---- bench/grib.py ----
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH.parent))
+    spec = importlib.util.spec_from_file_location("bench_grib", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("case", ["regular simple", "octahedral ccsds"])
+def test_the_benchmark_sees_a_bit_that_differs(bench: ModuleType, convert: Convert, tmp_path: Path, case: str):
+    path, result = tmp_path / "in.grib", tmp_path / "out.nc"
+    points = bench.made(case, argparse.Namespace(steps=2, degrees=10, octahedral=8), path)
+    convert(path, result.name)
+    count, values, none, wrong = bench.wrong_fields(path, result)
+    assert (count, values, wrong) == (100, 100 * points, [])
+    with xr.open_dataset(result) as ds:
+        assert none == int(ds["r"].isnull().sum()) > 0
+    with netCDF4.Dataset(result, "a") as file:
+        file.set_auto_maskandscale(False)
+        for name, level in (("t", 3), ("r", 0)):  # a last bit; a point without a value that has one
+            field = file[name][1, level]
+            place = np.unravel_index(np.argmax(field), field.shape)
+            field[place] = np.nextafter(field[place], np.float32(0))
+            file[name][1, level] = field
+    ground = int(xr.open_dataset(result)["isobaricInhPa"][0])
+    assert bench.wrong_fields(path, result)[3] == ["out.nc: t at 700 hPa, 12 h", f"out.nc: r at {ground} hPa, 12 h"]
+
+
+def test_the_benchmark_compares_every_message(tmp_path: Path):
+    pytest.importorskip("cfgrib", reason="the wheel cfgrib is not installed")
+    small = ["--steps", "2", "--degrees", "10", "--octahedral", "8", "--rounds", "1", "--json", tmp_path / "result.json"]
+    done = subprocess.run([sys.executable, BENCH, *small], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("100 of 100 messages") == 4 * 3
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert {name: one["wrong"] for name, one in result.items()} == {
+        f"{grid} {packing}": [] for grid in ("regular", "octahedral") for packing in ("simple", "ccsds")
+    }

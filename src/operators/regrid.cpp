@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <numbers>
 #include <numeric>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "operators/values.h"
 
@@ -243,6 +246,12 @@ Unit unit(double lat, double lon) {
           std::sin(lat * radians)};
 }
 
+std::string place_text(double lat, double lon) {
+  char text[64];
+  std::snprintf(text, sizeof text, "lat %.6g, lon %.6g", lat, lon);
+  return text;
+}
+
 /// Of the chord; grows with the distance on the sphere.
 double apart(const Unit& a, const Unit& b) {
   const auto x = a.x - b.x, y = a.y - b.y, z = a.z - b.z;
@@ -288,8 +297,13 @@ Result<RegridWeights> nearest_cells(const GridPoints& grid, const std::vector<Po
     }
     if (least > step && cells.size() > 1) {
       const auto km = std::lround(2 * earth_km * std::asin(std::min(1.0, std::sqrt(least) / 2)));
+      const auto [lat, lon] = grid.rectilinear ? std::pair(grid.lat[best / columns], grid.lon[best % columns])
+                                               : std::pair(grid.lat[best], grid.lon[best]);
       return Error{Code::invalid,
-                   place.name + " lies outside of the grid: the nearest cell is " + std::to_string(km) + " km away", 0};
+                   place.name + " (" + place_text(place.lat, place.lon) +
+                       ") lies outside of the grid: the nearest cell (" + place_text(lat, lon) + ") is " +
+                       std::to_string(km) + " km away",
+                   0};
     }
     out.source.push_back(static_cast<std::uint32_t>(best));
     out.weight.push_back(1);

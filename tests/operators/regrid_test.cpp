@@ -197,7 +197,7 @@ TEST(NearestCells, AreThoseOnTheSphere) {
   EXPECT_EQ(w->destination.names, (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(w->destination.lat, (std::vector<double>{1, -9, 14}));
   EXPECT_EQ(nearest_cells(grid, {{"Oslo", 59.9, 10.7}}).error().message,
-            "Oslo lies outside of the grid: the nearest cell is 11448 km away");
+            "Oslo (lat 59.9, lon 10.7) lies outside of the grid: the nearest cell (lat 10, lon 150) is 11448 km away");
   GridPoints curved;
   curved.lengths = {2, 2};
   curved.lat = {0, 1, 10, 11};

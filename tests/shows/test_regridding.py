@@ -187,7 +187,7 @@ def test_places_that_cannot_be(shared: Shared, refused: Callable[..., str], tmp_
     (tmp_path / "bad.csv").write_text("A, 23, -90\nB, 23\n")
     (tmp_path / "none.csv").write_text("# nothing\n")
     wrong = {
-        "points: {Oslo: [59.9, 10.7]}": "Oslo lies outside of the grid: the nearest cell is",
+        "points: {Oslo: [59.9, 10.7]}": "Oslo (lat 59.9, lon 10.7) lies outside of the grid: the nearest cell (lat ",
         "points: {A: [23]}": "places are wanted, like {Zurich: [47.38, 8.54]}",
         "points: {A: [95, 0]}": "A: latitude (-90 to 90) and longitude in degrees are wanted, this is 95, 0",
         "points: bad.csv": "bad.csv, line 2: name, latitude and longitude are wanted",

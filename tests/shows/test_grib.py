@@ -9,7 +9,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+from running import Result, run_plainly
 from test_convert import Convert
 
 eccodes = pytest.importorskip("eccodes", reason="the wheel eccodes is not installed")
@@ -379,6 +380,26 @@ def test_the_systems_eccodes_reads_the_same(
     convert(path, "system.nc")
     with xr.open_dataset(tmp_path / "wheel.nc") as a, xr.open_dataset(tmp_path / "system.nc") as b:
         xr.testing.assert_identical(a.load(), b.load())
+
+
+def test_a_reduced_grid_comes_to_a_regular_one_by_weights_of_cdo(
+    call: Callable[..., Result],
+    tool: Callable[[str], str],
+    tmp_path: Path,
+):
+    with open(tmp_path / "in.grib", "wb") as file:
+        for step in (0, 6):
+            for level in (500, 850):
+                put(file, "reduced_gg_pl_32_grib2", shortName="t", level=level, step=step)
+    for words in (["gennn,r36x18", "in.grib", "weights.nc"], ["-b", "F32", "remap,r36x18,weights.nc", "in.grib", "theirs.nc"]):
+        made = run_plainly([tool("cdo"), "-s", "-f", "nc4", *words], tmp_path)
+        assert made.code == 0, made.said
+    (tmp_path / "rules.yaml").write_text("outputs: [{path: ours.nc, regrid: weights.nc}]\n")
+    result = call("process", "in.grib", "-c", "rules.yaml", "-o", ".")
+    assert result.code == 0, result.said
+    with xr.open_dataset(tmp_path / "ours.nc") as ours, xr.open_dataset(tmp_path / "theirs.nc") as theirs:
+        assert ours["t"].dims == ("time", "isobaricInhPa", "lat", "lon")
+        np.testing.assert_array_equal(ours["t"], theirs["t"].sel(plev=ours["isobaricInhPa"].values * 100))
 
 
 # ---- what is refused ----

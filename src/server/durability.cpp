@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace advectio {
@@ -47,8 +48,27 @@ Result<void> Durability::keep_names(const Output& d) const {
   return journal::make_file_names_durable(run_.files, d.path, d.link);
 }
 
+namespace {
+
+/// Its files, and its names from the innermost on. Ok where it has gone: then that it has.
+Result<void> make_store_durable(Files& files, const std::string& store) {
+  std::error_code failed;
+  std::vector<std::string> directories{store};
+  for (std::filesystem::recursive_directory_iterator it(store, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    if (it->is_directory(failed))
+      directories.push_back(it->path());
+    else
+      ADVECTIO_TRY(make_durable(files, it->path()));
+  }
+  for (auto it = directories.rbegin(); it != directories.rend(); ++it) ADVECTIO_TRY(make_names_durable(files, *it));
+  return make_names_durable(files, directory_of(store));
+}
+
+}  // namespace
+
 void Durability::keep_end(const Output& d) {
-  auto done = make_durable(run_.files, d.link);
+  auto done = d.is_store() ? make_store_durable(run_.files, d.destination()) : make_durable(run_.files, d.link);
   if (done || done.error().code == Code::not_found) return;
   run_.not_durable = true;
   const auto text = d.path + ": make durable: " + done.error().message;

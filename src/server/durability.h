@@ -24,7 +24,8 @@ class Durability {
             std::vector<std::uint64_t> synced, bool last = false);
   /// Before anything is in the file: its names and its shared state are made durable, for a later server.
   [[nodiscard]] Result<void> keep_names(const Output& d) const;
-  /// The stage is about to forget the output: its file is made durable first.
+  /// The stage is about to forget the output: its file is made durable first; of a store also that it has been emptied
+  /// or removed, and to where it has been cut.
   void keep_end(const Output& d);
 
   /// Blocks until half of what is queued is done.

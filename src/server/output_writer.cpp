@@ -577,6 +577,7 @@ void OutputWriter::report_error(Output& d, const Error& error) {
 
 /// The file is as it will be; nothing of the dataset is needed in the stage any more.
 void OutputWriter::end(Output& d, State state, Result<void> brought) {
+  const bool is_durable = d.state == State::ending && state == State::finished;
   d.become(state);
   ++run_.commits;
   if (d.owner) {
@@ -617,7 +618,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     run_.log.warning(d.path + ": " + std::to_string(d.frames_dropped) +
                      " frames were left out, as the stage was full (full: drop-frame)");
   journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.seen);
-  if (run_.survives_power && state == State::finished) durability_.keep_end(d);
+  if (run_.survives_power && (d.is_store() ? !is_durable : state == State::finished)) durability_.keep_end(d);
   // First of all: a server that takes over from here must not look for what is removed below.
   d.shared_state->state.store(
       static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),

@@ -6,6 +6,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "server/server_fixture.h"
 
@@ -16,6 +19,23 @@ extern "C" int link(const char* from, const char* to) noexcept {
   const int done = ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
   if (dies_at_link) (void)::kill(::getpid(), SIGKILL);
   return done;
+}
+
+static std::mutex forcing;
+static std::set<std::string> forced;
+std::set<std::string> forced_below(const std::string& directory) {
+  const std::lock_guard guard(forcing);
+  std::set<std::string> out;
+  for (const auto& path : forced)
+    if (path.starts_with(directory)) out.insert(path.substr(directory.size()));
+  return out;
+}
+extern "C" int fdatasync(int fd) {
+  std::error_code failed;
+  const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), failed).string();
+  const std::lock_guard guard(forcing);
+  forced.insert(path);
+  return 0;
 }
 
 /// The directory refuses to remove or rename what has this in its path.

@@ -113,6 +113,33 @@ TEST_F(PromiseTest, DurableIsTheStageWhereThatSurvivesALossOfPower) {
   }
 }
 
+// Nobody looks at the store again when its shared state has gone.
+TEST_F(PromiseTest, AStoreThatTheStageForgetsIsOnTheDiskWhateverWasPromised) {
+  survives_power_ = true;
+  config_ = parse_config("datasets: [{match: \"*\", format: zarr, durable: false}]\n", "test").value();
+  for (const bool synced : {true, false}) {
+    SCOPED_TRACE(synced);
+    const std::string name = synced ? "kept" : "dropped";
+    std::filesystem::create_directories(out(name + ".zarr/T"));
+    std::ofstream(out(name + ".zarr/T/chunk")) << "values";
+    Program p(run_dir(), [&](Session& s) {
+      auto d = s.create({out(name + ".nc"), FileFormat::netcdf4, false});
+      if (!d || !(*d)->schema(series(width))) return 1;
+      if (synced && !(*d)->close()) return 2;
+      if (synced) s.finish();
+      return 0;
+    });
+    start();
+    p.go();
+    EXPECT_EQ(p.wait(), 0);
+    (void)drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    const auto forced = forced_below(out(""));
+    for (const auto& path : {name + ".zarr", name + ".zarr/T", name + ".zarr/T/chunk"})
+      EXPECT_TRUE(forced.contains(path)) << path;
+  }
+}
+
 TEST_F(PromiseTest, WhatTheDiskOfTheFileRefusesIsWrittenAgainFromTheStage) {
   survives_power_ = true;
   store_.disk_fails = true;

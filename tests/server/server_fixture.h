@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "journal/reader.h"
@@ -18,6 +19,8 @@
 
 /// A server or program of these tests dies when it has made a file's hard link, or is about to.
 extern bool dies_at_link, dies_before_link;
+/// What of the directory has been forced to the disk: the rest of the paths.
+std::set<std::string> forced_below(const std::string& directory);
 /// The hard links of files cannot be removed.
 extern std::atomic<bool> names_stay;
 /// The directory refuses to remove or rename what has this in its path.

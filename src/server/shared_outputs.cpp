@@ -13,7 +13,12 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
   if (slot_of(*d, 0).schema_pending.load(std::memory_order_acquire) != 0) return false;
   (void)read_on_();
   if (d->over() || d->state == State::failed || !d->schema) return false;
-  if (d->sink && !d->sink->abilities().checkpoints) return false;
+  // Before anything is given out of turn: a sink that only commits whole frames would commit it with this one.
+  if (auto ready = writer_.ready_sink(*d); !ready) {
+    writer_.fail(*d, std::move(ready).error());
+    return true;
+  }
+  if (!d->sink->abilities().checkpoints) return false;
   auto step = d->sequencer->next_at_any_price();
   const bool pending = !step;
   if (pending) step = d->sequencer->next_pending();

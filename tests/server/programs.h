@@ -33,6 +33,7 @@ struct Store {
     /// (<< 56).
     std::map<std::uint64_t, float> committed;
     int commits = 0, durable = 0, declared = 0;
+    std::vector<std::size_t> rows;  ///< of each commit
     bool closed = false;
     std::vector<std::uint64_t> begun;  ///< numbers of the frames, in the order in which they were begun
   };
@@ -100,6 +101,7 @@ class MemorySink final : public Sink {
     look_at_borrowed();
     auto& f = store_.files[name_];
     for (const auto& [at, value] : pending_) f.committed[at] = value;
+    f.rows.push_back(pending_.size());
     pending_.clear();
     borrowed_.clear();
     ++f.commits;

@@ -257,6 +257,53 @@ TEST_F(SharedDatasetTest, AWriterFarAheadOfTheOthersDoesNotStopThemAndTheCapHold
   expect_frames(100);
 }
 
+// The last writer fills the stage before the server that has taken the dataset up has opened its sink: what comes
+// before its blocks, the others have not put yet.
+TEST_F(SharedDatasetTest, NothingIsWrittenOutOfTurnWhereOnlyWholeFramesCanBeCommitted) {
+  constexpr std::uint64_t frames = 10, of_last = 8, in_frame = of_last + writers - 1;
+  store_.checkpoints = false;
+  const auto replaced = scratch_ / "replaced", full = scratch_ / "full";
+  programs([this, replaced, full](Session& s, std::uint32_t w) {
+    auto d = meet(s, w);
+    if (!d) return 1;
+    const bool last = w == writers - 1;
+    const auto rows = last ? of_last : 1;
+    const std::vector<float> values(rows * width, static_cast<float>(w));
+    for (std::uint64_t f = 0; f < frames; ++f) {
+      if (f == 1 && !eventually([&] { return std::filesystem::exists(last ? replaced : full); })) return 2;
+      if (f == 1) d->end_collective_call();  // of which nobody knows yet whether the others put something in it
+      const auto first = f * in_frame + w;
+      const bool put = d->put(0, {{first, 0}, {rows, width}}, {}, {values.data(), {}}, 4).ok();
+      d->end_collective_call();
+      const bool synced = d->sync().ok();
+      d->end_collective_call();
+      if (!put || !synced) return 3;
+    }
+    if (!d->close()) return 4;
+    s.finish();
+    return 0;
+  });
+  start(6);
+  go();
+  ASSERT_TRUE(eventually([&] { return image("a.nc").committed.size() == in_frame; }));
+  stop();
+  start(6);
+  const auto stage = journal::Stage::open(system_files(), run_dir());
+  ASSERT_TRUE(stage.ok());
+  const auto before = stage->control().starved_ns.load();
+  (void)!::close(::creat(replaced.c_str(), 0600));
+  ASSERT_TRUE(eventually([&] { return stage->control().starved_ns.load() > before; }));
+  wait_turns();
+  (void)!::close(::creat(full.c_str(), 0600));
+  (void)end();
+  std::uint64_t whole = 0;
+  for (const auto rows : image("a.nc").rows) {
+    ASSERT_TRUE(rows == in_frame || rows == 0) << rows;
+    whole += rows / in_frame;
+  }
+  EXPECT_EQ(whole, frames);
+}
+
 /// Writer 0 closes long before the others, and then writes much more than there is room for.
 class EarlyCloseTest : public SharedDatasetTest, public ::testing::WithParamInterface<bool> {};
 

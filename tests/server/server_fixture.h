@@ -19,7 +19,7 @@
 
 /// A server or program of these tests dies when it has made a file's hard link, or is about to.
 extern bool dies_at_link, dies_before_link;
-/// What of the directory has been forced to the disk: the rest of the paths.
+/// Paths below `directory` that were forced to the disk, relative to it.
 std::set<std::string> forced_below(const std::string& directory);
 /// The hard links of files cannot be removed.
 extern std::atomic<bool> names_stay;

@@ -1,4 +1,4 @@
-// What is filled of a classic file whose places are made up, and how it is written.
+// Which bytes of a classic file are filled, and by which writes. The layout is invented here.
 #include "sinks/cdf5/fill_values.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 using Whole = RedoFile::Whole;
 
-/// What is asked of the file system, in order, by the last part of the names. Reads and writes are left out.
+/// Calls of the file system in order, with base names. Reads and writes are left out.
 using Calls = std::vector<std::string>;
 
 std::string last_of(const std::string& path) {

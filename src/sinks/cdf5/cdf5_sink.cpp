@@ -215,7 +215,7 @@ bool has_same_places(const ClassicLayout& a, const ClassicLayout& b) {
                     });
 }
 
-/// What a redo file has of the file that is to be.
+/// Part of the new file that a redo file holds.
 enum class Holds : std::uint8_t { all, header };
 std::string kind_of(Holds what) {
   return what == Holds::header ? ".header" : "";

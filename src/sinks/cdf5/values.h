@@ -11,7 +11,7 @@ namespace advectio {
 /// Bytes that are swapped or filled, and written, at once. They stay in the core's cache.
 constexpr std::uint64_t write_bytes = 256U << 10U;
 
-/// What is written next of `left` bytes at `at`: whole elements up to a multiple of write_bytes.
+/// Bytes to write next, of `left` at offset `at`: whole elements, up to the next multiple of write_bytes.
 inline std::uint64_t next_piece(std::uint64_t at, std::uint64_t left, std::uint64_t element) noexcept {
   auto n = write_bytes - at % write_bytes;
   n -= n % element;

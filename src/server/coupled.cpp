@@ -68,10 +68,10 @@ std::string CoupledOutputs::name(const std::string& path) const {
 
 std::optional<CoupledOutputs::Version> CoupledOutputs::version_of(const Output& output) const {
   if (!workflow_ || !output.shared_state) return std::nullopt;
-  const bool is_part = output.output > 0;
+  const bool is_part = output.is_further();
   const bool in_memory = workflow_->holds(output.path);
   if (is_part && !in_memory) return std::nullopt;  // of the config's `outputs`
-  auto file = workflow_->of(is_part ? output.source : workflow_->name_for_programs(output.path));
+  auto file = workflow_->of(is_part ? output.further.source : workflow_->name_for_programs(output.path));
   if (!file || !file->writes) return std::nullopt;
   // Of memory+file it is the part that is published.
   if (!is_part && file->rule->mode == Mode::memory_and_file) return std::nullopt;
@@ -110,14 +110,14 @@ Result<void> CoupledOutputs::frame(const Output& output) const {
   const auto& directory = version->file.directory;
   const auto& writer = workflow_->settings().name;
   auto done = version->is_link ? workflow::publish_link(version->file.path, directory, writer)
-                               : workflow::publish_copy(output.link, directory, writer);
+                               : workflow::publish_copy(output.file.link, directory, writer);
   return done ? Result<void>{} : std::move(done).error();
 }
 
 Result<void> CoupledOutputs::complete(const Output& output) const {
   const auto version = version_of(output);
   if (!version || version->entry.empty()) return {};
-  if (output.output > 0 && ::rename(output.path.c_str(), version->entry.c_str()) != 0 && errno != ENOENT)
+  if (output.is_further() && ::rename(output.path.c_str(), version->entry.c_str()) != 0 && errno != ENOENT)
     return system_error("publish " + output.path, errno);
   auto done = workflow::publish(version->entry, workflow_->settings().name);
   if (!done) return std::move(done).error();
@@ -135,11 +135,11 @@ bool CoupledOutputs::is_published(const Output& output) const {
 void CoupledOutputs::over(const Output& output) const {
   const auto version = version_of(output);
   if (!version || version->entry.empty()) return;
-  if (!output.joined)  // a tile is in its whole
+  if (!output.hidden)  // a tile is in its whole
     log_.warning(version->file.path + ": its writer " + output.writer +
                  " has gone without closing it; no other program gets what it has written of it");
   // The file of a tile in memory is removed as any tile's is.
-  if (!output.joined || version->is_link) (void)::unlink(version->entry.c_str());
+  if (!output.hidden || version->is_link) (void)::unlink(version->entry.c_str());
   (void)::unlink(workflow::closed_mark(version->entry).c_str());
 }
 

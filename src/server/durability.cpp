@@ -18,11 +18,11 @@ Durability::Durability(Run& run)
 
 bool Durability::is_done_with(const Output& d, std::uint64_t journal, std::uint64_t sequence) const {
   if (d.state == State::ending || d.state == State::failed) return false;
-  return std::min(d.visible_of(journal), is_kept(d) ? d.durable : UINT64_MAX) >= sequence;
+  return std::min(d.visible_of(journal), is_kept(d) ? d.progress.durable : UINT64_MAX) >= sequence;
 }
 
 bool Durability::is_kept(const Output& d) const {
-  return run_.survives_power && !d.shared() && !d.tile_sequencer && d.whole == nullptr &&
+  return run_.survives_power && !d.shared() && !d.join.sequencer && !d.is_tile() &&
          (d.policy.durable || d.promises_durable());
 }
 
@@ -38,14 +38,14 @@ Result<void> Durability::note(const DurabilityQueue::Job& job) const {
 
 void Durability::push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
                       std::vector<std::uint64_t> synced, bool last) {
-  queue_->push(
-      {std::move(make), d, sequence, d->frames_visible, std::move(synced), last, d->shared_state->journal, d->number});
+  queue_->push({std::move(make), d, sequence, d->progress.frames_visible, std::move(synced), last,
+                d->shared_state->journal, d->number});
 }
 
 Result<void> Durability::keep_names(const Output& d) const {
   for (const auto& path : {run_.stage.datasets() + "/" + d.state_name, run_.stage.datasets()})
     ADVECTIO_TRY(make_durable(run_.files, path));
-  return journal::make_file_names_durable(run_.files, d.path, d.link);
+  return journal::make_file_names_durable(run_.files, d.path, d.file.link);
 }
 
 namespace {
@@ -68,7 +68,7 @@ Result<void> make_store_durable(Files& files, const std::string& store) {
 }  // namespace
 
 void Durability::keep_end(const Output& d) {
-  auto done = d.is_store() ? make_store_durable(run_.files, d.destination()) : make_durable(run_.files, d.link);
+  auto done = d.is_store() ? make_store_durable(run_.files, d.destination()) : make_durable(run_.files, d.file.link);
   if (done || done.error().code == Code::not_found) return;
   run_.not_durable = true;
   const auto text = d.path + ": make durable: " + done.error().message;

@@ -63,8 +63,8 @@ void DurabilityQueue::work() {
     guard.unlock();
     auto done = job.make();
     // The system reports an error once: who asks again hears that all is well.
-    if (done && job.output->refused) done = Error{Code::io, "the disk has refused what came before", EIO};
-    if (!done) job.output->refused = true;
+    if (done && job.output->sink.is_refused()) done = Error{Code::io, "the disk has refused what came before", EIO};
+    if (!done) job.output->sink.set_refused();
     if (done) done = note_(job);
     const auto now = journal::realtime_ns();
     guard.lock();

@@ -65,7 +65,7 @@ bool Ending::finished() {
   // for those.
   const bool news =
       !reported_end_ && std::any_of(ledger_.outputs.begin(), ledger_.outputs.end(), [this](const auto& d) {
-        return d->state == State::failed && d->failed_at_ns > last_chance_ns_;
+        return d->state == State::failed && d->trouble.failed_at_ns > last_chance_ns_;
       });
   if (news || now - last_chance_ns_ > last_chance_every_ns) {
     retry_failed_(true);
@@ -118,7 +118,7 @@ void Ending::end_orphans() {
       ledger_.outputs.push_back(d);
       ledger_.taken_up.insert({{uid, d->number}, d});
     }
-    if (d->over() || d->whole != nullptr) continue;
+    if (d->over() || d->is_tile()) continue;
     if (run_.power_lost) {
       if (d->state != State::failed) writer_.drop_rest(*d, "(whose journal had not been made durable)");
       continue;
@@ -134,10 +134,10 @@ void Ending::end_orphans() {
 void Ending::remove_left_behind() {
   std::erase_if(ledger_.left_behind, [this](const Ledger::LeftBehind& left) {
     const Output& d = *left.dataset;
-    if (run_.files.exists(d.link))  // what its sink could not remove
+    if (run_.files.exists(d.file.link))  // what its sink could not remove
       if (const auto done = writer_.bring_to_last_commit(d); !done && done.error().sys != 0) return false;
-    if ((d.joined || d.state == State::dropped) && !writer_.remove_placeholder(d)) return false;
-    if (!journal::remove_hard_link(run_.files, d.link)) return false;
+    if ((d.hidden || d.state == State::dropped) && !writer_.remove_placeholder(d)) return false;
+    if (!journal::remove_hard_link(run_.files, d.file.link)) return false;
     run_.stage.remove_dataset(d.state_name, left.journal, left.number);
     return true;
   });
@@ -154,7 +154,7 @@ void Ending::look_at_stage() {
 void Ending::leave_all_at_last_commit() {
   std::vector<std::shared_ptr<Output>> begun;
   for (const auto& d : ledger_.outputs) {
-    if (d->over() || d->owner || d->whole != nullptr) continue;
+    if (d->over() || d->is_elsewhere() || d->is_tile()) continue;
     if (d->state != State::failed) writer_.fail(*d, Error{Code::gone, "the stage has been removed", EIO});
     begun.push_back(d);
   }
@@ -174,7 +174,8 @@ void Ending::leave_all_at_last_commit() {
   }
   for (const auto& d : begun) {
     const auto text = d->path + ": to the end the disk has refused to take back what was begun after frame " +
-                      std::to_string(d->frames_visible) + "; what comes after that frame in it is not to be trusted";
+                      std::to_string(d->progress.frames_visible) +
+                      "; what comes after that frame in it is not to be trusted";
     run_.report(text);
   }
 }

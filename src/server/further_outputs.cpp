@@ -10,15 +10,15 @@ namespace advectio {
 
 void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
   const auto rules = d->policy.outputs;
-  if (rules.empty() || d->owner || d->output > 0) return;
+  if (rules.empty() || d->is_elsewhere() || d->is_further()) return;
   if (d->policy.join) {
     run_.log.warning(d->path + ": outputs are not made of tiles that become one file (join: true)");
     return;
   }
   for (std::size_t k = 0; k < rules.size(); ++k) {
     auto o = std::make_shared<Output>();
-    o->output = static_cast<std::uint32_t>(k) + 1;
-    o->source = d->path;
+    o->further.number = static_cast<std::uint32_t>(k) + 1;
+    o->further.source = d->path;
     o->path = file_of_output(rules[k], d->path);
     o->number = d->number;
     o->writer = d->writer;
@@ -33,11 +33,12 @@ void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
       continue;
     }
     ledger_.place(*o);
-    o->seen = o->visible = o->durable = d->visible;
-    for (std::size_t w = 0; w < o->shares.size(); ++w) {
-      o->shares[w] = d->shares[w];
-      if (d->shares[w].journal != 0) shared_.note_writer(*o, w, d->shares[w].journal, shared_.slot_of(*d, w).number);
-      o->sequencer->resume(w, d->shares[w].visible, {});
+    o->progress.begin_behind(d->progress.visible);
+    for (std::size_t w = 0; w < o->writers.shares.size(); ++w) {
+      o->writers.shares[w] = d->writers.shares[w];
+      if (d->writers.shares[w].journal != 0)
+        o->writers.enter(w, d->writers.shares[w].journal, shared_.slot_of(*d, w).number);
+      o->writers.begin_behind(w, d->writers.shares[w].visible);
     }
     ledger_.outputs.push_back(o);
     run_.log.debug("create " + o->path + ", an output of " + d->path);
@@ -47,15 +48,15 @@ void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
 
 Result<void> FurtherOutputs::make_file(Output& output, const Output& of) {
   const auto& said = *of.shared_state;
-  const auto link_name = journal::hard_link_name(output.path, said.journal,
-                                                 std::to_string(of.number) + "." + std::to_string(output.output));
+  const auto link_name = journal::hard_link_name(
+      output.path, said.journal, std::to_string(of.number) + "." + std::to_string(output.further.number));
   return make_output_file(run_, output, link_name, [&](SharedState& p) {
     p.journal = said.journal;
     p.number = said.number;
     p.writer_pid = said.writer_pid;
     p.writers = said.writers;
     p.created_ns = said.created_ns;
-    p.output = output.output;
+    p.output = output.further.number;
     std::memcpy(p.source, of.path.c_str(), of.path.size() + 1);
   });
 }
@@ -64,9 +65,10 @@ bool FurtherOutputs::give_up_failed() {
   bool any = false;
   const auto datasets = ledger_.outputs;
   for (const auto& d : datasets) {
-    if (d->output == 0 || d->state != State::failed) continue;
+    if (!d->is_further() || d->state != State::failed) continue;
     const auto text = d->path + ": this output is given up, as the stage is full and it cannot be written (" +
-                      d->error.message + "); it holds " + std::to_string(d->frames_visible) + " frames";
+                      d->trouble.error.message + "); it holds " + std::to_string(d->progress.frames_visible) +
+                      " frames";
     run_.report(text);
     run_.output_lost = any = true;
     auto brought = writer_.bring_to_last_commit(*d);

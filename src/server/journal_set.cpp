@@ -30,7 +30,7 @@ void JournalSet::look_for_writers() {
     j->reader = std::move(reader).value();
     for (auto& [key, d] : ledger_.taken_up)
       if (key.first == j->reader->journal()) {
-        if (!d->shared() || d->shares[0].journal == key.first) d->writer = name;
+        if (!d->shared() || d->writers.shares[0].journal == key.first) d->writer = name;
         attach(*j, key.second, d);
       }
     run_.any_writer = true;
@@ -114,7 +114,7 @@ void JournalSet::attach(Journal& j, std::uint32_t number, const std::shared_ptr<
   j.datasets.insert({number, d});
   if (d->shared())
     j.shared.push_back(d);
-  else if (d->policy.join && d->output == 0 && d->whole == nullptr && !d->owner && !d->over())
+  else if (d->policy.join && !d->is_further() && !d->is_tile() && !d->is_elsewhere() && !d->over())
     tiles_.gather(d);
 }
 

@@ -12,16 +12,17 @@ std::shared_ptr<Output> Ledger::entry_of(const std::string& name, MappedState<Sh
   d->shared_state = std::move(shared_state);
   d->state_name = name;
   d->path = d->shared_state->path;
-  d->link = d->shared_state->link;
+  d->file.link = d->shared_state->link;
   d->number = d->shared_state->number;
   d->format = d->shared_state->format;
   d->policy = run_.coupled->policy(d->path);
-  d->output = d->shared_state->output;
-  if (d->output > 0) {
-    d->source = d->shared_state->source;
-    const auto of = run_.coupled->policy(d->source).outputs;
-    const bool known = d->output <= of.size() && file_of_output(of[d->output - 1], d->source) == d->path;
-    d->policy = known ? of[d->output - 1].policy : DatasetPolicy{};
+  d->further.number = d->shared_state->output;
+  if (d->is_further()) {
+    d->further.source = d->shared_state->source;
+    const auto of = run_.coupled->policy(d->further.source).outputs;
+    const bool known =
+        d->further.number <= of.size() && file_of_output(of[d->further.number - 1], d->further.source) == d->path;
+    d->policy = known ? of[d->further.number - 1].policy : DatasetPolicy{};
   }
   place(*d);
   return d;
@@ -38,7 +39,7 @@ std::vector<std::shared_ptr<Output>> Ledger::outputs_of(const Output& d) const {
   std::vector<std::shared_ptr<Output>> all;
   if (!d.shared_state) return all;
   for (const auto& o : outputs)
-    if (o->output > 0 && o->shared_state && o->shared_state->journal == d.shared_state->journal &&
+    if (o->is_further() && o->shared_state && o->shared_state->journal == d.shared_state->journal &&
         o->shared_state->number == d.shared_state->number)
       all.push_back(o);
   return all;
@@ -46,9 +47,12 @@ std::vector<std::shared_ptr<Output>> Ledger::outputs_of(const Output& d) const {
 
 void Ledger::place(Output& d) const {
   d.id = {d.state_name, d.shared_state->journal, d.shared_state->number};
-  d.spread = d.shared_state->owner != 0;
-  if (run_.options.transport != nullptr && d.spread && d.shared_state->owner - 1 != run_.options.transport->node())
-    d.owner = d.shared_state->owner - 1;
+  const auto owner = d.shared_state->owner;
+  if (owner == 0) return;
+  if (run_.options.transport != nullptr && owner - 1 != run_.options.transport->node())
+    d.ownership.leave_to(owner - 1);
+  else
+    d.ownership.set_owned();
 }
 
 std::uint64_t Ledger::backlog() const {

@@ -52,7 +52,7 @@ readers::DatasetKey Live::key_of(const Output& d) {
 void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
   std::shared_ptr<LiveFrame> frame;
   const bool whole =
-      !d.frame_in_parts && d.waiting.empty() && d.schema &&
+      !d.frame.in_parts() && d.waiting.empty() && d.schema.written &&
       std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
         // Memory that nobody holds a lease on is gone with the commit.
         const auto blocks = f.second->blocks();
@@ -60,7 +60,7 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
       });
   if (whole && store_->is_wanted(d.path)) {
     frame = std::make_shared<LiveFrame>();
-    frame->schema = std::make_shared<const Schema>(*d.asked);  // values are as put: no mark of operators
+    frame->schema = std::make_shared<const Schema>(*d.schema.asked);  // values are as put: no mark of operators
     frame->synced_ns = synced_ns;
     for (const auto& [variable, field] : d.frame.fields()) {
       frame->fields[variable] = field;
@@ -69,7 +69,7 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
     find_regions(*frame, ledger);
   }
   store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number,
-                  d.frame_in_parts ? readers::Records() : d.records, std::move(frame));
+                  d.frame.in_parts() ? readers::Records() : d.frame.records(), std::move(frame));
 }
 
 void Live::note_commit(const Output& d, bool begins) {
@@ -122,15 +122,15 @@ bool Live::may_be_mapped(const std::string& segment) const {
 }
 
 void Live::note_visible(const Output& d) {
-  store_->set_visible(key_of(d), d.frames_visible);
+  store_->set_visible(key_of(d), d.progress.frames_visible);
 }
 
 void Live::note_taken_up(const Output& d) {
-  store_->take_up(key_of(d), d.frames_visible);
+  store_->take_up(key_of(d), d.progress.frames_visible);
 }
 
 void Live::note_over(const Output& d) {
-  store_->set_over(key_of(d), d.state == State::dropped ? 0 : d.frames_visible);
+  store_->set_over(key_of(d), d.state == State::dropped ? 0 : d.progress.frames_visible);
 }
 
 nlohmann::json Live::status() {

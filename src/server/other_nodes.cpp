@@ -24,38 +24,39 @@ void OtherNodes::pass_on(Journal& j, const Record& r, Output& d) {
   const auto uid = j.reader->journal();
   // What the owner has committed was sent before. The end is said again: the owner may have died between the two.
   if (r.type != RecordType::close && r.sequence <= d.visible_of(uid)) return;
-  if (!d.announced) run_.relay->announce(d.id, *d.shared_state);
-  d.announced = true;
-  if (d.shared() && d.introduced.insert(uid).second) {
-    const auto writer = d.share_of(uid);
+  if (!d.ownership.is_announced()) run_.relay->announce(d.id, *d.shared_state);
+  d.ownership.note_announced();
+  if (d.shared() && d.ownership.introduce(uid)) {
+    const auto writer = d.writers.number_of(uid);
     SlotState slot;  // without a collective index: what is before it has not been sent yet
     slot.journal = uid;
-    slot.number = d.slots[writer].number;
+    slot.number = d.writers.slots[writer].number;
     run_.relay->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
   }
-  run_.relay->send(*d.owner, j.name, j.reader->writer(), r);
+  run_.relay->send(d.ownership.owner(), j.name, j.reader->writer(), r);
   if (d.shared() && r.type == RecordType::schema) {
     // Nothing is pending any more. To be known before all that this node has still to send.
-    const auto writer = d.share_of(uid);
-    auto slot = state_of(d.slots[writer]);
+    const auto writer = d.writers.number_of(uid);
+    auto slot = state_of(d.writers.slots[writer]);
     slot.collective_index = r.collective_index;
     slot.schema_pending = 0;
     run_.relay->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
   }
-  d.bytes_put += r.payload.size();
+  d.figures.bytes_put += r.payload.size();
 }
 
 void OtherNodes::send_progress_of(Journal& j) {
   for (const auto& [number, d] : j.datasets)
-    if (d->owner && !d->shared() && !d->over() && d->announced) run_.relay->send_slot(d->id, *d->shared_state, 0, {});
+    if (!d->shared() && !d->over() && d->ownership.is_announced())
+      run_.relay->send_slot(d->id, *d->shared_state, 0, {});
 }
 
 void OtherNodes::look_at_owners() {
   for (const auto& d : ledger_.elsewhere) {
     const auto state = static_cast<DatasetState>(d->shared_state->state.load(std::memory_order_acquire));
-    d->visible = d->shared_state->visible.load(std::memory_order_acquire);
-    for (std::size_t w = 0; w < d->shares.size(); ++w)
-      d->shares[w].visible = d->slots[w].visible.load(std::memory_order_acquire);
+    d->progress.visible = d->shared_state->visible.load(std::memory_order_acquire);
+    for (std::size_t w = 0; w < d->writers.shares.size(); ++w)
+      d->writers.shares[w].visible = d->writers.slots[w].visible.load(std::memory_order_acquire);
     if (state == DatasetState::finished || state == DatasetState::dropped)
       writer_.end(*d, state == DatasetState::finished ? State::finished : State::dropped);
   }
@@ -115,13 +116,13 @@ bool OtherNodes::others_idle() {
 void OtherNodes::end_spread() {
   const auto datasets = ledger_.outputs;
   for (const auto& d : datasets) {
-    if (!d->spread || d->owner || d->over() || d->state == State::failed || !d->shared()) continue;
-    for (std::size_t w = 0; w < d->shares.size() && !run_.relay->missed_any(); ++w) {
-      auto& share = d->shares[w];
-      const auto uid = share.journal != 0 ? share.journal : d->slots[w].journal.load();
-      share.over = share.over || std::none_of(ledger_.journals.begin(), ledger_.journals.end(), [uid](const auto& j) {
-                     return j.second->reader && j.second->reader->journal() == uid;
-                   });
+    if (!d->ownership.owns() || d->over() || d->state == State::failed || !d->shared()) continue;
+    for (std::size_t w = 0; w < d->writers.shares.size() && !run_.relay->missed_any(); ++w) {
+      auto& share = d->writers.shares[w];
+      const auto uid = share.journal != 0 ? share.journal : d->writers.slots[w].journal.load();
+      if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(),
+                       [uid](const auto& j) { return j.second->reader && j.second->reader->journal() == uid; }))
+        share.lose();
     }
     if (auto done = shared_.end_if_all_over(d); !done) writer_.fail(*d, std::move(done).error());
   }
@@ -137,22 +138,22 @@ void OtherNodes::announce_rest() {
     const DatasetId id{name, (*shared_state)->journal, (*shared_state)->number};
     const auto it =
         std::find_if(ledger_.elsewhere.begin(), ledger_.elsewhere.end(), [&id](const auto& d) { return d->id == id; });
-    if (it != ledger_.elsewhere.end() && (*it)->announced) continue;
+    if (it != ledger_.elsewhere.end() && (*it)->ownership.is_announced()) continue;
     run_.relay->announce(id, **shared_state);
     if (it != ledger_.elsewhere.end()) {
-      (*it)->announced = true;
+      (*it)->ownership.note_announced();
       continue;
     }
     auto d = ledger_.entry_of(name, std::move(shared_state).value());
-    d->announced = true;
+    d->ownership.note_announced();
     ledger_.outputs.push_back(d);
     ledger_.elsewhere.push_back(d);
   }
 }
 
 bool OtherNodes::agreed_on_end() {
-  const bool own =
-      std::all_of(ledger_.outputs.begin(), ledger_.outputs.end(), [](const auto& d) { return d->over() || d->owner; });
+  const bool own = std::all_of(ledger_.outputs.begin(), ledger_.outputs.end(),
+                               [](const auto& d) { return d->over() || d->is_elsewhere(); });
   run_.relay->final(own && !run_.not_durable, snapshot(true));
   if (!run_.relay->all_final()) return false;
   look_at_owners();  // what they have told before that

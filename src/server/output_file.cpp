@@ -82,8 +82,8 @@ Result<void> make_output_file(Run& run, Output& output, const std::string& link_
   std::filesystem::create_directories(directory_of(path), failed);
   if (failed) return system_error("make the directory " + directory_of(path), failed.value());
   const auto link_directories = journal::hard_link_directories(path, run.directory);
-  output.link = link_directories.front() + link_name;
-  if (path.size() >= sizeof(SharedState::path) || output.link.size() >= sizeof(SharedState::link))
+  output.file.link = link_directories.front() + link_name;
+  if (path.size() >= sizeof(SharedState::path) || output.file.link.size() >= sizeof(SharedState::link))
     return system_error("create " + path, ENAMETOOLONG);
   auto state_name = make_empty(path);
   if (!state_name) return std::move(state_name).error();
@@ -92,14 +92,14 @@ Result<void> make_output_file(Run& run, Output& output, const std::string& link_
   auto made = run.stage.make_dataset(output.state_name, [&](SharedState& p) {
     p.format = output.format;
     std::memcpy(p.path, path.c_str(), path.size() + 1);
-    std::memcpy(p.link, output.link.c_str(), output.link.size() + 1);
+    std::memcpy(p.link, output.file.link.c_str(), output.file.link.size() + 1);
     describe(p);
   });
   if (!made) {
     (void)::unlink(path.c_str());
     return std::move(made).error();
   }
-  output.link = journal::give_hard_link(*made->shared_state, path, link_name, link_directories);
+  output.file.link = journal::give_hard_link(*made->shared_state, path, link_name, link_directories);
   output.shared_state = std::move(made->shared_state);
   return {};
 }

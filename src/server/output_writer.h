@@ -61,15 +61,12 @@ class OutputWriter {
   [[nodiscard]] Result<void> is_its_file(const Output& d) const;
   [[nodiscard]] Result<void> has_its_store_alone(const Output& d) const;
   void remove_store(const Output& d) const;
-  static void lend_permission(Output& d);
-  static void give_permission_back(Output& d);
-  static void tell_watchers(const Output& d);
   [[nodiscard]] bool was_removed(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
+  /// By live readers.
+  [[nodiscard]] bool is_read(const Output& d) const { return run_.live && !d.is_further(); }
   [[nodiscard]] bool may_wait(const Output& d, std::uint64_t sequence) const;
   Result<void> on_close(const std::shared_ptr<Output>& d, const Record& r);
-  static void note_records(Output& d, std::uint32_t variable, const Box& bounds);
-  static Result<void> give_held_back(Output& d);
   void count_sink(Output& d);
   void let_go(Output& d);
   void spare_descriptors();

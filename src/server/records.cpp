@@ -18,7 +18,7 @@ constexpr std::uint64_t retry_after_ns = 5'000'000'000;
 constexpr std::uint64_t slice_bytes = 64ULL << 20;  // of one journal before the next is looked at
 /// One process writes it, and this server the file.
 bool is_alone(const Output& d) {
-  return !d.over() && !d.owner && !d.shared() && d.whole == nullptr && d.shared_state;
+  return !d.over() && !d.is_elsewhere() && !d.shared() && !d.is_tile() && d.shared_state;
 }
 
 EndAsked asked_of(const Output& d) {
@@ -48,30 +48,30 @@ void Records::handle(Journal& j, const Record& r, bool verify) {
     const auto d = it->second;
     auto done = begun ? give(j, r, d, verify) : begun;
     if (!done && !d->waiting.empty()) done = again_one_by_one(j, r.dataset, d);
-    writer_.charge(d->whole != nullptr ? *d->whole : *d);
+    writer_.charge(d->is_tile() ? *d->tile.whole : *d);
     if (!done) writer_.fail(*d, std::move(done).error());
   }
 }
 
 Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify) {
   if (d->over() || d->state == State::failed) return {};
-  if (d->owner) {
+  if (d->is_elsewhere()) {
     nodes_.pass_on(j, r, *d);
     return {};
   }
   if (r.type == RecordType::create || r.type == RecordType::enter) return {};
-  if (d->whole != nullptr) return tiles_.on_tile(d, r, verify);
-  const Busy busy(d->busy_ns);
+  if (d->is_tile()) return tiles_.on_tile(d, r, verify);
+  const Busy busy(d->figures.busy_ns);
   if (d->shared()) {
-    const auto writer = d->share_of(j.reader->journal());
-    d->shares[writer].note(r.type);
-    ADVECTIO_TRY(d->sequencer->take(writer, r));
+    const auto writer = d->writers.number_of(j.reader->journal());
+    d->writers.shares[writer].note(r.type);
+    ADVECTIO_TRY(d->writers.sequencer->take(writer, r));
     ADVECTIO_TRY(shared_.advance(d, verify));
-    return d->shares[writer].over ? shared_.end_if_all_over(d) : Result<void>{};
+    return d->writers.shares[writer].over() ? shared_.end_if_all_over(d) : Result<void>{};
   }
   // What it makes void is in the sink together with frames that wait.
   if (r.type == RecordType::abort && !d->waiting.empty()) return again_one_by_one(j, r.dataset, d);
-  if (r.sequence <= d->visible) {
+  if (r.sequence <= d->progress.visible) {
     // The last commit was done before, but not what follows it: the sink failed there, or the server died.
     if (r.type == RecordType::close) return writer_.finish(d);
     return {};
@@ -92,17 +92,13 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
     const auto d = shared_dataset(create->shared_state);
     if (!d) return {};
     d->writer = j.name;
-    d->shares[0].journal = j.reader->journal();
-    if (!d->owner) {
-      d->shares[0].visible = r.sequence;
-      d->sequencer->resume(0, r.sequence, {});
-    }
+    d->writers.shares[0].journal = j.reader->journal();
+    if (!d->is_elsewhere()) d->writers.begin_behind(0, r.sequence);
     journal_set_.attach(j, r.dataset, d);
     for (const auto& o : ledger_.outputs_of(*d)) {
       o->writer = j.name;
-      shared_.note_writer(*o, 0, j.reader->journal(), r.dataset);
-      o->shares[0].visible = r.sequence;
-      o->sequencer->resume(0, r.sequence, {});
+      o->writers.enter(0, j.reader->journal(), r.dataset);
+      o->writers.begin_behind(0, r.sequence);
       journal_set_.attach(j, r.dataset, o);
     }
     run_.log.debug("create " + d->path + " by " + std::to_string(create->writers) + " writers");
@@ -110,7 +106,7 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
   }
   auto d = std::make_shared<Output>();
   d->path = create->path;
-  d->link = create->link;
+  d->file.link = create->link;
   d->state_name = create->shared_state;
   d->writer = j.name;
   d->number = r.dataset;
@@ -118,10 +114,10 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
   d->shared_state = std::move(shared_state).value();
   d->policy = run_.coupled->policy(d->path);
   ledger_.place(*d);
-  if (d->owner)
+  if (d->is_elsewhere())
     ledger_.elsewhere.push_back(d);
   else
-    d->seen = d->visible = d->durable = r.sequence;
+    d->progress.begin_behind(r.sequence);
   journal_set_.attach(j, r.dataset, d);
   ledger_.outputs.push_back(d);
   run_.log.debug("create " + d->path);
@@ -136,20 +132,15 @@ Result<void> Records::on_enter(Journal& j, const Record& r) {
   if (!enter) return std::move(enter).error();
   const auto d = shared_dataset(enter->shared_state);
   // None, or another's: it was finished by an earlier server.
-  if (!d || enter->writer >= d->shares.size()) return {};
-  auto& slot = d->slots[enter->writer];
+  if (!d || enter->writer >= d->writers.shares.size()) return {};
+  auto& slot = d->writers.slots[enter->writer];
   if (slot.journal.load(std::memory_order_acquire) != j.reader->journal() || slot.number != r.dataset) return {};
-  auto& s = d->shares[enter->writer];
-  s.journal = j.reader->journal();
-  if (!d->owner) {
-    s.visible = r.sequence;
-    d->sequencer->resume(enter->writer, r.sequence, {});
-  }
+  d->writers.shares[enter->writer].journal = j.reader->journal();
+  if (!d->is_elsewhere()) d->writers.begin_behind(enter->writer, r.sequence);
   journal_set_.attach(j, r.dataset, d);
   for (const auto& o : ledger_.outputs_of(*d)) {
-    shared_.note_writer(*o, enter->writer, j.reader->journal(), r.dataset);
-    o->shares[enter->writer].visible = r.sequence;
-    o->sequencer->resume(enter->writer, r.sequence, {});
+    o->writers.enter(enter->writer, j.reader->journal(), r.dataset);
+    o->writers.begin_behind(enter->writer, r.sequence);
     journal_set_.attach(j, r.dataset, o);
   }
   return {};
@@ -163,7 +154,7 @@ std::shared_ptr<Output> Records::shared_dataset(const std::string& state_name) {
   if (!shared_state || (*shared_state)->writers == 0 || ledger_.is_over(**shared_state)) return nullptr;
   auto d = ledger_.entry_of(state_name, std::move(shared_state).value());
   if (!shared_.share(*d)) return nullptr;
-  if (d->owner) ledger_.elsewhere.push_back(d);
+  if (d->is_elsewhere()) ledger_.elsewhere.push_back(d);
   ledger_.outputs.push_back(d);
   further_.make(d);
   return d;
@@ -177,17 +168,17 @@ void Records::writer_gone(Journal& j) {
 }
 
 void Records::writer_gone(Journal& j, Output& d) {
-  if (d.owner) return;
+  if (d.is_elsewhere()) return;
   const auto own =
       std::find_if(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
   if (own == j.datasets.end()) return;
-  if (d.whole != nullptr) {
-    d.whole->tile_sequencer->gone(d.tile);
-    tiles_.move_on(*d.whole);
+  if (d.is_tile()) {
+    d.tile.whole->join.sequencer->gone(d.tile.number);
+    tiles_.move_on(*d.tile.whole);
     return;
   }
   if (keeps_all(d)) return end_with_all(j, own->first);
-  if (d.shared()) d.shares[d.share_of(j.reader->journal())].over = true;
+  if (d.shared()) d.writers.shares[d.writers.number_of(j.reader->journal())].lose();
   if (shared_.all_writers_over(d)) writer_.drop_rest(d, j.name);
 }
 
@@ -195,7 +186,7 @@ void Records::look_for_ends(Journal& j) {
   if (!j.reader || j.broken || !j.read_to_end) return;
   std::set<std::uint32_t> numbers;
   for (const auto& [number, d] : j.datasets)
-    if (d->output == 0 && is_alone(*d) && d->state != State::failed && asked_of(*d) == EndAsked::now)
+    if (!d->is_further() && is_alone(*d) && d->state != State::failed && asked_of(*d) == EndAsked::now)
       numbers.insert(number);
   for (const auto number : numbers) end_with_all(j, number);
 }
@@ -206,7 +197,7 @@ void Records::end_with_all(Journal& j, std::uint32_t number) {
   for (const auto& [n, d] : all) {
     if (d->over() || d->state == State::failed) continue;
     journal::Sync sync;
-    if (d->begun || d->partial || !d->frame.empty()) sync.frame = d->frames_ended + 1;
+    if (d->frame.begun() || d->progress.partial || !d->frame.empty()) sync.frame = d->progress.frames_ended + 1;
     const auto meta = journal::encode(sync);
     Record r;
     r.type = RecordType::close;
@@ -229,7 +220,8 @@ bool Records::follow(Journal& j) {
   // What a writer has passed before its journal was read to the end, it has passed for us too.
   std::erase_if(j.shared, [](const auto& d) { return d->over(); });
   std::vector<SlotState> slots;
-  for (const auto& d : j.shared) slots.push_back(state_of(shared_.slot_of(*d, d->share_of(j.reader->journal()))));
+  for (const auto& d : j.shared)
+    slots.push_back(state_of(shared_.slot_of(*d, d->writers.number_of(j.reader->journal()))));
   const auto shared = j.shared;
   while (bytes < slice_bytes && !run_.in_debt()) {
     auto next = j.reader->next();
@@ -244,8 +236,8 @@ bool Records::follow(Journal& j) {
       const std::string text = "journal " + j.name + ": " + next.error().message;
       run_.report(text);
       for (auto& [number, d] : j.datasets) {
-        if (d->over() || (d->state == State::failed && d->whole == nullptr)) continue;
-        if (d->whole != nullptr) tiles_.split_at(*d, text);
+        if (d->over() || (d->state == State::failed && !d->is_tile())) continue;
+        if (d->is_tile()) tiles_.split_at(*d, text);
         if (!d->waiting.empty()) (void)again_one_by_one(j, number, d);
         if (d->over()) continue;
         writer_.fail(*d, Error{Code::corrupt, text, EIO});
@@ -271,15 +263,15 @@ bool Records::follow(Journal& j) {
   for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
     const auto& d = shared[i];
     if (d->over() || d->state == State::failed) continue;
-    const auto writer = d->share_of(j.reader->journal());
-    if (d->owner) {
-      if (d->introduced.count(j.reader->journal()) > 0)
+    const auto writer = d->writers.number_of(j.reader->journal());
+    if (d->is_elsewhere()) {
+      if (d->ownership.is_introduced(j.reader->journal()))
         run_.relay->send_slot(d->id, *d->shared_state, static_cast<std::uint32_t>(writer), slots[i]);
       continue;
     }
     const auto schema_pending = slots[i].schema_pending;
-    if (!d->sequencer->passed(writer, schema_pending != 0 ? std::min(slots[i].collective_index, schema_pending)
-                                                          : slots[i].collective_index))
+    if (!d->writers.sequencer->passed(writer, schema_pending != 0 ? std::min(slots[i].collective_index, schema_pending)
+                                                                  : slots[i].collective_index))
       continue;
     if (auto done = shared_.advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
   }
@@ -292,9 +284,9 @@ void Records::retry_failed(bool now) {
   for (auto& [name, j] : ledger_.journals) {
     if (!j->reader || j->broken) continue;
     for (auto& [number, d] : j->datasets) {
-      if (d->state != State::failed || (!now && monotonic_ns() - d->failed_at_ns < retry_after_ns)) continue;
-      if (d->whole != nullptr) {
-        if (d->tile == 0) tiles_.retry_whole(*d->whole);  // and with it all the others
+      if (d->state != State::failed || (!now && monotonic_ns() - d->trouble.failed_at_ns < retry_after_ns)) continue;
+      if (d->is_tile()) {
+        if (d->tile.number == 0) tiles_.retry_whole(*d->tile.whole);  // and with it all the others
         continue;
       }
       d->become(State::open);
@@ -303,7 +295,7 @@ void Records::retry_failed(bool now) {
         continue;
       }
       run_.log.warning(d->path + ": could be written after all");
-      d->error = Error{};
+      d->trouble.error = Error{};
       if (!d->over()) {
         d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
         for (auto& [other, k] : ledger_.journals)
@@ -330,7 +322,7 @@ Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t numbe
     if (!next->has_value()) break;
     if ((*next)->dataset == number) ADVECTIO_TRY(give(j, **next, d, true));
   }
-  if (d->over() || !d->uncommitted) return {};
+  if (d->over() || !d->progress.uncommitted) return {};
   if (!j.alive && !keeps_all(*d)) return writer_.take_back(*d);  // nobody will sync it
   ADVECTIO_TRY(writer_.commit_part(d));
   return {};
@@ -339,18 +331,17 @@ Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t numbe
 /// Frames waited to be committed with one that has failed, and are not to blame.
 Result<void> Records::again_one_by_one(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d) {
   writer_.begin_anew(*d);
-  d->commits_each = true;
+  d->waiting.allow(false);
   auto done = replay(j, number, d);
-  d->commits_each = false;
+  d->waiting.allow(true);
   return done;
 }
 
 /// The same where there are several.
 Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
-  d->sequencer = std::make_unique<CollectiveSequencer>(d->shares.size());
-  for (std::size_t w = 0; w < d->shares.size(); ++w) {
-    d->sequencer->resume(w, d->shares[w].visible, journal::SyncIndex{d->slots[w].sync_index.load()});
-    const auto uid = d->shares[w].journal;
+  d->writers.begin_again();
+  for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
+    const auto uid = d->writers.shares[w].journal;
     const auto it = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [uid](const auto& j) {
       return j.second->reader && j.second->reader->journal() == uid;
     });
@@ -369,13 +360,13 @@ Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
       if (std::none_of(from, end, [&d](const auto& own) { return own.second == d; }) || type == RecordType::create ||
           type == RecordType::enter)
         continue;
-      d->shares[w].note(type);
-      ADVECTIO_TRY(d->sequencer->take(w, **next));
+      d->writers.shares[w].note(type);
+      ADVECTIO_TRY(d->writers.sequencer->take(w, **next));
     }
   }
   ADVECTIO_TRY(shared_.advance(d, true));
   ADVECTIO_TRY(shared_.end_if_all_over(d));
-  if (d->over() || !d->uncommitted) return {};
+  if (d->over() || !d->progress.uncommitted) return {};
   ADVECTIO_TRY(writer_.commit_part(d));
   return {};
 }

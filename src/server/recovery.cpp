@@ -92,13 +92,14 @@ void Recovery::forget_unforced_journals() {
 /// How many frames have ended in what is visible.
 std::uint64_t Recovery::frames_of(const Output& d) const {
   const auto& s = *d.shared_state;
-  if (run_.power_lost && d.visible == s.durable_forced.load()) return s.frames_forced.load();
+  if (run_.power_lost && d.progress.visible == s.durable_forced.load()) return s.frames_forced.load();
   const auto counted = s.frames_counted.load();
   if (counted == 0) return s.frames_visible.load();
-  auto visible = d.visible;
+  auto visible = d.progress.visible;
   if (d.shared()) {  // their slots say what will be read again
     visible = UINT64_MAX;
-    for (std::size_t w = 0; w < d.shares.size(); ++w) visible = std::min(visible, d.slots[w].sync_index.load());
+    for (std::size_t w = 0; w < d.writers.shares.size(); ++w)
+      visible = std::min(visible, d.writers.slots[w].sync_index.load());
   }
   const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(counted - visible));
   return (counted >> 32U) - (ahead > 0 ? 1 : 0);
@@ -133,49 +134,50 @@ void Recovery::take_up_datasets() {
     if (run_.power_lost)
       journal::set_visible(*d->shared_state,
                            std::min(d->shared_state->visible.load(), d->shared_state->durable_forced.load()));
-    d->seen = d->visible = d->shared_state->visible.load();
-    d->durable = std::min(d->visible, d->shared_state->durable_forced.load());
-    d->power_lost = run_.power_lost;
-    d->frames_ended = d->frames_visible = d->frames_synced = frames_of(*d);
-    if (d->durable > 0) d->frames_durable = d->shared_state->frames_forced.load();
-    d->resume = true;
+    d->progress.take_up(d->shared_state->visible.load());
+    d->progress.durable = std::min(d->progress.visible, d->shared_state->durable_forced.load());
+    d->progress.take_up_frames(frames_of(*d));
+    if (d->progress.durable > 0) d->progress.frames_durable = d->shared_state->frames_forced.load();
+    d->file.note_commits();
+    if (run_.power_lost) d->file.lose_power();
     if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema")) {
       if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*d, *schema);
     }
     const auto uid = d->shared_state->journal;
     // Died on its last steps with it. Of one that other nodes had part in the shared state stays until they know it.
     const auto state = static_cast<DatasetState>(d->shared_state->state.load());
-    const bool ended = !d->owner && (state == DatasetState::finished || state == DatasetState::dropped);
+    const bool ended = !d->is_elsewhere() && (state == DatasetState::finished || state == DatasetState::dropped);
     if (ended) {
       const std::string whole = d->shared_state->whole;
-      d->joined = !whole.empty() && whole != journal::alone;
+      d->hidden = !whole.empty() && whole != journal::alone;
     }
-    if (ended && d->spread) {
-      if (journal::is_hard_link(d->link) && run_.files.exists(d->link)) {
+    if (ended && d->ownership.is_spread()) {
+      if (journal::is_hard_link(d->file.link) && run_.files.exists(d->file.link)) {
         ledger_.left_behind.push_back({d, uid, d->number});
         d->become(state == DatasetState::finished ? State::finished : State::dropped);
         ledger_.outputs.push_back(d);
-      } else if (journal::is_hard_link(d->link)) {
+      } else if (journal::is_hard_link(d->file.link)) {
         // The earlier server may have died before it could remove the link's directory.
-        (void)journal::remove_hard_link(run_.files, d->link);
+        (void)journal::remove_hard_link(run_.files, d->file.link);
       }
       continue;
     }
     if (ended) {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       Result<void> brought;
-      if (run_.files.exists(d->link) && !run_.power_lost) brought = writer_.bring_to_last_commit(*d);
+      if (run_.files.exists(d->file.link) && !run_.power_lost) brought = writer_.bring_to_last_commit(*d);
       writer_.end(*d, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
       ledger_.outputs.push_back(d);
       ledger_.taken_up.insert({{uid, d->number}, d});
       continue;
     }
-    if (run_.power_lost && d->durable == 0 && d->shared_state->kept.load() == 0 && !run_.files.exists(d->link)) {
-      forget_unforced_state(name, Error{Code::not_found, d->link + " is not there", ENOENT});
+    if (run_.power_lost && d->progress.durable == 0 && d->shared_state->kept.load() == 0 &&
+        !run_.files.exists(d->file.link)) {
+      forget_unforced_state(name, Error{Code::not_found, d->file.link + " is not there", ENOENT});
       continue;
     }
     if (run_.power_lost && !take_up_after_power_loss(d)) continue;
-    if (d->owner)
+    if (d->is_elsewhere())
       ledger_.elsewhere.push_back(d);
     else
       d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
@@ -187,35 +189,37 @@ void Recovery::take_up_datasets() {
         run_.errors.push_back(r.error().message);
         continue;
       }
-      d->frames_ended = d->frames_visible = d->frames_synced = frames_of(*d);
-      for (std::size_t w = 0; w < d->shares.size(); ++w) {
+      d->progress.take_up_frames(frames_of(*d));
+      for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
         // What was heard from writers on other nodes holds once it has been heard again.
-        if (d->spread && !d->owner && d->slots[w].pid == 0) d->slots[w].collective_index.store(0);
-        if (d->shares[w].journal != 0) keys.insert({d->shares[w].journal, d->slots[w].number});
+        if (d->ownership.owns() && d->writers.slots[w].pid == 0) d->writers.slots[w].collective_index.store(0);
+        if (d->writers.shares[w].journal != 0) keys.insert({d->writers.shares[w].journal, d->writers.slots[w].number});
       }
     }
     for (const auto& key : keys) ledger_.taken_up.insert({key, d});
     ledger_.outputs.push_back(d);
-    run_.log.info("taking up " + d->path + " behind record " + std::to_string(d->visible));
+    run_.log.info("taking up " + d->path + " behind record " + std::to_string(d->progress.visible));
   }
   const auto taken = ledger_.outputs;
   for (const auto& d : taken) {
     // Who joined while no server was there is known beside the file that the program asked for.
-    for (std::size_t w = 0; d->output > 0 && !d->over() && w < d->shares.size(); ++w) {
+    for (std::size_t w = 0; d->is_further() && !d->over() && w < d->writers.shares.size(); ++w) {
       const auto uid = shared_.slot_of(*d, w).journal.load(std::memory_order_acquire);
-      if (uid != 0 && d->shares[w].journal != uid) ledger_.taken_up.insert({{uid, shared_.slot_of(*d, w).number}, d});
-      if (uid != 0) shared_.note_writer(*d, w, uid, shared_.slot_of(*d, w).number);
+      if (uid != 0 && d->writers.shares[w].journal != uid)
+        ledger_.taken_up.insert({{uid, shared_.slot_of(*d, w).number}, d});
+      if (uid != 0) d->writers.enter(w, uid, shared_.slot_of(*d, w).number);
     }
     // The server before died between the shared state of a dataset and those of its outputs: nothing has been
     // committed.
-    if (d->over() || d->output > 0 || !d->shared_state || d->shared_state->visible.load() > 0 ||
+    if (d->over() || d->is_further() || !d->shared_state || d->shared_state->visible.load() > 0 ||
         d->shared_state->outputs_made.load() != 0)
       continue;
     further_.make(d);
     for (const auto& o : ledger_.outputs_of(*d)) {
       std::set<std::pair<std::uint64_t, std::uint32_t>> keys{{o->shared_state->journal, o->number}};
-      for (std::size_t w = 0; w < o->shares.size(); ++w)
-        if (o->shares[w].journal != 0) keys.insert({o->shares[w].journal, shared_.slot_of(*o, w).number});
+      for (std::size_t w = 0; w < o->writers.shares.size(); ++w)
+        if (o->writers.shares[w].journal != 0)
+          keys.insert({o->writers.shares[w].journal, shared_.slot_of(*o, w).number});
       for (const auto& key : keys) ledger_.taken_up.insert({key, o});
     }
   }
@@ -251,34 +255,35 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
     w->shared_state = std::move(shared_state).value();
     w->state_name = name;
     w->path = w->shared_state->path;
-    w->link = w->shared_state->link;
+    w->file.link = w->shared_state->link;
     w->format = w->shared_state->format;
-    w->tiles_count = w->shared_state->tiles;
+    w->join.tiles_count = w->shared_state->tiles;
     journal::set_visible(*w->shared_state,
                          std::min(w->shared_state->visible.load(), w->shared_state->visible_next.load()));
-    w->seen = w->visible = w->shared_state->visible.load();
-    w->frames_ended = w->frames_visible = w->frames_synced = frames_of(*w);
-    w->partial = w->shared_state->sync_index.load() > 0;
-    w->resume = true;
+    w->progress.take_up(w->shared_state->visible.load());
+    w->progress.take_up_frames(frames_of(*w));
+    w->progress.partial = w->shared_state->sync_index.load() > 0;
+    w->file.note_commits();
     w->policy = run_.coupled->policy(w->path);
     if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema"))
       if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*w, *schema);
     const auto state = static_cast<DatasetState>(w->shared_state->state.load());
     if (state == DatasetState::finished || state == DatasetState::dropped) {
       Result<void> brought;
-      if (run_.files.exists(w->link)) brought = writer_.bring_to_last_commit(*w);  // what its sink could not remove
+      if (run_.files.exists(w->file.link))
+        brought = writer_.bring_to_last_commit(*w);  // what its sink could not remove
       writer_.end(*w, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
       ledger_.outputs.push_back(w);
-    } else if (w->visible == 0 && !w->partial) {
+    } else if (w->progress.visible == 0 && !w->progress.partial) {
       undone.push_back(name);
       ledger_.wholes.push_back(w);
     } else {
       w->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
-      w->tile_sequencer = std::make_unique<TileSequencer>();
-      w->tile_sequencer->resume(journal::SyncIndex{w->visible}, w->partial);
+      w->join.sequencer = std::make_unique<TileSequencer>();
+      w->join.sequencer->resume(journal::SyncIndex{w->progress.visible}, w->progress.partial);
       ledger_.outputs.push_back(w);
       ledger_.wholes.push_back(w);
-      run_.log.info("taking up " + w->path + " behind sync " + std::to_string(w->visible));
+      run_.log.info("taking up " + w->path + " behind sync " + std::to_string(w->progress.visible));
     }
   }
   if (undone.empty()) return;
@@ -290,10 +295,10 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
       journal::set_whole(**shared_state, {});
   }
   std::erase_if(ledger_.wholes, [&](const auto& w) {
-    if (w->tile_sequencer) return false;
-    w->joined = true;  // nobody has heard of it
+    if (w->join.sequencer) return false;
+    w->hidden = true;  // nobody has heard of it
     Result<void> brought;
-    if (run_.files.exists(w->link)) brought = writer_.bring_to_last_commit(*w);  // what its sink had beside it
+    if (run_.files.exists(w->file.link)) brought = writer_.bring_to_last_commit(*w);  // what its sink had beside it
     writer_.end(*w, State::dropped, std::move(brought));
     return true;
   });
@@ -312,13 +317,13 @@ bool Recovery::take_up_tile(const std::shared_ptr<Output>& d) {
   }
   Output& w = **it;
   w.policy = d->policy;
-  d->whole = &w;
-  d->joined = true;
-  d->tile = w.tile_sequencer->add(run_.coupled->name(d->path));
-  const bool closed = d->shared_state->closed.load() != 0 && d->shared_state->synced.load() <= d->visible;
-  w.tile_sequencer->resume(d->tile, d->visible, journal::SyncIndex{d->shared_state->sync_index.load()}, d->asked,
-                           closed);
-  w.tiles.push_back(d);
+  d->tile.whole = &w;
+  d->hidden = true;
+  d->tile.number = w.join.sequencer->add(run_.coupled->name(d->path));
+  const bool closed = d->shared_state->closed.load() != 0 && d->shared_state->synced.load() <= d->progress.visible;
+  w.join.sequencer->resume(d->tile.number, d->progress.visible, journal::SyncIndex{d->shared_state->sync_index.load()},
+                           d->schema.asked, closed);
+  w.join.tiles.push_back(d);
   return true;
 }
 

@@ -146,8 +146,8 @@ Result<void> ServerImpl::begin() {
     if (!live) return std::move(live).error();
     run_.live = std::move(live).value();
     for (const auto& d : ledger_.outputs)
-      if (d->output == 0 && !d->over() && !d->owner && d->shared_state) {
-        d->frame_in_parts = true;
+      if (!d->is_further() && !d->over() && !d->is_elsewhere() && d->shared_state) {
+        d->frame.set_in_parts();
         run_.live->note_taken_up(*d);
       }
   }

@@ -12,21 +12,22 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
   // Not before their schema: a writer that owes it has a segment for it. Once it is told it must also have been read.
   if (slot_of(*d, 0).schema_pending.load(std::memory_order_acquire) != 0) return false;
   (void)read_on_();
-  if (d->over() || d->state == State::failed || !d->schema) return false;
+  if (d->over() || d->state == State::failed || !d->schema.written) return false;
   // Before anything is given out of turn: a sink that only commits whole frames would commit it with this one.
   if (auto ready = writer_.ready_sink(*d); !ready) {
     writer_.fail(*d, std::move(ready).error());
     return true;
   }
   if (!d->sink->abilities().checkpoints) return false;
-  auto step = d->sequencer->next_at_any_price();
+  auto step = d->writers.sequencer->next_at_any_price();
   const bool pending = !step;
-  if (pending) step = d->sequencer->next_pending();
+  if (pending) step = d->writers.sequencer->next_pending();
   if (!step) return false;
   run_.log.info(d->path + (pending ? ": writing requests before they are waited for" : ": writing out of turn") +
                 " to make room in the stage");
   Result<void> given;
-  for (; given && step; step = pending ? d->sequencer->next_pending() : d->sequencer->next_at_any_price())
+  for (; given && step;
+       step = pending ? d->writers.sequencer->next_pending() : d->writers.sequencer->next_at_any_price())
     given = do_step(d, *step, false);
   auto done = given ? writer_.commit_part(d) : Result<bool>(std::move(given).error());
   if (done) return *done;
@@ -38,25 +39,14 @@ Result<void> SharedOutputs::share(Output& d) {
   const auto writers = d.shared_state->writers;
   auto slots = run_.stage.open_slots(d.state_name, writers);
   if (!slots) return std::move(slots).error();
-  d.slots = std::move(slots).value();
-  d.shares.resize(writers);
-  d.sequencer = std::make_unique<CollectiveSequencer>(writers);
-  for (std::size_t w = 0; w < writers; ++w) {
-    auto& slot = d.slots[w];
-    d.shares[w].journal = slot.journal.load(std::memory_order_acquire);
-    if (w == 0)
-      d.shares[w].journal = d.shared_state->journal;  // on another node its slot may not have been heard of yet
-    d.shares[w].visible = slot.visible.load();
-    d.sequencer->resume(w, slot.visible.load(), journal::SyncIndex{slot.sync_index.load()});
-    if (!d.owner && d.shared_state->closed_sync.load() == ~d.shared_state->visible.load())
-      d.shares[w].over = d.shares[w].closed = true;
-  }
+  d.writers.take_up(std::move(slots).value(), writers, d.shared_state->journal);
+  if (!d.is_elsewhere() && d.shared_state->closed_sync.load() == ~d.shared_state->visible.load()) d.writers.close_all();
   return {};
 }
 
 Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verify) {
   while (!d->over()) {
-    const auto step = d->sequencer->next();
+    const auto step = d->writers.sequencer->next();
     if (!step) return {};
     ADVECTIO_TRY(do_step(d, *step, verify));
   }
@@ -73,7 +63,7 @@ Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const Coll
     case RecordType::sync:
       if ((r.flags & journal::flag_implicit) == 0) return {};
       ADVECTIO_TRY(writer_.commit_part(d));
-      d->slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
+      d->writers.slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
       run_.forward(true);
       return {};
     case RecordType::close: return {};  // taken before its time: the last of the others ends the dataset
@@ -97,33 +87,27 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
     stall_ns = std::max(stall_ns, sync->stall_ns);
     synced_ns = std::max(synced_ns, part.record.time_ns);
   }
-  if (d->output > 0) {
+  if (d->is_further()) {
     d->shared_state->frames_synced.fetch_add(frame ? 1 : 0, std::memory_order_relaxed);
     d->shared_state->synced.store(number(step.sync_index), std::memory_order_release);
     stall_ns = 0;
   }
-  if (frame) {
-    d->frames_synced = std::max(d->frames_synced, ++d->frames_ended);
-    d->count_stall();
-    d->last_stall = seconds(stall_ns);
-  } else if (d->last_stall) {
-    *d->last_stall += seconds(stall_ns);
-  }
+  if (frame) d->progress.sync_frame(++d->progress.frames_ended);
+  d->figures.stall.note(frame, seconds(stall_ns));
   if (closed) {
     d->become(State::closed);
-    for (auto& s : d->shares)
-      s.over = s.closed = true;  // whose record was taken before its time, perhaps by an earlier server
+    d->writers.close_all();  // whose record was taken before its time, perhaps by an earlier server
     d->shared_state->closed_sync.store(~number(step.sync_index), std::memory_order_release);
   }
   ADVECTIO_TRY(writer_.commit(d, number(step.sync_index), frame ? synced_ns : 0));
-  d->partial = false;
+  d->progress.partial = false;
   return closed ? writer_.finish(d) : Result<void>{};
 }
 
 /// It was about to enter, has said so in its slot, and died before it could say it in its journal.
 bool SharedOutputs::died_before_entering(Output& d, std::size_t w) {
   const auto uid = slot_of(d, w).journal.load(std::memory_order_acquire);
-  if (uid == 0 || d.spread) return false;
+  if (uid == 0 || d.ownership.is_spread()) return false;
   const auto names = run_.files.list(run_.stage.journals());
   if (!names) return false;
   for (const auto& name : *names) {
@@ -142,11 +126,12 @@ bool SharedOutputs::died_before_entering(Output& d, std::size_t w) {
 void SharedOutputs::look_around() {
   const auto datasets = ledger_.outputs;
   for (const auto& d : datasets) {
-    if (!d->shared() || d->owner || d->over() || d->state == State::failed) continue;
-    bool news = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
-    for (std::size_t w = 0; w < d->shares.size(); ++w) {
-      if (d->shares[w].over || !died_before_entering(*d, w)) continue;
-      d->shares[w].over = news = true;
+    if (!d->shared() || d->is_elsewhere() || d->over() || d->state == State::failed) continue;
+    bool news = d->writers.all_closed();
+    for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
+      if (d->writers.shares[w].over() || !died_before_entering(*d, w)) continue;
+      d->writers.shares[w].lose();
+      news = true;
     }
     if (!news) continue;
     if (auto done = end_if_all_over(d); !done) writer_.fail(*d, std::move(done).error());
@@ -154,40 +139,33 @@ void SharedOutputs::look_around() {
 }
 
 bool SharedOutputs::all_writers_over(Output& d) {
-  for (std::size_t w = 0; w < d.shares.size(); ++w)
-    if (!d.shares[w].over && (slot_of(d, w).journal.load(std::memory_order_acquire) != 0 ||
-                              (d.spread && run_.relay && (!run_.relay->all_quiet() || run_.relay->missed_any()))))
+  for (std::size_t w = 0; w < d.writers.shares.size(); ++w)
+    if (!d.writers.shares[w].over() &&
+        (slot_of(d, w).journal.load(std::memory_order_acquire) != 0 ||
+         (d.ownership.is_spread() && run_.relay && (!run_.relay->all_quiet() || run_.relay->missed_any()))))
       return false;  // on another node it may only not have been heard of
   return true;
 }
 
 Result<void> SharedOutputs::end_if_all_over(const std::shared_ptr<Output>& d) {
   if (d->over() || !all_writers_over(*d)) return {};
-  const bool closed = std::all_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.closed; });
-  if (closed) return writer_.finish(d);
-  if (std::any_of(d->shares.begin(), d->shares.end(), [](const auto& s) { return s.aborted; }))
-    return writer_.on_abort(*d);
+  if (d->writers.all_closed()) return writer_.finish(d);
+  if (d->writers.any_aborted()) return writer_.on_abort(*d);
   writer_.drop_rest(*d, "(one of several)");
   return {};
 }
 
-void SharedOutputs::note_writer(Output& output, std::size_t writer, std::uint64_t journal, std::uint32_t number) {
-  output.shares[writer].journal = journal;
-  output.slots[writer].number = number;
-  output.slots[writer].journal.store(journal, std::memory_order_release);
-}
-
 WriterSlot& SharedOutputs::slot_of(Output& d, std::size_t writer) {
-  if (d.output == 0) return d.slots[writer];
-  if (!d.program_slots)
+  if (!d.is_further()) return d.writers.slots[writer];
+  if (!d.further.program_slots)
     for (const auto& other : ledger_.outputs)
-      if (other->output == 0 && other->shared() && other->shared_state &&
+      if (!other->is_further() && other->shared() && other->shared_state &&
           other->shared_state->journal == d.shared_state->journal &&
           other->shared_state->number == d.shared_state->number)
         if (auto slots = run_.stage.open_slots(other->state_name, other->shared_state->writers))
-          d.program_slots = std::move(slots).value();
+          d.further.program_slots = std::move(slots).value();
   // That one is over: every writer has closed it, and its records say all.
-  return d.program_slots ? d.program_slots[writer] : d.slots[writer];
+  return d.further.program_slots ? d.further.program_slots[writer] : d.writers.slots[writer];
 }
 
 }  // namespace advectio

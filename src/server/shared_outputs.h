@@ -28,8 +28,6 @@ class SharedOutputs {
   bool make_room(const std::shared_ptr<Output>& d);
   /// The slot in which this writer of the program writes. It stands beside the file that the program asked for.
   WriterSlot& slot_of(Output& d, std::size_t writer);
-  /// Copies who writes to the slots of a further output: those of the program's file may go first.
-  static void note_writer(Output& output, std::size_t writer, std::uint64_t journal, std::uint32_t number);
 
  private:
   Result<void> do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step, bool verify);

@@ -50,7 +50,8 @@ void Space::make_room() {
   }
   bool any = false;
   for (const auto& d : ledger_.outputs) {
-    if (d->over() || d->state == State::failed || d->owner || !d->uncommitted || d->tile_sequencer) continue;
+    if (d->over() || d->state == State::failed || d->is_elsewhere() || !d->progress.uncommitted || d->join.sequencer)
+      continue;
     if (d->sink && !d->sink->abilities().checkpoints) continue;
     run_.log.info(d->path + ": committing in the midst of a frame to make room in the stage");
     auto done = writer_.commit_part(d);
@@ -59,7 +60,8 @@ void Space::make_room() {
   }
   const auto datasets = ledger_.outputs;  // reading on may find new ones
   for (const auto& d : datasets)
-    if (!any && d->shared() && !d->owner && !d->over() && d->state != State::failed) any = shared_.make_room(d);
+    if (!any && d->shared() && !d->is_elsewhere() && !d->over() && d->state != State::failed)
+      any = shared_.make_room(d);
   if (!any) any = tiles_.make_room();
   if (!any && run_.relay && !ledger_.elsewhere.empty()) run_.relay->request_space();
   // What would let something go may be behind what there is no room for.

@@ -88,39 +88,41 @@ json Status::to_json(bool final) {
   // What readers open of the dataset that the program calls so.
   const auto shown = [this](const std::string& source) {
     for (const auto& d : ledger_.outputs)
-      if (d->output == 0 && d->path == source) return d->destination();
+      if (!d->is_further() && d->path == source) return d->destination();
     return source;
   };
   std::uint64_t encode_ns = 0;
   json datasets = json::array();
   for (const auto& d : ledger_.outputs) {
-    if (d->owner) continue;  // its owner knows it all
-    encode_ns += d->encode_ns;
-    if (d->joined) continue;
+    if (d->is_elsewhere()) continue;  // its owner knows it all
+    encode_ns += d->figures.encode_ns;
+    if (d->hidden) continue;
     datasets.push_back(
         {{"path", run_.coupled->name(d->destination())},
          {"format", std::string(name_of(d->policy.format.value_or(d->format)))},
          {"state", name_of(d->state)},
          {"writer", d->writer},
-         {"tiles", d->tiles_count > 0 ? json(d->tiles_count) : json()},
-         {"output_of", d->output > 0 ? json(shown(d->source)) : json()},
-         {"in_place_of", d->is_store() && d->output == 0 ? json(d->path) : json()},
-         {"frames_synced",
-          d->shared_state ? std::max(d->frames_synced, d->shared_state->frames_synced.load()) : d->frames_synced},
-         {"frames_visible", d->frames_visible},
-         {"frames_durable", d->frames_durable},
-         {"frames_dropped", d->shared_state ? d->shared_state->frames_dropped.load() : d->frames_dropped},
+         {"tiles", d->join.tiles_count > 0 ? json(d->join.tiles_count) : json()},
+         {"output_of", d->is_further() ? json(shown(d->further.source)) : json()},
+         {"in_place_of", d->is_store() && !d->is_further() ? json(d->path) : json()},
+         {"frames_synced", d->shared_state ? std::max(d->progress.frames_synced, d->shared_state->frames_synced.load())
+                                           : d->progress.frames_synced},
+         {"frames_visible", d->progress.frames_visible},
+         {"frames_durable", d->progress.frames_durable},
+         {"frames_dropped", d->shared_state ? d->shared_state->frames_dropped.load() : d->figures.frames_dropped},
          {"promise", std::string(name_of(d->policy.promise))},
-         {"bytes_put", d->bytes_put},
-         {"bytes_written", d->bytes_written},
-         {"ratio", d->bytes_written > 0
-                       ? json(static_cast<double>(d->bytes_put) / static_cast<double>(d->bytes_written))
+         {"bytes_put", d->figures.bytes_put},
+         {"bytes_written", d->figures.bytes_written},
+         {"ratio", d->figures.bytes_written > 0
+                       ? json(static_cast<double>(d->figures.bytes_put) / static_cast<double>(d->figures.bytes_written))
                        : json()},
-         {"stall_s", d->stall.to_json()},
-         {"to_visible_s", d->to_visible.to_json()},
-         {"to_durable_s", d->to_durable.to_json()},
-         {"drain_bytes_per_s", d->busy_ns > 0 ? json(static_cast<double>(d->bytes_put) / seconds(d->busy_ns)) : json()},
-         {"error", d->state == State::failed ? json(d->error.message) : json()}});
+         {"stall_s", d->figures.stall.to_json()},
+         {"to_visible_s", d->figures.to_visible.to_json()},
+         {"to_durable_s", d->figures.to_durable.to_json()},
+         {"drain_bytes_per_s", d->figures.busy_ns > 0
+                                   ? json(static_cast<double>(d->figures.bytes_put) / seconds(d->figures.busy_ns))
+                                   : json()},
+         {"error", d->state == State::failed ? json(d->trouble.error.message) : json()}});
   }
   json all = {{"version", ADVECTIO_VERSION},
               {"run_dir", run_.options.run_dir},

@@ -175,6 +175,32 @@ Result<Schema> as_stored(const Schema& asked, const DatasetPolicy& policy) {
   return s;
 }
 
+Result<void> StoredSchema::take(const Schema& its, const DatasetPolicy& policy) {
+  asked = its;
+  written.reset();
+  auto stored = as_stored(its, policy);
+  if (!stored) return std::move(stored).error();
+  numbers_ = select_variables(*stored, policy);
+  auto made_by = operators_of(policy);
+  auto made = made_by.declare(std::move(stored).value());
+  if (!made) return std::move(made).error();
+  written = std::move(made).value();
+  operators = std::make_shared<const Operators>(std::move(made_by));
+  return {};
+}
+
+void StoredSchema::forget() {
+  asked.reset();
+  written.reset();
+  operators.reset();
+}
+
+std::optional<std::uint32_t> StoredSchema::number_of(std::uint32_t variable) const {
+  if (variable >= numbers_.size()) return variable;
+  if (numbers_[variable] < 0) return std::nullopt;
+  return static_cast<std::uint32_t>(numbers_[variable]);
+}
+
 std::vector<int> select_variables(Schema& schema, const DatasetPolicy& policy) {
   if (policy.variables.empty()) return {};
   std::vector<int> numbers;

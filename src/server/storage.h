@@ -1,6 +1,11 @@
 // How a dataset is stored: what the program asked for, changed where the config's rules say so.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include "config/config.h"
 #include "core/schema.h"
 #include "operators/operator.h"
@@ -21,6 +26,23 @@ std::vector<std::uint32_t> filters_named(const DatasetPolicy& policy);
 /// Chunk lengths for a variable that has none: one step of each unlimited dimension, and of the others as much as fits
 /// 4 MiB, the slowest dimensions cut first.
 std::vector<std::uint64_t> default_chunks(const Schema& schema, const Variable& variable);
+
+/// A dataset's schema as the program has asked for it, and as it is written.
+class StoredSchema {
+ public:
+  std::optional<Schema> asked;  ///< the latest
+  std::optional<Schema> written;
+  std::shared_ptr<const Operators> operators;
+
+  /// The program asks for another. After an error it is not known how that is written.
+  Result<void> take(const Schema& its, const DatasetPolicy& policy);
+  void forget();
+  /// Of one of the program's variables, as it is written. Nothing: it is left out.
+  [[nodiscard]] std::optional<std::uint32_t> number_of(std::uint32_t variable) const;
+
+ private:
+  std::vector<int> numbers_;  ///< see select_variables
+};
 
 /// Leaves out the variables that the policy does not name. Returns for each of those that there were its new number;
 /// -1: left out. Empty: all stay.

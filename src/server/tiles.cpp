@@ -26,54 +26,55 @@ void Tiles::gather(const std::shared_ptr<Output>& d) {
   const auto path = directory_of(tile) + name;
   if (ledger_.split.contains(path)) return stay_alone(*d);
   auto it = std::find_if(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) {
-    return w->path == path && !w->over() && !w->shared_state && !w->tile_sequencer->has(tile);
+    return w->path == path && !w->over() && !w->shared_state && !w->join.sequencer->has(tile);
   });
   if (it == ledger_.wholes.end()) {
     auto w = std::make_shared<Output>();
     w->path = path;
     w->format = d->format;
     w->policy = d->policy;
-    w->tile_sequencer = std::make_unique<TileSequencer>();
+    w->join.sequencer = std::make_unique<TileSequencer>();
     if (d->policy.promise != Promise::staged)
       run_.log.warning(path + ": its tiles do not wait to be " + std::string(name_of(d->policy.promise)) +
                        " (promise), as each could wait for a rank that waits for it");
     it = ledger_.wholes.insert(ledger_.wholes.end(), std::move(w));
   }
-  d->whole = it->get();
-  d->tile = d->whole->tile_sequencer->add(tile);
-  d->whole->tiles.push_back(d);
+  d->tile.whole = it->get();
+  d->tile.number = d->tile.whole->join.sequencer->add(tile);
+  d->tile.whole->join.tiles.push_back(d);
 }
 
 void Tiles::stay_alone(Output& d) {
   journal::set_whole(*d.shared_state, journal::alone);
-  if (d.whole != nullptr) {  // the frames before are in that
-    d.frames_ended = d.frames_visible = d.whole->frames_visible;
-    d.shared_state->frames_visible.store(d.frames_visible, std::memory_order_relaxed);
+  if (d.is_tile()) {  // the frames before are in that
+    d.progress.frames_visible = d.tile.whole->progress.frames_visible;
+    d.progress.back_to_visible();
+    d.shared_state->frames_visible.store(d.progress.frames_visible, std::memory_order_relaxed);
   }
   d.shared_state->waits.store(0, std::memory_order_release);
-  d.whole = nullptr;
-  d.joined = false;
+  d.tile.whole = nullptr;
+  d.hidden = false;
 }
 
 Result<void> Tiles::on_tile(const std::shared_ptr<Output>& d, const Record& r, bool verify) {
-  Output& whole = *d->whole;
-  const Busy busy(whole.busy_ns);
+  Output& whole = *d->tile.whole;
+  const Busy busy(whole.figures.busy_ns);
   auto taken = verify ? journal::verify_payload(r) : Result<void>{};
-  if (taken) taken = whole.tile_sequencer->take(d->tile, r);
+  if (taken) taken = whole.join.sequencer->take(d->tile.number, r);
   if (!taken) {
     split_at(*d, d->path + ": " + taken.error().message);
     return taken;
   }
-  d->seen = std::max(d->seen, r.sequence);
+  d->progress.seen = std::max(d->progress.seen, r.sequence);
   if (r.type == RecordType::put) {
     if (!whole.shared_state || whole.state == State::failed) return {};
-    if (auto given = give(whole, d->tile, false); !given) fail_whole(whole, std::move(given).error());
+    if (auto given = give(whole, d->tile.number, false); !given) fail_whole(whole, std::move(given).error());
     return {};
   }
   move_on(whole);
-  if (d->whole == nullptr || r.type == RecordType::schema) return {};
+  if (!d->is_tile() || r.type == RecordType::schema) return {};
   // Whoever waits for this one alone waits in vain.
-  d->shared_state->waits.store(d->seen, std::memory_order_release);
+  d->shared_state->waits.store(d->progress.seen, std::memory_order_release);
   run_.forward(true);
   return {};
 }
@@ -85,7 +86,7 @@ void Tiles::move_on(Output& whole, bool now) {
 }
 
 Result<void> Tiles::try_to_move_on(Output& whole, bool now) {
-  TileSequencer& m = *whole.tile_sequencer;
+  TileSequencer& m = *whole.join.sequencer;
   for (;;) {
     const auto planned = m.plan(now);
     if (!planned) {
@@ -110,7 +111,7 @@ Result<void> Tiles::try_to_move_on(Output& whole, bool now) {
     if (!*ended) break;
     ADVECTIO_TRY(end_sync(whole, **ended));
   }
-  if (now && whole.shared_state && whole.uncommitted) ADVECTIO_TRY(commit_part_of(whole));
+  if (now && whole.shared_state && whole.progress.uncommitted) ADVECTIO_TRY(commit_part_of(whole));
   return end_if_all_over(whole);
 }
 
@@ -125,23 +126,23 @@ bool Tiles::may_begin(const Output& whole) const {
 /// The tiles cover the domain: now there is a dataset. Its shared state comes first; without it a tile that names it is
 /// done.
 Result<void> Tiles::begin_whole(Output& whole) {
-  const auto first = std::find_if(whole.tiles.begin(), whole.tiles.end(), [&](const auto& t) {
-    return run_.coupled->name(t->path) == whole.tile_sequencer->first_path();
+  const auto first = std::find_if(whole.join.tiles.begin(), whole.join.tiles.end(), [&](const auto& t) {
+    return run_.coupled->name(t->path) == whole.join.sequencer->first_path();
   });
   whole.policy = (*first)->policy;
   whole.writer = (*first)->writer;
-  whole.tiles_count = whole.tiles.size();
+  whole.join.tiles_count = whole.join.tiles.size();
   for (const auto& d : ledger_.outputs)
-    if (d->path == whole.path && d->tiles_count == 0)
+    if (d->path == whole.path && d->join.tiles_count == 0)
       return Error{Code::exists, whole.path + " is another file of this run", 0};
   const auto version = run_.coupled->begin_whole(whole);
   if (!version) return version.error();
   const auto path = whole.path;
   if (*version) whole.path = (*version)->path;
-  const auto link_name = journal::hard_link_name(whole.path, whole.tiles[0]->shared_state->journal, "whole");
+  const auto link_name = journal::hard_link_name(whole.path, whole.join.tiles[0]->shared_state->journal, "whole");
   auto made = make_output_file(run_, whole, link_name, [&](SharedState& p) {
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
-    p.tiles = static_cast<std::uint32_t>(whole.tiles.size());
+    p.tiles = static_cast<std::uint32_t>(whole.join.tiles.size());
     if (*version) p.created_ns = (*version)->created_ns;
   });
   if (!made) {
@@ -149,25 +150,25 @@ Result<void> Tiles::begin_whole(Output& whole) {
     whole.path = path;
     return made;
   }
-  for (const auto& t : whole.tiles) {
+  for (const auto& t : whole.join.tiles) {
     journal::set_whole(*t->shared_state, whole.state_name);
-    t->joined = true;
+    t->hidden = true;
   }
   ledger_.outputs.push_back(whole.shared_from_this());
-  run_.log.info(path + ": of " + std::to_string(whole.tiles.size()) + " tiles");
+  run_.log.info(path + ": of " + std::to_string(whole.join.tiles.size()) + " tiles");
   return {};
 }
 
 /// Blocks of a tile to the whole's sink, as far as they may go.
 Result<void> Tiles::give(Output& whole, std::size_t tile, bool now) {
-  TileSequencer& m = *whole.tile_sequencer;
+  TileSequencer& m = *whole.join.sequencer;
   for (;;) {
     auto block = m.next_block(tile, now);
     if (!block) return std::move(block).error();
     if (!*block) return {};
     ADVECTIO_TRY(writer_.ready_sink(whole));
-    whole.bytes_put += (*block)->bytes;
-    whole.uncommitted = true;
+    whole.figures.bytes_put += (*block)->bytes;
+    whole.progress.uncommitted = true;
     ADVECTIO_TRY(writer_.give_block(whole, **block));
     if (m.copied_bytes() > run_.config.server.memory_max) ADVECTIO_TRY(commit_part_of(whole));
   }
@@ -178,47 +179,43 @@ Result<void> Tiles::commit_part_of(Output& whole) {
   if (!done) return done.error();
   if (!*done) return {};
   whole.shared_state->sync_index.fetch_add(1, std::memory_order_release);
-  whole.tile_sequencer->committed_part();
+  whole.join.sequencer->committed_part();
   return release_tiles(whole);
 }
 
 Result<void> Tiles::end_sync(Output& whole, const TileSequencer::CommonSync& sync) {
-  whole.frames_ended = std::max(whole.frames_ended, sync.frame);
-  if (sync.frame > 0) {
-    whole.frames_synced = std::max(whole.frames_synced, sync.frame);
-    whole.count_stall();
-    whole.last_stall = seconds(sync.stall_ns);
-  } else if (whole.last_stall) {
-    *whole.last_stall += seconds(sync.stall_ns);
-  }
-  whole.shared_state->frames_synced.store(whole.frames_synced, std::memory_order_relaxed);
+  whole.progress.end_frame(sync.frame);
+  whole.progress.sync_frame(sync.frame);
+  whole.figures.stall.note(sync.frame > 0, seconds(sync.stall_ns));
+  whole.shared_state->frames_synced.store(whole.progress.frames_synced, std::memory_order_relaxed);
   whole.shared_state->synced.store(number(sync.index), std::memory_order_release);
-  whole.seen = number(sync.index);
+  whole.progress.seen = number(sync.index);
   ADVECTIO_TRY(writer_.commit(whole.shared_from_this(), number(sync.index), sync.frame > 0 ? sync.synced_ns : 0));
-  whole.tile_sequencer->committed();
-  whole.partial = whole.tile_sequencer->is_ahead();
-  whole.shared_state->sync_index.store(whole.partial ? 1 : 0, std::memory_order_release);
+  whole.join.sequencer->committed();
+  whole.progress.partial = whole.join.sequencer->is_ahead();
+  whole.shared_state->sync_index.store(whole.progress.partial ? 1 : 0, std::memory_order_release);
   return release_tiles(whole);
 }
 
 /// What the whole has committed is done with in the tiles. First the schema that it has left: its record may go.
 Result<void> Tiles::release_tiles(Output& whole) {
-  for (const auto& t : whole.tiles) {
-    if (const auto* schema = whole.tile_sequencer->new_schema(t->tile); schema != nullptr) {
+  for (const auto& t : whole.join.tiles) {
+    if (const auto* schema = whole.join.sequencer->new_schema(t->tile.number); schema != nullptr) {
       ADVECTIO_TRY(replace_file(run_.files, run_.stage.datasets() + "/" + t->state_name + ".schema", encode(*schema)));
-      t->asked = *schema;
+      t->schema.asked = *schema;
     }
-    t->visible = whole.tile_sequencer->given(t->tile);
-    t->shared_state->sync_index.store(number(whole.tile_sequencer->sync_index(t->tile)), std::memory_order_relaxed);
-    journal::set_visible(*t->shared_state, t->visible);
+    t->progress.visible = whole.join.sequencer->given(t->tile.number);
+    t->shared_state->sync_index.store(number(whole.join.sequencer->sync_index(t->tile.number)),
+                                      std::memory_order_relaxed);
+    journal::set_visible(*t->shared_state, t->progress.visible);
   }
   run_.forward(true);
   return {};
 }
 
 Result<void> Tiles::end_if_all_over(Output& whole) {
-  if (whole.over() || !whole.shared_state || !whole.tile_sequencer->all_over()) return {};
-  if (whole.tile_sequencer->all_closed())
+  if (whole.over() || !whole.shared_state || !whole.join.sequencer->all_over()) return {};
+  if (whole.join.sequencer->all_closed())
     ADVECTIO_TRY(writer_.finish(whole.shared_from_this()));
   else
     writer_.drop_rest(whole, "(one of its tiles')");
@@ -227,15 +224,15 @@ Result<void> Tiles::end_if_all_over(Output& whole) {
 }
 
 void Tiles::end_tiles(Output& whole) {
-  for (const auto& t : whole.tiles)
+  for (const auto& t : whole.join.tiles)
     if (!t->over()) end_tile(*t);
-  whole.tiles.clear();
+  whole.join.tiles.clear();
 }
 
 /// All of it is in its whole.
 void Tiles::end_tile(Output& d) {
-  d.whole = nullptr;
-  d.joined = true;
+  d.tile.whole = nullptr;
+  d.hidden = true;
   writer_.end(d, State::finished);
 }
 
@@ -243,32 +240,33 @@ void Tiles::end_tile(Output& d) {
 void Tiles::split(Output& whole, const std::string& why, Rest rest) {
   if (whole.shared_state)
     if (auto done = writer_.take_back(whole); !done) return fail_whole(whole, std::move(done).error());
-  const bool begun = whole.shared_state && (whole.shared_state->visible.load() > 0 || whole.partial);
+  const bool begun = whole.shared_state && (whole.shared_state->visible.load() > 0 || whole.progress.partial);
   run_.log.warning(whole.path + ": " + why + "; its tiles are written " +
-                   (begun ? "to files of their own from here on; it holds the " + std::to_string(whole.frames_visible) +
-                                " frames before" + (whole.partial ? " and a part of the next" : "")
+                   (begun ? "to files of their own from here on; it holds the " +
+                                std::to_string(whole.progress.frames_visible) + " frames before" +
+                                (whole.progress.partial ? " and a part of the next" : "")
                           : "as files of their own"));
   ledger_.split.insert(run_.coupled->name(whole.path));
-  const auto tiles = std::move(whole.tiles);
+  const auto tiles = std::move(whole.join.tiles);
   for (const auto& t : tiles) rest == Rest::at_hand ? give_back(whole, *t) : leave_to_retry(*t);
   if (!whole.shared_state) {
     whole.become(State::dropped);
     return;
   }
-  whole.joined = !begun;  // nobody has heard of it
+  whole.hidden = !begun;  // nobody has heard of it
   writer_.end(whole, begun ? State::finished : State::dropped);
 }
 
 void Tiles::give_back(Output& whole, Output& d) {
   if (d.over()) return;
-  const bool gone = whole.tile_sequencer->is_gone(d.tile);
-  const auto* const left = whole.tile_sequencer->new_schema(d.tile);
-  auto entries = whole.tile_sequencer->take_out(d.tile);
+  const bool gone = whole.join.sequencer->is_gone(d.tile.number);
+  const auto* const left = whole.join.sequencer->new_schema(d.tile.number);
+  auto entries = whole.join.sequencer->take_out(d.tile.number);
   const bool comes =
       std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.record.type == RecordType::schema; });
   // After a commit of which its shared state was not told the whole has left a schema that is in nothing given back.
-  if (left != nullptr && (!d.asked || !comes)) d.asked = *left;
-  if (d.asked) (void)writer_.store_schema(d, Schema(*d.asked));
+  if (left != nullptr && (!d.schema.asked || !comes)) d.schema.asked = *left;
+  if (d.schema.asked) (void)writer_.store_schema(d, Schema(*d.schema.asked));
   stay_alone(d);
   const auto self = d.shared_from_this();
   for (const auto& e : entries) {
@@ -276,7 +274,7 @@ void Tiles::give_back(Output& whole, Output& d) {
     // A block that was kept for comparison is of a frame that has been ended.
     const auto done =
         e.kept && e.record.type != RecordType::put ? Result<void>{} : writer_.act(self, e.record, run_.verify);
-    d.seen = std::max(d.seen, d.visible);  // and that block is of what was said before
+    d.progress.seen = std::max(d.progress.seen, d.progress.visible);  // and that block is of what was said before
     if (done) continue;
     writer_.fail(d, done.error());
     break;
@@ -287,39 +285,39 @@ void Tiles::give_back(Output& whole, Output& d) {
 
 /// What this one has said cannot be read. What the others have said is not to be lost with it.
 void Tiles::split_at(Output& tile, const std::string& why) {
-  split(*tile.whole, why, Rest::read_again);
+  split(*tile.tile.whole, why, Rest::read_again);
   tile.become(State::open);  // until it has been said of it, too
 }
 
 /// What it has said since the whole's last commit is read again.
 void Tiles::leave_to_retry(Output& d) {
   if (d.over()) return;
-  if (d.asked) (void)writer_.store_schema(d, Schema(*d.asked));
+  if (d.schema.asked) (void)writer_.store_schema(d, Schema(*d.schema.asked));
   stay_alone(d);
   d.become(State::failed);
-  d.resume = true;
-  d.failed_at_ns = 0;
+  d.file.note_commits();
+  d.trouble.failed_at_ns = 0;
 }
 
 /// What holds for the whole holds for its tiles: they keep what is staged, and their ranks are told.
 void Tiles::fail_whole(Output& whole, Error error) {
   writer_.fail(whole, std::move(error));
-  for (const auto& t : whole.tiles) {
+  for (const auto& t : whole.join.tiles) {
     auto& shared_state = *t->shared_state;
     std::memcpy(shared_state.error_text, whole.shared_state->error_text, sizeof shared_state.error_text);
     shared_state.error_sys.store(whole.shared_state->error_sys.load(), std::memory_order_release);
     shared_state.errors.store(whole.shared_state->errors.load(), std::memory_order_release);
     shared_state.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
     t->become(State::failed);
-    t->failed_at_ns = whole.failed_at_ns;
+    t->trouble.failed_at_ns = whole.trouble.failed_at_ns;
   }
   journal::ring(run_.stage.control().progress);
 }
 
 /// With a fresh sink behind the last commit, and everything that the tiles have said since.
 void Tiles::retry_whole(Output& whole) {
-  whole.tile_sequencer = std::make_unique<TileSequencer>();
-  whole.tile_sequencer->resume(journal::SyncIndex{whole.visible}, whole.partial);
+  whole.join.sequencer = std::make_unique<TileSequencer>();
+  whole.join.sequencer->resume(journal::SyncIndex{whole.progress.visible}, whole.progress.partial);
   whole.become(State::open);
   const auto take_all = [&](Output& t) -> Result<void> {
     const auto it = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [&t](const auto& j) {
@@ -333,32 +331,33 @@ void Tiles::retry_whole(Output& whole) {
       auto next = (*again)->next();
       if (!next) return std::move(next).error();
       if (!next->has_value()) break;
-      if ((*next)->dataset != t.number || (*next)->sequence <= t.visible) continue;
+      if ((*next)->dataset != t.number || (*next)->sequence <= t.progress.visible) continue;
       ADVECTIO_TRY_WITH(journal::verify_payload(**next), t.path);
-      ADVECTIO_TRY_WITH(whole.tile_sequencer->take(t.tile, **next), t.path);
+      ADVECTIO_TRY_WITH(whole.join.sequencer->take(t.tile.number, **next), t.path);
     }
     return {};
   };
   Result<void> done;
-  for (const auto& t : whole.tiles) {
-    const bool closed = t->shared_state->closed.load() != 0 && t->shared_state->synced.load() <= t->visible;
-    (void)whole.tile_sequencer->add(run_.coupled->name(t->path));
-    whole.tile_sequencer->resume(t->tile, t->visible, journal::SyncIndex{t->shared_state->sync_index.load()}, t->asked,
-                                 closed);
+  for (const auto& t : whole.join.tiles) {
+    const bool closed = t->shared_state->closed.load() != 0 && t->shared_state->synced.load() <= t->progress.visible;
+    (void)whole.join.sequencer->add(run_.coupled->name(t->path));
+    whole.join.sequencer->resume(t->tile.number, t->progress.visible,
+                                 journal::SyncIndex{t->shared_state->sync_index.load()}, t->schema.asked, closed);
     t->become(State::open);
     if (done) done = take_all(*t);
     const auto lives = [&t](const auto& j) {
       return j.second->reader && j.second->alive && j.second->reader->journal() == t->shared_state->journal;
     };
-    if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(), lives)) whole.tile_sequencer->gone(t->tile);
+    if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(), lives))
+      whole.join.sequencer->gone(t->tile.number);
   }
   if (!done && done.error().code == Code::corrupt) return split(whole, done.error().message, Rest::read_again);
   if (done) done = try_to_move_on(whole, false);
   if (!done) return fail_whole(whole, std::move(done).error());
   run_.log.warning(whole.path + ": could be written after all");
-  whole.error = Error{};
+  whole.trouble.error = Error{};
   if (whole.over()) return;
-  for (const auto& t : whole.tiles)
+  for (const auto& t : whole.join.tiles)
     t->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
   whole.shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
   run_.forward(true);
@@ -369,14 +368,14 @@ void Tiles::retry_whole(Output& whole) {
 bool Tiles::make_room() {
   const auto wholes = ledger_.wholes;
   const auto waits = [](const auto& w) {
-    return !w->over() && w->state != State::failed && w->tile_sequencer->holds_any();
+    return !w->over() && w->state != State::failed && w->join.sequencer->holds_any();
   };
   bool any = false;
   for (const auto& w : wholes) {
     if (!waits(w)) continue;
     run_.log.info(w->path + ": writing in the midst of a frame to make room in the stage");
     move_on(*w, true);
-    any = any || w->over() || !w->tile_sequencer->holds_any();
+    any = any || w->over() || !w->join.sequencer->holds_any();
   }
   if (any) return true;
   // A tile may have come that has not been read.
@@ -384,7 +383,7 @@ bool Tiles::make_room() {
   if (tiles_come_again()) return any;
   for (const auto& w : wholes) {
     if (any || !waits(w)) continue;
-    split(*w, "the stage is full, and " + w->tile_sequencer->why_not());
+    split(*w, "the stage is full, and " + w->join.sequencer->why_not());
     any = true;
   }
   return any;
@@ -398,9 +397,9 @@ bool Tiles::tiles_come_again() const {
       stage.segments_limit.load() >= 2 * stage.segments_max)
     return false;
   return std::any_of(ledger_.outputs.begin(), ledger_.outputs.end(), [](const auto& d) {
-    return d->resume && d->policy.join && d->spread && !d->owner && !d->over() && d->state != State::failed &&
-           std::strcmp(d->shared_state->whole, journal::alone) != 0 &&
-           (d->seen == d->visible || d->seen < d->shared_state->synced.load());
+    return d->file.may_hold_commits() && d->policy.join && d->ownership.owns() && !d->over() &&
+           d->state != State::failed && std::strcmp(d->shared_state->whole, journal::alone) != 0 &&
+           (d->progress.seen == d->progress.visible || d->progress.seen < d->shared_state->synced.load());
   });
 }
 
@@ -410,14 +409,15 @@ bool Tiles::end_wholes() {
   bool any = false;
   for (const auto& w : wholes) {
     const auto failed = [](const auto& t) { return t->state == State::failed; };
-    if (w->over() || failed(w) || std::any_of(w->tiles.begin(), w->tiles.end(), failed) || !may_begin(*w)) continue;
+    if (w->over() || failed(w) || std::any_of(w->join.tiles.begin(), w->join.tiles.end(), failed) || !may_begin(*w))
+      continue;
     any = true;
     if (w->shared_state) {
-      for (const auto& t : w->tiles) w->tile_sequencer->gone(t->tile);
+      for (const auto& t : w->join.tiles) w->join.sequencer->gone(t->tile.number);
       move_on(*w);
       if (w->over() || w->state == State::failed) continue;
     }
-    split(*w, w->tile_sequencer->why_not());
+    split(*w, w->join.sequencer->why_not());
   }
   look_at_wholes();
   return any;

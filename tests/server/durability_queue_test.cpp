@@ -85,7 +85,7 @@ TEST_F(DurabilityQueueTest, WhatTheDiskHasRefusedOnceIsNotDurableTheNextTime) {
   const auto again = collect(1);
   ASSERT_FALSE(again[0].result.ok());
   EXPECT_EQ(again[0].result.error().sys, EIO);
-  a_->refused = false;  // a fresh sink has written all of it again
+  a_->sink.open(nullptr);  // a fresh sink has written all of it again
   push(a_, 3);
   EXPECT_TRUE(collect(1)[0].result.ok());
   push(b_, 1);

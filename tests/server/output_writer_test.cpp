@@ -26,12 +26,12 @@ class OutputWriterTest : public PartsTest {
 TEST_F(OutputWriterTest, APutIsVisibleWhenItsSyncIsCommitted) {
   const auto o = begun("a.nc");
   ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
-  EXPECT_TRUE(o->uncommitted);
+  EXPECT_TRUE(o->progress.uncommitted);
   EXPECT_EQ(o->shared_state->visible.load(), 0U);
   ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
-  EXPECT_FALSE(o->uncommitted);
+  EXPECT_FALSE(o->progress.uncommitted);
   EXPECT_EQ(o->shared_state->visible.load(), 3U);
-  EXPECT_EQ(o->frames_visible, 1U);
+  EXPECT_EQ(o->progress.frames_visible, 1U);
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 1U);
 }
 
@@ -40,7 +40,7 @@ TEST_F(OutputWriterTest, ACloseEndsItAndTheStageForgetsIt) {
   ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
   ASSERT_TRUE(writer_.act(o, sync(3, 1, RecordType::close), false).ok());
   EXPECT_EQ(o->state, State::finished);
-  EXPECT_FALSE(std::filesystem::exists(o->link));
+  EXPECT_FALSE(std::filesystem::exists(o->file.link));
   EXPECT_FALSE(run().stage.open_state(o->state_name).ok());
 }
 
@@ -52,7 +52,7 @@ TEST_F(OutputWriterTest, AFailureIsKeptForTheProgramAndTheSinkGoes) {
   ASSERT_FALSE(done.ok());
   writer_.fail(*o, done.error());
   EXPECT_EQ(o->state, State::failed);
-  EXPECT_EQ(o->sink, nullptr);
+  EXPECT_FALSE(o->sink);
   EXPECT_EQ(o->shared_state->errors.load(), 1U);
   EXPECT_EQ(o->shared_state->error_sys.load(), ENOSPC);
   EXPECT_EQ(o->shared_state->visible.load(), 0U);
@@ -74,7 +74,7 @@ TEST_F(OutputWriterTest, WhereASinkCannotCommitInTheMidstOfAFrameNothingIsSaidTo
   EXPECT_FALSE(writer_.commit_part(o).value()) << "also where there is no sink yet";
   ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
   EXPECT_FALSE(writer_.commit_part(o).value());
-  EXPECT_TRUE(o->uncommitted);
+  EXPECT_TRUE(o->progress.uncommitted);
   EXPECT_EQ(o->shared_state->visible.load(), 0U);
   ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 1U);
@@ -96,7 +96,7 @@ TEST_F(OutputWriterTest, TheSinkHearsTheNumberThatTheFrameHasWhereItIsGivenAgain
   o->become(State::open);
   for (const std::uint64_t number : {3U, 4U}) ASSERT_TRUE(frame(number).ok());
   EXPECT_EQ(store_.files["a.nc"].begun, (std::vector<std::uint64_t>{1, 2, 3, 3, 4}));
-  EXPECT_EQ(o->frames_visible, 4U);
+  EXPECT_EQ(o->progress.frames_visible, 4U);
 }
 
 TEST_F(OutputWriterTest, SmallFramesAreCommittedTogetherWhenTheProgramIsAhead) {
@@ -113,7 +113,7 @@ TEST_F(OutputWriterTest, SmallFramesAreCommittedTogetherWhenTheProgramIsAhead) {
   frame(4);
   EXPECT_TRUE(o->waiting.empty());
   EXPECT_EQ(o->shared_state->visible.load(), 9U);
-  EXPECT_EQ(o->frames_visible, 4U);
+  EXPECT_EQ(o->progress.frames_visible, 4U);
   EXPECT_EQ(store_.files["a.nc"].commits, 1);
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 4U);
   EXPECT_EQ(store_.files["a.nc"].begun, (std::vector<std::uint64_t>{1, 2, 3, 4}));
@@ -127,14 +127,14 @@ TEST_F(OutputWriterTest, FramesThatWaitAreCommittedByTheClose) {
   ASSERT_TRUE(writer_.act(o, put(4, 1, 5), false).ok());
   ASSERT_TRUE(writer_.act(o, sync(5, 2, RecordType::close), false).ok());
   EXPECT_EQ(o->state, State::finished);
-  EXPECT_EQ(o->frames_visible, 2U);
+  EXPECT_EQ(o->progress.frames_visible, 2U);
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 2U);
 }
 
 TEST_F(OutputWriterTest, AfterAFailureEachFrameIsCommittedByItself) {
   const auto o = begun("a.nc");
   o->shared_state->synced.store(9);
-  o->error = Error{Code::full, "the disk is full", ENOSPC};
+  o->trouble.error = Error{Code::full, "the disk is full", ENOSPC};
   ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
   ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
   EXPECT_EQ(o->shared_state->visible.load(), 3U);
@@ -158,15 +158,15 @@ TEST_F(OutputWriterTest, WhereDescriptorsAreFewSinksWithNothingToCommitAreLetGo)
   const auto letting_more_go = writer_.act(begun("d.nc"), put(2, 0, 5), false);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &was), 0);
   ASSERT_TRUE(done.ok() && letting_more_go.ok());
-  EXPECT_EQ(a->sink, nullptr);
-  EXPECT_EQ(waits->sink, nullptr);
-  EXPECT_EQ(waits->frames_visible, 1U);
+  EXPECT_FALSE(a->sink);
+  EXPECT_FALSE(waits->sink);
+  EXPECT_EQ(waits->progress.frames_visible, 1U);
   EXPECT_EQ(store_.files["waits.nc"].committed.size(), 1U);
-  EXPECT_NE(b->sink, nullptr) << "its frame is not committed";
+  EXPECT_TRUE(b->sink) << "its frame is not committed";
   ASSERT_TRUE(writer_.act(a, put(4, 1, 5), false).ok());
   ASSERT_TRUE(writer_.act(a, sync(5, 2), false).ok());
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 2U);
-  EXPECT_EQ(a->frames_visible, 2U);
+  EXPECT_EQ(a->progress.frames_visible, 2U);
 }
 
 TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {
@@ -180,7 +180,7 @@ TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {
 
 TEST_F(OutputWriterTest, RecordsOfAnEndingOutputAreKeptUntilItIsDurable) {
   Output o;
-  o.visible = 5;
+  o.progress.visible = 5;
   EXPECT_TRUE(durability_.is_done_with(o, 7, 5));
   EXPECT_FALSE(durability_.is_done_with(o, 7, 6));
   o.become(State::closed);

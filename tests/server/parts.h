@@ -31,15 +31,15 @@ class PartsTest : public ::testing::Test {
   std::shared_ptr<Output> output(const std::string& name) {
     auto o = std::make_shared<Output>();
     o->path = scratch_ / name;
-    o->link = scratch_ / ("." + name + ".advectio-link");
+    o->file.link = scratch_ / ("." + name + ".advectio-link");
     std::ofstream(o->path).close();
-    std::filesystem::create_hard_link(o->path, o->link);
+    std::filesystem::create_hard_link(o->path, o->file.link);
     o->state_name = Stage::state_name_of(o->path).value();
     auto made = run().stage.make_dataset(o->state_name, [&](SharedState& s) {
       s.journal = 7;
       s.number = 1;
       std::memcpy(s.path, o->path.c_str(), o->path.size() + 1);
-      std::memcpy(s.link, o->link.c_str(), o->link.size() + 1);
+      std::memcpy(s.link, o->file.link.c_str(), o->file.link.size() + 1);
     });
     EXPECT_TRUE(made.ok());
     o->shared_state = std::move(made->shared_state);

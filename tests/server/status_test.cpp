@@ -43,12 +43,12 @@ TEST_F(StatusTest, TellsOfEachOutputAndOfTheStage) {
   Ledger ledger(run());
   Status status(run(), ledger);
   auto o = output("a.nc");
-  o->frames_visible = 3;
-  o->bytes_put = 100;
-  o->bytes_written = 50;
+  o->progress.frames_visible = 3;
+  o->figures.bytes_put = 100;
+  o->figures.bytes_written = 50;
   ledger.outputs.push_back(o);
   auto tile = output("b.nc");
-  tile->joined = true;
+  tile->hidden = true;
   ledger.outputs.push_back(tile);
   run().report("something");
   const auto told = status.to_json(false);

@@ -101,21 +101,6 @@ bool over(const SharedState& shared_state) noexcept {
 
 }  // namespace
 
-SlotState state_of(const WriterSlot& slot) noexcept {
-  SlotState s;
-  // The collective index first: what is older than it is known with it.
-  s.collective_index = slot.collective_index.load(std::memory_order_acquire);
-  s.schema_pending = slot.schema_pending.load(std::memory_order_acquire);
-  s.journal = slot.journal.load(std::memory_order_acquire);
-  s.number = slot.number;
-  s.steps = slot.steps.load(std::memory_order_acquire);
-  for (std::size_t i = 0; i < WriterSlot::steps_kept; ++i) {
-    s.step_index[i] = slot.step[i].collective_index.load(std::memory_order_relaxed);
-    s.step_records[i] = slot.step[i].records.load(std::memory_order_relaxed);
-  }
-  return s;
-}
-
 Relay::Relay(const journal::Stage& stage, Transport& transport, RemoteEncoder* remote_encoder, Log& log)
     : stage_(stage), transport_(transport), remote_encoder_(remote_encoder), log_(log) {
   quiet_.resize(nodes());

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/peers.h"
 #include "cluster/remote_encoder.h"
 #include "cluster/transport.h"
 #include "core/bytes.h"
@@ -27,96 +28,54 @@
 
 namespace advectio {
 
-/// A dataset as all nodes know it. Shared states of the same name may follow each other.
-struct DatasetId {
-  std::string shared_state;
-  std::uint64_t journal = 0;
-  std::uint32_t number = 0;
-  auto operator<=>(const DatasetId&) const = default;
-};
-
-/// What a writer has told of itself in its slot.
-struct SlotState {
-  std::uint64_t journal = 0, collective_index = 0, schema_pending = 0, steps = 0;
-  std::uint32_t number = 0;
-  std::uint64_t step_index[journal::WriterSlot::steps_kept] = {};
-  std::uint64_t step_records[journal::WriterSlot::steps_kept] = {};
-  bool operator==(const SlotState&) const = default;
-};
-SlotState state_of(const journal::WriterSlot& slot) noexcept;
-
-class Relay {
+class Relay final : public Peers {
  public:
   /// `remote_encoder`: null, or it lives longer than this.
   Relay(const journal::Stage& stage, Transport& transport, RemoteEncoder* remote_encoder, Log& log);
   /// Messages under way are waited for, unless `cut_short`.
-  ~Relay();
+  ~Relay() override;
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  [[nodiscard]] unsigned node() const noexcept { return transport_.node(); }
-  [[nodiscard]] unsigned nodes() const noexcept { return transport_.nodes(); }
-  [[nodiscard]] const std::string& name(unsigned node) const noexcept { return transport_.name(node); }
+  [[nodiscard]] unsigned node() const noexcept override { return transport_.node(); }
+  [[nodiscard]] const std::string& name(unsigned node) const noexcept override { return transport_.name(node); }
+  [[nodiscard]] bool own(const journal::SharedState& shared_state) const noexcept override {
+    return shared_state.owner != 0 && shared_state.owner - 1 != node();
+  }
 
-  // ---- of datasets that another node owns ----
-
-  /// The owner is told that this node has part in it.
-  void announce(const DatasetId& id, const journal::SharedState& shared_state);
-  /// The owner is told, with all records before: how far the dataset has been synced here, and what one of several
-  /// writers (of this node) has in its slot.
+  void announce(const DatasetId& id, const journal::SharedState& shared_state) override;
   void send_slot(const DatasetId& id, const journal::SharedState& shared_state, std::uint32_t writer,
-                 const SlotState& slot);
-  /// The record's bytes must stay as long as it is of `unsent`.
+                 const SlotState& slot) override;
   void send(unsigned owner, const std::string& journal_name, const journal::WriterState& writer,
-            const journal::Record& record);
-  /// Sequence of the first record of that journal that has not left yet, else the largest number there is.
-  [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const;
-  /// The owner has finished with it, and this node has forgotten it.
-  void farewell(const DatasetId& id, unsigned owner);
-  /// A process of this node has gone, after all its records were sent.
-  void writer_gone(std::uint64_t journal);
-  /// This node's stage is full, and what is in it waits for owners.
-  void request_space();
+            const journal::Record& record) override;
+  [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const override;
+  void farewell(const DatasetId& id, unsigned owner) override;
+  void writer_gone(std::uint64_t journal) override;
+  void request_space() override;
 
-  // ---- of files that are not known here ----
+  void ask(const std::string& question) override;
 
-  /// A process of this node waits for what others have of that shared state; `question` is the name of its file. The
-  /// answer is put beside it.
-  void ask(const std::string& question);
+  void ended(const DatasetId& id, journal::DatasetState state) override;
+  [[nodiscard]] bool space_requested() const noexcept override;
+  [[nodiscard]] bool held_up() const noexcept override { return held_up_.load(); }
 
-  // ---- of datasets that this node owns ----
+  void drain() override;
+  [[nodiscard]] bool drain_wanted() const noexcept override { return drain_wanted_.load(); }
+  void quiet() override;
+  [[nodiscard]] bool is_quiet() const override;
+  [[nodiscard]] bool all_quiet() const override;
+  [[nodiscard]] bool missed_any() const noexcept override { return missed_.load(); }
+  void final(bool clean, const std::string& status) override;
+  [[nodiscard]] bool all_final() const override;
+  [[nodiscard]] bool all_clean() const override;
+  void cut_short() noexcept override { cut_short_ = true; }
 
-  /// It is over. Removes its shared state once the other nodes know.
-  void ended(const DatasetId& id, journal::DatasetState state);
-  /// Another node has no room: commit in the midst of a frame.
-  [[nodiscard]] bool space_requested() const noexcept;
-  /// There is no room here for what another node has sent.
-  [[nodiscard]] bool held_up() const noexcept { return held_up_.load(); }
-
-  // ---- the end ----
-
-  void drain();  ///< told to all
-  [[nodiscard]] bool drain_wanted() const noexcept { return drain_wanted_.load(); }
-  /// No process of this node writes any more, and all records have been sent.
-  void quiet();
-  [[nodiscard]] bool is_quiet() const;
-  [[nodiscard]] bool all_quiet() const;
-  /// Something that another node has said could not be taken, for want of room in the stage. It is still there.
-  [[nodiscard]] bool missed_any() const noexcept { return missed_.load(); }
-  /// This node can do no more for what it owns. `clean`: all of it is in its file.
-  void final(bool clean, const std::string& status);
-  [[nodiscard]] bool all_final() const;
-  [[nodiscard]] bool all_clean() const;
-  /// The process ends without the others having agreed.
-  void cut_short() noexcept { cut_short_ = true; }
-
-  // ---- status ----
-
-  void snapshot(const std::string& status);  ///< for node 0
-  /// By node; empty: none has come yet.
-  [[nodiscard]] std::vector<std::string> snapshots() const;
+  void snapshot(const std::string& status) override;
+  [[nodiscard]] std::vector<std::string> snapshots() const override;
 
  private:
+  [[nodiscard]] unsigned nodes() const noexcept { return transport_.nodes(); }
+
   struct Outgoing {
     unsigned to = 0;
     Transport::Lane lane = Transport::Lane::words;

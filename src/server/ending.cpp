@@ -48,16 +48,16 @@ bool Ending::finished() {
   journal_set_.look_for_writers();
   for (const auto& [name, j] : ledger_.journals)
     if (!journal::is_mirror(name) && (j->alive || !j->read_to_end)) return false;
-  if (run_.relay) {
-    run_.relay->drain();
-    if (!run_.relay->is_quiet()) nodes_.announce_rest();
-    run_.relay->quiet();
-    if (!run_.relay->all_quiet()) return false;
+  if (run_.has_other_nodes()) {
+    run_.peers->drain();
+    if (!run_.peers->is_quiet()) nodes_.announce_rest();
+    run_.peers->quiet();
+    if (!run_.peers->all_quiet()) return false;
     journal_set_.look_for_writers();
   }
   for (const auto& [name, j] : ledger_.journals)
     if (j->alive || !j->read_to_end) return false;
-  if (run_.relay) nodes_.end_spread();
+  nodes_.end_spread();
   if (!durability_.is_idle()) return false;
   end_orphans();
   // Whatever failed gets a last chance; while it is waited for other nodes one from time to time. What
@@ -76,7 +76,7 @@ bool Ending::finished() {
   journal_set_.forget_journals();
   if (!durability_.is_idle()) return false;
   reported_end_ = true;
-  return !run_.relay || nodes_.agreed_on_end();
+  return !run_.has_other_nodes() || nodes_.agreed_on_end();
 }
 
 /// Shared states of which no journal speaks: their writer died between registering the dataset and its first record, or
@@ -91,10 +91,9 @@ void Ending::end_orphans() {
     if ((*shared_state)->tiles > 0) continue;
     const auto state = static_cast<DatasetState>((*shared_state)->state.load());
     if ((*shared_state)->owner != 0 && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
-    if (run_.relay && (*shared_state)->owner != 0 && (*shared_state)->owner - 1 != run_.relay->node())
-      continue;  // its owner's concern
+    if (run_.peers->own(**shared_state)) continue;
     // It has a journal on another node, of which there was no room to take what it says.
-    if (run_.relay && (*shared_state)->owner != 0 && run_.relay->missed_any()) continue;
+    if ((*shared_state)->owner != 0 && run_.peers->missed_any()) continue;
     const auto uid = (*shared_state)->journal;
     const DatasetId id{name, uid, (*shared_state)->number};
     const auto ended = [&id](const auto& d) { return d->over() && d->id == id; };
@@ -183,7 +182,7 @@ void Ending::leave_all_at_last_commit() {
 bool Ending::all_done() const {
   bool clean = !run_.not_durable && !run_.shutdown.stage_gone && !run_.state_damaged && !run_.output_lost &&
                ledger_.left_behind.empty();
-  clean = clean && !(run_.relay && run_.relay->missed_any()) && !run_.shutdown.left_to_others;
+  clean = clean && !run_.peers->missed_any() && !run_.shutdown.left_to_others;
   for (const auto& [name, j] : ledger_.journals) clean = clean && !j->broken && j->read_to_end;
   for (const auto& d : ledger_.outputs) clean = clean && d->over();
   // One that is stopped has not looked for what no journal speaks of (end_orphans).

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "journal/mirror.h"
 #include "journal/segments.h"
 #include "journal/spill.h"
 #include "server/live.h"
@@ -45,7 +46,7 @@ void JournalSet::release(Journal& j) {
     const auto& oldest = j.reader->held().front();
     if (!oldest.done && (j.alive || !j.read_to_end || j.broken)) return;
     // What was sent may be known to be in the file, from before a restart, and yet be under way once more.
-    if (run_.relay && run_.relay->unsent(j.reader->journal()) <= oldest.last_sequence) return;
+    if (run_.peers->unsent(j.reader->journal()) <= oldest.last_sequence) return;
     if (!j.loads.empty() && j.loads.front().index == oldest.index) {
       for (const auto& [number, last] : j.loads.front().last) {
         const auto [from, end] = j.datasets.equal_range(number);

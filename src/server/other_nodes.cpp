@@ -16,7 +16,7 @@ void OtherNodes::leave_to_others() {
   run_.report(text);
   for (auto& d : ledger_.outputs)
     if (!d->over() && d->sink) d->sink->abandon();
-  run_.relay->quiet();
+  run_.peers->quiet();
   (void)agreed_on_end();
 }
 
@@ -24,23 +24,23 @@ void OtherNodes::pass_on(Journal& j, const Record& r, Output& d) {
   const auto uid = j.reader->journal();
   // What the owner has committed was sent before. The end is said again: the owner may have died between the two.
   if (r.type != RecordType::close && r.sequence <= d.visible_of(uid)) return;
-  if (!d.ownership.is_announced()) run_.relay->announce(d.id, *d.shared_state);
+  if (!d.ownership.is_announced()) run_.peers->announce(d.id, *d.shared_state);
   d.ownership.note_announced();
   if (d.shared() && d.ownership.introduce(uid)) {
     const auto writer = d.writers.number_of(uid);
     SlotState slot;  // without a collective index: what is before it has not been sent yet
     slot.journal = uid;
     slot.number = d.writers.slots[writer].number;
-    run_.relay->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
+    run_.peers->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
   }
-  run_.relay->send(d.ownership.owner(), j.name, j.reader->writer(), r);
+  run_.peers->send(d.ownership.owner(), j.name, j.reader->writer(), r);
   if (d.shared() && r.type == RecordType::schema) {
     // Nothing is pending any more. To be known before all that this node has still to send.
     const auto writer = d.writers.number_of(uid);
     auto slot = state_of(d.writers.slots[writer]);
     slot.collective_index = r.collective_index;
     slot.schema_pending = 0;
-    run_.relay->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
+    run_.peers->send_slot(d.id, *d.shared_state, static_cast<std::uint32_t>(writer), slot);
   }
   d.figures.bytes_put += r.payload.size();
 }
@@ -48,7 +48,7 @@ void OtherNodes::pass_on(Journal& j, const Record& r, Output& d) {
 void OtherNodes::send_progress_of(Journal& j) {
   for (const auto& [number, d] : j.datasets)
     if (!d->shared() && !d->over() && d->ownership.is_announced())
-      run_.relay->send_slot(d->id, *d->shared_state, 0, {});
+      run_.peers->send_slot(d->id, *d->shared_state, 0, {});
 }
 
 void OtherNodes::look_at_owners() {
@@ -67,15 +67,15 @@ void OtherNodes::look_at_owners() {
       for (const auto& name : *names)
         if (name.find('+') != std::string::npos && name.find('.') == std::string::npos &&
             !run_.files.exists(run_.stage.questions() + "/" + name + journal::answer_suffix))
-          run_.relay->ask(name);
+          run_.peers->ask(name);
   }
-  if (run_.relay->drain_wanted()) run_.shutdown.draining = true;
-  if (run_.shutdown.draining) run_.relay->drain();
-  if (const auto now = monotonic_ns(); run_.relay->node() != 0 && now - snapshot_ns_ > 500'000'000) {
+  if (run_.peers->drain_wanted()) run_.shutdown.draining = true;
+  if (run_.shutdown.draining) run_.peers->drain();
+  if (const auto now = monotonic_ns(); run_.peers->node() != 0 && now - snapshot_ns_ > 500'000'000) {
     snapshot_ns_ = now;
-    run_.relay->snapshot(snapshot(false));
+    run_.peers->snapshot(snapshot(false));
   }
-  if (run_.relay->node() == 0 && !contact_written_) write_contact();
+  if (run_.peers->node() == 0 && !contact_written_) write_contact();
 }
 
 /// For node 0: this node's status, and its part of the contact file, which the status of the run does not show.
@@ -90,7 +90,7 @@ void OtherNodes::write_contact() {
   if (!run_.live) return;
   auto nodes = json::array({run_.live->contact()});
   if (nodes[0].is_null()) return;
-  const auto snapshots = run_.relay->snapshots();
+  const auto snapshots = run_.peers->snapshots();
   for (unsigned n = 1; n < snapshots.size(); ++n) {
     const auto status = json::parse(snapshots[n], nullptr, false);
     if (!status.is_object() || !status.contains("contact") || !status["contact"].is_object()) return;
@@ -102,9 +102,8 @@ void OtherNodes::write_contact() {
 }
 
 bool OtherNodes::others_idle() {
-  if (!run_.relay) return true;
-  if (run_.relay->node() != 0) return false;
-  const auto snapshots = run_.relay->snapshots();
+  if (run_.peers->node() != 0) return false;
+  const auto snapshots = run_.peers->snapshots();
   return std::all_of(snapshots.begin() + 1, snapshots.end(), [](const std::string& text) {
     const auto status = json::parse(text, nullptr, false);
     if (!status.is_object()) return false;
@@ -117,7 +116,7 @@ void OtherNodes::end_spread() {
   const auto datasets = ledger_.outputs;
   for (const auto& d : datasets) {
     if (!d->ownership.owns() || d->over() || d->state == State::failed || !d->shared()) continue;
-    for (std::size_t w = 0; w < d->writers.shares.size() && !run_.relay->missed_any(); ++w) {
+    for (std::size_t w = 0; w < d->writers.shares.size() && !run_.peers->missed_any(); ++w) {
       auto& share = d->writers.shares[w];
       const auto uid = share.journal != 0 ? share.journal : d->writers.slots[w].journal.load();
       if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(),
@@ -134,12 +133,12 @@ void OtherNodes::announce_rest() {
   for (const auto& name : *names) {
     if (name.find_first_of('.') != std::string::npos) continue;
     auto shared_state = run_.stage.open_state(name);
-    if (!shared_state || (*shared_state)->owner == 0 || (*shared_state)->owner - 1 == run_.relay->node()) continue;
+    if (!shared_state || !run_.peers->own(**shared_state)) continue;
     const DatasetId id{name, (*shared_state)->journal, (*shared_state)->number};
     const auto it =
         std::find_if(ledger_.elsewhere.begin(), ledger_.elsewhere.end(), [&id](const auto& d) { return d->id == id; });
     if (it != ledger_.elsewhere.end() && (*it)->ownership.is_announced()) continue;
-    run_.relay->announce(id, **shared_state);
+    run_.peers->announce(id, **shared_state);
     if (it != ledger_.elsewhere.end()) {
       (*it)->ownership.note_announced();
       continue;
@@ -154,8 +153,8 @@ void OtherNodes::announce_rest() {
 bool OtherNodes::agreed_on_end() {
   const bool own = std::all_of(ledger_.outputs.begin(), ledger_.outputs.end(),
                                [](const auto& d) { return d->over() || d->is_elsewhere(); });
-  run_.relay->final(own && !run_.not_durable, snapshot(true));
-  if (!run_.relay->all_final()) return false;
+  run_.peers->final(own && !run_.not_durable, snapshot(true));
+  if (!run_.peers->all_final()) return false;
   look_at_owners();  // what they have told before that
   return true;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "assembly/tile_sequencer.h"
-#include "cluster/relay.h"
+#include "cluster/peers.h"
 #include "config/config.h"
 #include "journal/stage.h"
 #include "server/figures.h"

@@ -506,7 +506,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   ++run_.commits;
   if (d.is_elsewhere()) {
     run_.stage.remove_dataset(d.state_name, d.id.journal, d.id.number);
-    run_.relay->farewell(d.id, d.ownership.owner());
+    run_.peers->farewell(d.id, d.ownership.owner());
     d.shared_state = MappedState<SharedState>();
     d.writers.let_go();
     run_.forward(true);
@@ -565,12 +565,11 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
       ((*shared_state)->journal == d.shared_state->journal && (*shared_state)->number == d.shared_state->number))
     (void)run_.files.remove(run_.stage.datasets() + "/" + d.state_name + ".schema");
   const bool left = !ledger_.left_behind.empty() && ledger_.left_behind.back().dataset.get() == &d;
-  // Other nodes may still announce it, and must be told. A server that begins has no relay yet; the shared state says
-  // it then.
-  const bool others = run_.options.transport != nullptr && run_.options.transport->nodes() > 1;
-  if (d.ownership.is_spread() && run_.relay)
-    run_.relay->ended(d.id, static_cast<DatasetState>(d.shared_state->state.load()));
-  else if (!left && !(d.ownership.is_spread() && others))
+  // Other nodes may still announce it, and must be told. While the server begins they are not there yet; the shared
+  // state says it then.
+  if (d.ownership.is_spread() && run_.has_other_nodes())
+    run_.peers->ended(d.id, static_cast<DatasetState>(d.shared_state->state.load()));
+  else if (!left)
     run_.stage.remove_dataset(d.state_name, d.shared_state->journal, d.shared_state->number);
   d.shared_state = MappedState<SharedState>();
   d.further.program_slots = MappedState<WriterSlot>();

@@ -164,7 +164,7 @@ void Records::writer_gone(Journal& j) {
   j.alive = false;
   for (auto& [number, d] : j.datasets)
     if (!d->over() && d->state != State::failed) writer_gone(j, *d);
-  if (run_.relay && !journal::is_mirror(j.name)) run_.relay->writer_gone(j.reader->journal());
+  if (!journal::is_mirror(j.name)) run_.peers->writer_gone(j.reader->journal());
 }
 
 void Records::writer_gone(Journal& j, Output& d) {
@@ -266,7 +266,7 @@ bool Records::follow(Journal& j) {
     const auto writer = d->writers.number_of(j.reader->journal());
     if (d->is_elsewhere()) {
       if (d->ownership.is_introduced(j.reader->journal()))
-        run_.relay->send_slot(d->id, *d->shared_state, static_cast<std::uint32_t>(writer), slots[i]);
+        run_.peers->send_slot(d->id, *d->shared_state, static_cast<std::uint32_t>(writer), slots[i]);
       continue;
     }
     const auto schema_pending = slots[i].schema_pending;
@@ -275,7 +275,7 @@ bool Records::follow(Journal& j) {
       continue;
     if (auto done = shared_.advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
   }
-  if (any && run_.relay) nodes_.send_progress_of(j);
+  if (any && run_.has_other_nodes()) nodes_.send_progress_of(j);
   if (any) run_.forward(false);
   return any;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "journal/mirror.h"
 #include "server/coupled.h"
 #include "server/output_file.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/relay.h"
+#include "cluster/peers.h"
 #include "journal/reader.h"
 #include "journal/stage.h"
 #include "server/config_names.h"
@@ -63,9 +63,9 @@ struct Run {
   std::string directory;  ///< where the run was started
   std::uint64_t started_ns = monotonic_ns();
   DrainRate rate;
-  std::unique_ptr<Relay> relay;       ///< null: this node is the only one
-  std::unique_ptr<Live> live;         ///< null: nobody reads while it runs (recovery)
-  std::unique_ptr<SegmentPool> pool;  ///< null: nobody writes any more (recovery)
+  std::unique_ptr<Peers> peers = std::make_unique<NoPeers>();  ///< none until the server has begun
+  std::unique_ptr<Live> live;                                  ///< null: nobody reads while it runs (recovery)
+  std::unique_ptr<SegmentPool> pool;                           ///< null: nobody writes any more (recovery)
   Shutdown shutdown;
 
   bool survives_power = false;          ///< of the stage: segments wait until what was in them is durable

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cluster/relay.h"
 #include "exchange/node_server.h"
 #include "journal/mirror.h"
 #include "journal/spill.h"
@@ -80,7 +81,7 @@ ServerImpl::~ServerImpl() {
   socket_.reset();
   durability_.stop();
   run_.live.reset();
-  run_.relay.reset();
+  run_.peers.reset();
   run_.pool.reset();
 }
 
@@ -112,7 +113,7 @@ Result<void> ServerImpl::begin() {
   recovery_.take_up_datasets();
   if (run_.has_other_nodes()) {
     ADVECTIO_TRY(run_.files.make_directory(run_.stage.questions(), 0700));
-    run_.relay = std::make_unique<Relay>(run_.stage, *run_.options.transport, run_.options.remote_encoder, run_.log);
+    run_.peers = std::make_unique<Relay>(run_.stage, *run_.options.transport, run_.options.remote_encoder, run_.log);
     nodes_.begin();
   }
   if (!run_.options.spill.empty())
@@ -137,7 +138,7 @@ Result<void> ServerImpl::begin() {
       ADVECTIO_TRY(replace_file(run_.files, run_.options.run_dir + "/couple.conf", std::as_bytes(std::span(lines))));
     }
   }
-  if (!run_.options.recover || run_.relay)
+  if (!run_.options.recover || run_.has_other_nodes())
     run_.pool = std::make_unique<SegmentPool>(run_.stage, run_.options.warm_segments, run_.log);
   auto secret = secret_of_run(run_.files, run_.options.run_dir);
   if (!secret) return std::move(secret).error().with("the run's secret");
@@ -203,7 +204,7 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
     j->alive = false;
   }
   if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(), [](const auto& j) { return j.second->alive; })) {
-    if (run_.pool && run_.shutdown.draining && !run_.relay) run_.pool->give_back();
+    if (run_.pool && run_.shutdown.draining && !run_.has_other_nodes()) run_.pool->give_back();
     run_.stage.control().bursts.store(0);  // what the dead have left
   }
 }
@@ -257,8 +258,8 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
   const bool pays = run_.in_debt();
   if (pays) run_.forward(false);
   if (run_.pool && starved && run_.pool->exhausted() && space_.needs_room(now) && !moved && !pays) space_.make_room();
-  if (run_.relay) {
-    if (!moved && !starved && !pays && run_.relay->space_requested()) space_.make_room();
+  if (!moved && !starved && !pays && run_.peers->space_requested()) space_.make_room();
+  if (run_.has_other_nodes()) {
     nodes_.look_at_owners();
     if (space_.has_no_room_to_end(now)) {
       nodes_.leave_to_others();
@@ -270,7 +271,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
     for (auto& d : ledger_.outputs)
       if (!d->over() && d->sink) d->sink->abandon();
-    if (run_.relay) run_.relay->cut_short();
+    run_.peers->cut_short();
     return Turn::ended;
   }
   if (!moved && ending_.finished()) return Turn::ended;
@@ -283,13 +284,13 @@ Outcome ServerImpl::conclude() {
     ending_.look_at_stage();
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
   }
-  const bool clean = ending_.all_done() && (!run_.relay || (run_.relay->all_final() && run_.relay->all_clean()));
+  const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
   const auto final = status_.text(true);
   if (run_.live && run_.shutdown.draining && !run_.shutdown.stopping && !run_.shutdown.left) run_.live->finish();
   // One of several that is stopped since another has died begins again with it.
   if (run_.live && run_.shutdown.stopping && !clean) run_.live->keep_contact();
   run_.live.reset();
-  run_.relay.reset();
+  run_.peers.reset();
   run_.pool.reset();
   if (clean) {
     // The control file last: who dies meanwhile leaves a run directory that recovery knows for one.

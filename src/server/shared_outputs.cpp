@@ -142,7 +142,7 @@ bool SharedOutputs::all_writers_over(Output& d) {
   for (std::size_t w = 0; w < d.writers.shares.size(); ++w)
     if (!d.writers.shares[w].over() &&
         (slot_of(d, w).journal.load(std::memory_order_acquire) != 0 ||
-         (d.ownership.is_spread() && run_.relay && (!run_.relay->all_quiet() || run_.relay->missed_any()))))
+         (d.ownership.is_spread() && (!run_.peers->all_quiet() || run_.peers->missed_any()))))
       return false;  // on another node it may only not have been heard of
   return true;
 }

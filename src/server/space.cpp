@@ -30,7 +30,7 @@ bool cores_to_spare() {
 
 void Space::make_room() {
   // It may have got one since, unless it is on another node.
-  if (run_.stage.free_segments() > 0 && !(run_.relay && run_.relay->space_requested())) return;
+  if (run_.stage.free_segments() > 0 && !run_.peers->space_requested()) return;
   bool reclaimed = false;
   for (auto& [name, j] : ledger_.journals) {
     const std::string directory = run_.stage.journals() + "/" + name;
@@ -63,9 +63,9 @@ void Space::make_room() {
     if (!any && d->shared() && !d->is_elsewhere() && !d->over() && d->state != State::failed)
       any = shared_.make_room(d);
   if (!any) any = tiles_.make_room();
-  if (!any && run_.relay && !ledger_.elsewhere.empty()) run_.relay->request_space();
+  if (!any && !ledger_.elsewhere.empty()) run_.peers->request_space();
   // What would let something go may be behind what there is no room for.
-  const bool stuck = !any && run_.relay && run_.relay->held_up() && run_.pool->exhausted();
+  const bool stuck = !any && run_.peers->held_up() && run_.pool->exhausted();
   if (!stuck || stuck_since_ns_ == 0) stuck_since_ns_ = stuck ? monotonic_ns() : 0;
   if (!stuck) run_.stuck_for_ns = Run::stuck_max_ns;
   if (stuck && monotonic_ns() - stuck_since_ns_ > run_.stuck_for_ns) {
@@ -101,7 +101,7 @@ bool Space::has_no_room_to_end(std::uint64_t now) {
                                   [](const auto& d) { return d->state == State::failed; });
   const bool writes = std::any_of(ledger_.journals.begin(), ledger_.journals.end(),
                                   [](const auto& j) { return j.second->alive && !journal::is_mirror(j.first); });
-  const bool held_up = run_.relay->held_up() && run_.pool->exhausted();
+  const bool held_up = run_.peers->held_up() && run_.pool->exhausted();
   const auto steps = failed ? run_.commits : run_.stage.control().activity.load();
   if (!run_.shutdown.draining || writes || (!held_up && !failed) || steps != held_up_steps_ || held_up_since_ns_ == 0) {
     held_up_steps_ = steps;

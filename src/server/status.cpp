@@ -20,18 +20,18 @@ namespace advectio {
 json Status::with_others(json own) const {
   const auto describe = [this](unsigned node, const json& status) -> json {
     return {{"node", node},
-            {"name", run_.relay->name(node)},
+            {"name", run_.peers->name(node)},
             {"pid", status["pid"]},
             {"backlog_bytes", status["stage"]["backlog_bytes"]},
             {"bytes_max", status["stage"]["bytes_max"]},
             {"memory_peak_bytes", status["server"]["memory_peak_bytes"]}};
   };
-  for (auto& d : own["datasets"]) d["node"] = run_.relay->name(run_.relay->node());
+  for (auto& d : own["datasets"]) d["node"] = run_.peers->name(run_.peers->node());
   if (own.contains("readers"))
-    for (auto& r : own["readers"]["connected"]) r["node"] = run_.relay->name(run_.relay->node());
-  if (run_.relay->node() != 0) return own;
+    for (auto& r : own["readers"]["connected"]) r["node"] = run_.peers->name(run_.peers->node());
+  if (run_.peers->node() != 0) return own;
   own["nodes"] = json::array({describe(0, own)});
-  const auto snapshots = run_.relay->snapshots();
+  const auto snapshots = run_.peers->snapshots();
   for (unsigned n = 1; n < snapshots.size(); ++n) {
     const auto other = json::parse(snapshots[n], nullptr, false);
     if (!other.is_object()) continue;
@@ -161,7 +161,7 @@ json Status::to_json(bool final) {
     all["server"]["chunks_by_others"] = run_.options.remote_encoder->by_others();
     all["server"]["chunks_for_others"] = run_.options.remote_encoder->for_others();
   }
-  return run_.relay ? with_others(std::move(all)) : all;
+  return run_.has_other_nodes() ? with_others(std::move(all)) : all;
 }
 
 std::string Snapshot::get(const std::function<void()>& wake) {

@@ -393,7 +393,7 @@ bool Tiles::make_room() {
 /// than was heard then. Not for ever, nor in more than twice the room.
 bool Tiles::tiles_come_again() const {
   const auto& stage = run_.stage.control();
-  if (!run_.relay || !run_.relay->held_up() || run_.stuck_for_ns >= Run::stuck_longest_ns ||
+  if (!run_.peers->held_up() || run_.stuck_for_ns >= Run::stuck_longest_ns ||
       stage.segments_limit.load() >= 2 * stage.segments_max)
     return false;
   return std::any_of(ledger_.outputs.begin(), ledger_.outputs.end(), [](const auto& d) {

@@ -22,8 +22,8 @@ bool Ending::may_leave() {
   for (const auto& [name, j] : ledger_.journals) {
     if (j->reader && j->reader->writer_alive()) return false;
     // A dataset of which nothing has been read would be missing in the summary.
-    if (!j->begun && !j->broken && !run_.in_debt()) return false;
-    rest = rest || !j->read_to_end;
+    if (!j->begun() && !run_.in_debt()) return false;
+    rest = rest || !j->is_read();
   }
   return rest;
 }
@@ -32,8 +32,10 @@ void Ending::leave() {
   for (auto& d : ledger_.outputs)
     if (!d->over() && d->sink) d->sink->abandon();
   auto safe = run_.stage.make_durable();
-  run_.shutdown.left = safe.ok();
-  if (run_.shutdown.left) return;
+  if (safe) {
+    run_.shutdown.rest = Shutdown::Rest::on_disk;
+    return;
+  }
   const auto text = "what is staged could not be made durable: " + safe.error().message;
   run_.report(text);
 }
@@ -43,11 +45,11 @@ bool Ending::finished() {
   const bool idle_end = run_.options.exit_when_idle_s >= 0 &&
                         seconds(now - run_.last_writer_ns) > run_.options.exit_when_idle_s &&
                         (run_.any_writer || seconds(now - run_.started_ns) > 60) && nodes_.others_idle();
-  if (!run_.shutdown.draining && !run_.options.recover && !idle_end) return false;
+  if (!run_.shutdown.draining() && !run_.options.recover && !idle_end) return false;
   // Whoever came in since the last look has to be seen.
   journal_set_.look_for_writers();
   for (const auto& [name, j] : ledger_.journals)
-    if (!journal::is_mirror(name) && (j->alive || !j->read_to_end)) return false;
+    if (!journal::is_mirror(name) && (j->alive || !j->is_read())) return false;
   if (run_.has_other_nodes()) {
     run_.peers->drain();
     if (!run_.peers->is_quiet()) nodes_.announce_rest();
@@ -56,7 +58,7 @@ bool Ending::finished() {
     journal_set_.look_for_writers();
   }
   for (const auto& [name, j] : ledger_.journals)
-    if (j->alive || !j->read_to_end) return false;
+    if (j->alive || !j->is_read()) return false;
   nodes_.end_spread();
   if (!durability_.is_idle()) return false;
   end_orphans();
@@ -105,7 +107,7 @@ void Ending::end_orphans() {
     const bool followed = std::any_of(ledger_.journals.begin(), ledger_.journals.end(), [&](const auto& x) {
       const Journal& j = *x.second;
       return j.reader && std::find(writers.begin(), writers.end(), j.reader->journal()) != writers.end() &&
-             (j.broken ||
+             (j.broken() ||
               std::any_of(j.datasets.begin(), j.datasets.end(), [&id](const auto& d) { return d.second->id == id; }));
     });
     if (followed) continue;
@@ -166,7 +168,7 @@ void Ending::leave_all_at_last_commit() {
       return done.ok();
     });
     if (begun.empty()) return;
-    if (run_.shutdown.stopping || monotonic_ns() > until) break;
+    if (run_.shutdown.stopping() || monotonic_ns() > until) break;
     if (!std::exchange(warned, true))
       run_.log.warning("the disk refuses to take back what was begun (" + refused + "); it is tried again");
     std::this_thread::sleep_for(retry_pause);
@@ -182,11 +184,11 @@ void Ending::leave_all_at_last_commit() {
 bool Ending::all_done() const {
   bool clean = !run_.not_durable && !run_.shutdown.stage_gone && !run_.state_damaged && !run_.output_lost &&
                ledger_.left_behind.empty();
-  clean = clean && !run_.peers->missed_any() && !run_.shutdown.left_to_others;
-  for (const auto& [name, j] : ledger_.journals) clean = clean && !j->broken && j->read_to_end;
+  clean = clean && !run_.peers->missed_any() && run_.shutdown.rest != Shutdown::Rest::with_others;
+  for (const auto& [name, j] : ledger_.journals) clean = clean && j->at_end();
   for (const auto& d : ledger_.outputs) clean = clean && d->over();
   // One that is stopped has not looked for what no journal speaks of (end_orphans).
-  return clean && !(run_.shutdown.stopping && any_in_flight());
+  return clean && !(run_.shutdown.stopping() && any_in_flight());
 }
 
 bool Ending::any_in_flight() const {

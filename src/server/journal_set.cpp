@@ -20,9 +20,8 @@ void JournalSet::look_for_writers() {
       run_.errors.push_back(reader.error().message);
       auto broken = std::make_unique<Journal>();
       broken->name = name;
-      broken->broken = true;
+      broken->break_off();
       broken->alive = false;
-      broken->read_to_end = true;
       ledger_.journals[name] = std::move(broken);
       continue;
     }
@@ -44,7 +43,7 @@ void JournalSet::release(Journal& j) {
   if (!j.reader) return;
   while (!j.reader->held().empty()) {
     const auto& oldest = j.reader->held().front();
-    if (!oldest.done && (j.alive || !j.read_to_end || j.broken)) return;
+    if (!oldest.done && !j.over()) return;
     // What was sent may be known to be in the file, from before a restart, and yet be under way once more.
     if (run_.peers->unsent(j.reader->journal()) <= oldest.last_sequence) return;
     if (!j.loads.empty() && j.loads.front().index == oldest.index) {
@@ -94,7 +93,7 @@ void JournalSet::recycle_parked(bool short_of_room) {
 void JournalSet::forget_journals() {
   for (auto it = ledger_.journals.begin(); it != ledger_.journals.end();) {
     Journal& j = *it->second;
-    bool needed = j.alive || j.broken || !j.read_to_end;
+    bool needed = !j.over();
     for (const auto& [number, d] : j.datasets) needed = needed || !d->over();
     if (needed) {
       ++it;

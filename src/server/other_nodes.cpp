@@ -10,7 +10,7 @@
 namespace advectio {
 
 void OtherNodes::leave_to_others() {
-  run_.shutdown.left_to_others = true;
+  run_.shutdown.rest = Shutdown::Rest::with_others;
   const std::string text = "the stage " + run_.stage.directory() +
                            " is full and has no room for what other nodes still have to say; it stays in their stages";
   run_.report(text);
@@ -69,8 +69,8 @@ void OtherNodes::look_at_owners() {
             !run_.files.exists(run_.stage.questions() + "/" + name + journal::answer_suffix))
           run_.peers->ask(name);
   }
-  if (run_.peers->drain_wanted()) run_.shutdown.draining = true;
-  if (run_.shutdown.draining) run_.peers->drain();
+  if (run_.peers->drain_wanted()) run_.shutdown.drain();
+  if (run_.shutdown.draining()) run_.peers->drain();
   if (const auto now = monotonic_ns(); run_.peers->node() != 0 && now - snapshot_ns_ > 500'000'000) {
     snapshot_ns_ = now;
     run_.peers->snapshot(snapshot(false));

@@ -183,7 +183,7 @@ void Records::writer_gone(Journal& j, Output& d) {
 }
 
 void Records::look_for_ends(Journal& j) {
-  if (!j.reader || j.broken || !j.read_to_end) return;
+  if (!j.reader || !j.at_end()) return;
   std::set<std::uint32_t> numbers;
   for (const auto& [number, d] : j.datasets)
     if (!d->is_further() && is_alone(*d) && d->state != State::failed && asked_of(*d) == EndAsked::now)
@@ -213,10 +213,10 @@ void Records::end_with_all(Journal& j, std::uint32_t number) {
 }
 
 bool Records::follow(Journal& j) {
-  if (j.broken) return false;
+  if (j.broken()) return false;
   std::uint64_t bytes = 0;
   bool any = false;
-  j.read_to_end = false;
+  j.look_again();
   // What a writer has passed before its journal was read to the end, it has passed for us too.
   std::erase_if(j.shared, [](const auto& d) { return d->over(); });
   std::vector<SlotState> slots;
@@ -231,8 +231,7 @@ bool Records::follow(Journal& j) {
       next = j.reader->next();
     }
     if (!next) {
-      j.broken = true;
-      j.read_to_end = true;
+      j.break_off();
       const std::string text = "journal " + j.name + ": " + next.error().message;
       run_.report(text);
       for (auto& [number, d] : j.datasets) {
@@ -244,11 +243,11 @@ bool Records::follow(Journal& j) {
       }
       return any;
     }
-    j.begun = true;
     if (!next->has_value()) {
-      j.read_to_end = true;
+      j.reach_end();
       break;
     }
+    j.note_record();
     const Record& r = **next;
     any = true;
     bytes += r.payload.size() + 4096;
@@ -260,7 +259,7 @@ bool Records::follow(Journal& j) {
     handle(j, r, run_.verify);
     if (r.type != RecordType::put) journal_set_.release(j);
   }
-  for (std::size_t i = 0; j.read_to_end && i < shared.size(); ++i) {
+  for (std::size_t i = 0; j.at_end() && i < shared.size(); ++i) {
     const auto& d = shared[i];
     if (d->over() || d->state == State::failed) continue;
     const auto writer = d->writers.number_of(j.reader->journal());
@@ -282,7 +281,7 @@ bool Records::follow(Journal& j) {
 
 void Records::retry_failed(bool now) {
   for (auto& [name, j] : ledger_.journals) {
-    if (!j->reader || j->broken) continue;
+    if (!j->reader || j->broken()) continue;
     for (auto& [number, d] : j->datasets) {
       if (d->state != State::failed || (!now && monotonic_ns() - d->trouble.failed_at_ns < retry_after_ns)) continue;
       if (d->is_tile()) {
@@ -347,7 +346,7 @@ Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
     });
     if (it == ledger_.journals.end()) continue;
     Journal& j = *it->second;
-    if (j.broken) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
+    if (j.broken()) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
     auto again = journal_set_.read_again(j);
     if (!again) return std::move(again).error();
     const auto until = j.reader->sequence();

@@ -1,5 +1,5 @@
 // What all parts of the server share: the run that it serves, what has been asked of it, and what is to be said in the
-// end. Only the loop touches it, except the atomics of `Shutdown`.
+// end. Only the loop touches it, except what `Shutdown` allows.
 #pragma once
 
 #include <atomic>
@@ -34,15 +34,43 @@ inline double seconds(std::uint64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
-/// How the server comes to its end: serving → draining → agreed with the other nodes → ended. Or sooner: left as it is
-/// (`leaving`), stopped, or without a stage.
-struct Shutdown {
-  std::atomic<bool> draining{false};  ///< nobody new is expected: end when all is written
-  std::atomic<bool> leaving{false};   ///< draining, but what is not written when nobody writes any more stays
-  std::atomic<bool> stopping{false};  ///< commit what is published, then end
-  bool left = false;                  ///< the stage is safe on its disk, for another server
-  bool stage_gone = false;            ///< somebody has removed it
-  bool left_to_others = false;        ///< what other nodes still have to send stays in their stages
+/// How the server comes to its end: serving → draining → agreed with the other nodes → ended. Or sooner: left as it is,
+/// stopped, or without a stage.
+class Shutdown {
+ public:
+  // Any thread, and signal handlers.
+
+  /// Nobody new is expected: end when all is written.
+  void drain() noexcept {
+    auto nothing = Asked::nothing;
+    asked_.compare_exchange_strong(nothing, Asked::drain);
+  }
+  /// Drain, but what is not written when nobody writes any more stays.
+  void leave() noexcept { asked_ = Asked::leave; }
+  /// Commit what is published, then end.
+  void stop() noexcept { stopping_ = true; }
+
+  [[nodiscard]] bool draining() const noexcept { return asked_ != Asked::nothing; }
+  [[nodiscard]] bool leaving() const noexcept { return asked_ == Asked::leave; }
+  [[nodiscard]] bool stopping() const noexcept { return stopping_; }
+
+  // The loop only.
+
+  /// In what state the server leaves what is in no file.
+  enum class Rest : std::uint8_t {
+    as_it_is,
+    on_disk,      ///< the stage is safe on its disk, for another server
+    with_others,  ///< what other nodes still have to send stays in their stages
+  };
+  Rest rest = Rest::as_it_is;
+  bool stage_gone = false;  ///< somebody has removed it
+
+ private:
+  enum class Asked : std::uint8_t { nothing, drain, leave };
+
+  std::atomic<Asked> asked_{Asked::nothing};
+  std::atomic<bool> stopping_{false};
+  static_assert(std::atomic<Asked>::is_always_lock_free, "a signal handler sets it");
 };
 
 class CoupledOutputs;

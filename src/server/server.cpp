@@ -37,8 +37,8 @@ class ServerImpl final : public Server {
 
   Result<void> begin();
   Outcome run() override;
-  void stop() noexcept override { run_.shutdown.stopping = true; }
-  void drain() noexcept override { run_.shutdown.draining = true; }
+  void stop() noexcept override { run_.shutdown.stop(); }
+  void drain() noexcept override { run_.shutdown.drain(); }
   std::uint64_t turns() const noexcept override { return turns_.load(); }
   std::string status() override {
     return snapshot_.get([this] { journal::ring(run_.stage.control().work); });
@@ -155,12 +155,11 @@ Result<void> ServerImpl::begin() {
   auto socket = ControlSocket::open(run_.options.run_dir + "/socket", std::move(secret).value(),
                                     {[this] { return status(); },
                                      [this] {
-                                       run_.shutdown.draining = true;
+                                       run_.shutdown.drain();
                                        journal::ring(run_.stage.control().work);
                                      },
                                      [this] {
-                                       run_.shutdown.leaving = true;
-                                       run_.shutdown.draining = true;
+                                       run_.shutdown.leave();
                                        journal::ring(run_.stage.control().work);
                                      }});
   if (!socket) return std::move(socket).error();
@@ -197,14 +196,14 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
     }
     // Gone. What it had written before is handled first.
     j->reader->set_writer_gone();
-    while (records_.follow(*j) && !run_.shutdown.leaving) {
+    while (records_.follow(*j) && !run_.shutdown.leaving()) {
     }
-    if (!j->broken && !j->read_to_end) continue;  // not all of it yet: `server.drain_max`, or it will be left
-    if (!j->broken) records_.writer_gone(*j);
+    if (!j->is_read()) continue;  // not all of it yet: `server.drain_max`, or it will be left
+    if (!j->broken()) records_.writer_gone(*j);
     j->alive = false;
   }
   if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(), [](const auto& j) { return j.second->alive; })) {
-    if (run_.pool && run_.shutdown.draining && !run_.has_other_nodes()) run_.pool->give_back();
+    if (run_.pool && run_.shutdown.draining() && !run_.has_other_nodes()) run_.pool->give_back();
     run_.stage.control().bursts.store(0);  // what the dead have left
   }
 }
@@ -229,11 +228,11 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
   if (run_.pool) run_.pool->rest(giving_way);
   if (giving_way) return Turn::gave_way;
   // In an idle drain the death of a program may be all that is waited for.
-  const bool look = now - last_look_ns_ > look_around_ns || (run_.shutdown.draining && !moved_);
+  const bool look = now - last_look_ns_ > look_around_ns || (run_.shutdown.draining() && !moved_);
   bool moved = false;
   for (auto& [name, j] : ledger_.journals) moved = records_.follow(*j) || moved;
   if (look || !moved) journal_set_.look_for_writers();
-  if (run_.shutdown.leaving && ending_.may_leave()) {
+  if (run_.shutdown.leaving() && ending_.may_leave()) {
     ending_.leave();
     return Turn::ended;
   }
@@ -267,7 +266,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     }
   }
   if (snapshot_.is_wanted()) snapshot_.put(status_.text(false));
-  if ((run_.shutdown.stopping || run_.shutdown.stage_gone) && !moved) {
+  if ((run_.shutdown.stopping() || run_.shutdown.stage_gone) && !moved) {
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
     for (auto& d : ledger_.outputs)
       if (!d->over() && d->sink) d->sink->abandon();
@@ -286,9 +285,10 @@ Outcome ServerImpl::conclude() {
   }
   const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
   const auto final = status_.text(true);
-  if (run_.live && run_.shutdown.draining && !run_.shutdown.stopping && !run_.shutdown.left) run_.live->finish();
+  const bool left = run_.shutdown.rest == Shutdown::Rest::on_disk;
+  if (run_.live && run_.shutdown.draining() && !run_.shutdown.stopping() && !left) run_.live->finish();
   // One of several that is stopped since another has died begins again with it.
-  if (run_.live && run_.shutdown.stopping && !clean) run_.live->keep_contact();
+  if (run_.live && run_.shutdown.stopping() && !clean) run_.live->keep_contact();
   run_.live.reset();
   run_.peers.reset();
   run_.pool.reset();
@@ -310,7 +310,7 @@ Outcome ServerImpl::conclude() {
   snapshot_.conclude(final);
   socket_->finish(final);
   if (run_.shutdown.stage_gone) return Outcome::stage_gone;
-  return clean ? Outcome::clean : run_.shutdown.left ? Outcome::left : Outcome::incomplete;
+  return clean ? Outcome::clean : left ? Outcome::left : Outcome::incomplete;
 }
 
 }  // namespace

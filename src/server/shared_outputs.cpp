@@ -115,9 +115,9 @@ bool SharedOutputs::died_before_entering(Output& d, std::size_t w) {
     const auto it = ledger_.journals.find(name);
     if (it == ledger_.journals.end()) return false;  // it may be that one
     const Journal& j = *it->second;
-    if (!j.reader || j.broken) continue;
+    if (!j.reader || j.broken()) continue;
     if (j.reader->journal() != uid) continue;
-    return !j.alive && j.read_to_end &&
+    return j.over() &&
            std::none_of(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
   }
   return true;

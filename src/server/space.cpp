@@ -103,7 +103,8 @@ bool Space::has_no_room_to_end(std::uint64_t now) {
                                   [](const auto& j) { return j.second->alive && !journal::is_mirror(j.first); });
   const bool held_up = run_.peers->held_up() && run_.pool->exhausted();
   const auto steps = failed ? run_.commits : run_.stage.control().activity.load();
-  if (!run_.shutdown.draining || writes || (!held_up && !failed) || steps != held_up_steps_ || held_up_since_ns_ == 0) {
+  if (!run_.shutdown.draining() || writes || (!held_up && !failed) || steps != held_up_steps_ ||
+      held_up_since_ns_ == 0) {
     held_up_steps_ = steps;
     held_up_since_ns_ = now;
     return false;
@@ -118,7 +119,7 @@ bool Space::give_way(std::uint32_t work, std::uint64_t now) {
   }
   auto& control = run_.stage.control();
   const bool burst = control.bursts.load(std::memory_order_relaxed) > 0 && now - burst_moved_ns_ < burst_pause_ns &&
-                     control.starved_ns.load() + starved_recently_ns < now && !run_.shutdown.stopping &&
+                     control.starved_ns.load() + starved_recently_ns < now && !run_.shutdown.stopping() &&
                      !cores_to_spare();
   if (!burst) {
     burst_began_ns_ = 0;

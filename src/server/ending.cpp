@@ -91,8 +91,7 @@ void Ending::end_orphans() {
     auto shared_state = run_.stage.open_state(name);
     if (!shared_state) continue;
     if ((*shared_state)->tiles > 0) continue;
-    const auto state = static_cast<DatasetState>((*shared_state)->state.load());
-    if ((*shared_state)->owner != 0 && (state == DatasetState::finished || state == DatasetState::dropped)) continue;
+    if ((*shared_state)->owner != 0 && end_of(**shared_state)) continue;
     if (run_.peers->own(**shared_state)) continue;
     // It has a journal on another node, of which there was no room to take what it says.
     if ((*shared_state)->owner != 0 && run_.peers->missed_any()) continue;
@@ -196,9 +195,7 @@ bool Ending::any_in_flight() const {
   return names && std::any_of(names->begin(), names->end(), [this](const std::string& name) {
            if (name.find('.') != std::string::npos) return false;
            const auto shared_state = run_.stage.open_state(name);
-           const auto state =
-               shared_state ? static_cast<DatasetState>((*shared_state)->state.load()) : DatasetState::in_flight;
-           return state != DatasetState::finished && state != DatasetState::dropped;
+           return !shared_state || !end_of(**shared_state);
          });
 }
 

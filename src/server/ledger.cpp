@@ -1,5 +1,6 @@
 #include "server/ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/coupled.h"
@@ -29,10 +30,9 @@ std::shared_ptr<Output> Ledger::entry_of(const std::string& name, MappedState<Sh
 }
 
 bool Ledger::is_over(const SharedState& shared_state) const {
-  const auto state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
   const bool by_another = shared_state.owner != 0 && run_.options.transport != nullptr &&
                           shared_state.owner - 1 != run_.options.transport->node();
-  return !by_another && (state == DatasetState::finished || state == DatasetState::dropped);
+  return !by_another && end_of(shared_state);
 }
 
 std::vector<std::shared_ptr<Output>> Ledger::outputs_of(const Output& d) const {
@@ -53,6 +53,12 @@ void Ledger::place(Output& d) const {
     d.ownership.leave_to(owner - 1);
   else
     d.ownership.set_owned();
+}
+
+Journal* Ledger::journal_of(std::uint64_t uid) const {
+  const auto it = std::find_if(journals.begin(), journals.end(),
+                               [uid](const auto& j) { return j.second->reader && j.second->reader->journal() == uid; });
+  return it != journals.end() ? it->second.get() : nullptr;
 }
 
 std::uint64_t Ledger::backlog() const {

@@ -34,6 +34,8 @@ class Ledger {
   /// Its file is as it will be, though something of it may have stayed (LeftBehind), or other nodes do not know it yet.
   /// A shared state of what another node writes is not over before that has been told from here.
   [[nodiscard]] bool is_over(const SharedState& shared_state) const;
+  /// By its uid; null: it is not followed.
+  [[nodiscard]] Journal* journal_of(std::uint64_t uid) const;
   /// Whose dataset it is.
   void place(Output& d) const;
 

@@ -53,12 +53,11 @@ void OtherNodes::send_progress_of(Journal& j) {
 
 void OtherNodes::look_at_owners() {
   for (const auto& d : ledger_.elsewhere) {
-    const auto state = static_cast<DatasetState>(d->shared_state->state.load(std::memory_order_acquire));
+    const auto end = end_of(*d->shared_state);  // first: what was true before it is known with it
     d->progress.visible = d->shared_state->visible.load(std::memory_order_acquire);
     for (std::size_t w = 0; w < d->writers.shares.size(); ++w)
       d->writers.shares[w].visible = d->writers.slots[w].visible.load(std::memory_order_acquire);
-    if (state == DatasetState::finished || state == DatasetState::dropped)
-      writer_.end(*d, state == DatasetState::finished ? State::finished : State::dropped);
+    if (end) writer_.end(*d, *end);
   }
   std::erase_if(ledger_.elsewhere, [](const auto& d) { return d->over(); });
   if (const auto asked = run_.stage.control().asked.load(std::memory_order_acquire); asked != asked_) {
@@ -119,9 +118,7 @@ void OtherNodes::end_spread() {
     for (std::size_t w = 0; w < d->writers.shares.size() && !run_.peers->missed_any(); ++w) {
       auto& share = d->writers.shares[w];
       const auto uid = share.journal != 0 ? share.journal : d->writers.slots[w].journal.load();
-      if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(),
-                       [uid](const auto& j) { return j.second->reader && j.second->reader->journal() == uid; }))
-        share.lose();
+      if (ledger_.journal_of(uid) == nullptr) share.lose();
     }
     if (auto done = shared_.end_if_all_over(d); !done) writer_.fail(*d, std::move(done).error());
   }

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 
 namespace advectio {
 
+using journal::DatasetState;
 using journal::EndAsked;
 using journal::MappedState;
 using journal::SharedState;
@@ -63,6 +65,19 @@ inline const char* name_of(State s) noexcept {
     case State::dropped: return "dropped";
   }
   return "?";
+}
+
+/// How an output has ended, as its shared state says. Nothing: it has not.
+inline std::optional<State> end_of(const SharedState& shared_state) noexcept {
+  const auto state = static_cast<DatasetState>(shared_state.state.load());
+  if (state == DatasetState::finished) return State::finished;
+  if (state == DatasetState::dropped) return State::dropped;
+  return std::nullopt;
+}
+
+/// To those who write it, and to a later server.
+inline void tell_state(SharedState& shared_state, DatasetState state) noexcept {
+  shared_state.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
 /// Where an output is a further one (the config's `outputs`): it reads the same records, at its own pace.

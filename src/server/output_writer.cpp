@@ -109,7 +109,7 @@ Result<void> OutputWriter::store_schema(Output& d, const Schema& asked) {
 /// What the program has asked for, and how it is written.
 Result<void> OutputWriter::take_schema(Output& d, const Schema& asked) {
   run_.config_names.look(asked, d.policy);
-  d.sink.set_declared(false);
+  d.sink.declared = false;
   return d.schema.take(asked, d.policy);
 }
 
@@ -149,7 +149,7 @@ bool OutputWriter::was_removed(const Output& d) const {
       run_.power_lost)
     return false;
   // At its end the server itself removes the program's empty file (remove_placeholder), and may have died since.
-  if (d.is_store() && static_cast<DatasetState>(d.shared_state->state.load()) == DatasetState::finished) return false;
+  if (d.is_store() && end_of(*d.shared_state) == State::finished) return false;
   struct stat path {
   }, link{};
   const bool there = ::stat(d.path.c_str(), &path) == 0;
@@ -174,7 +174,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     Schema empty;
     empty.format = d.policy.format.value_or(d.format);
     d.schema.written = empty;
-    d.sink.set_declared(false);
+    d.sink.declared = false;
   }
   if (!d.sink) {
     ADVECTIO_TRY(is_its_file(d));
@@ -188,12 +188,12 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     d.file.note_opened();
     d.frame.begin_again();
   }
-  d.sink.set_used(++sinks_used_);
-  if (!d.sink.is_declared()) {
+  d.sink.used = ++sinks_used_;
+  if (!d.sink.declared) {
     ADVECTIO_TRY(d.frame.give_to(*d.sink, *d.schema.written));
     ADVECTIO_TRY_WITH(d.sink->declare(*d.schema.written), "define");
     d.frame.declare(*d.schema.written);
-    d.sink.set_declared(true);
+    d.sink.declared = true;
     d.progress.uncommitted = true;
   }
   return {};
@@ -221,7 +221,7 @@ void OutputWriter::spare_descriptors() {
       unused.push_back(o.get());
   const auto middle = unused.begin() + static_cast<std::ptrdiff_t>((unused.size() + 1) / 2);
   std::nth_element(unused.begin(), middle, unused.end(),
-                   [](const Output* a, const Output* b) { return a->sink.used() < b->sink.used(); });
+                   [](const Output* a, const Output* b) { return a->sink.used < b->sink.used; });
   std::for_each(unused.begin(), middle, [this](Output* o) {
     if (o->waiting.empty()) return let_go(*o);
     auto done = commit(o->shared_from_this(), o->progress.seen, 0);
@@ -481,7 +481,7 @@ void OutputWriter::fail(Output& d, Error error) {
     run_.log.error(text + "; what is staged is kept and tried again");
     run_.errors.push_back(text);
   }
-  shared_state.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
+  tell_state(shared_state, DatasetState::failed);
   d.trouble.error = std::move(error);
   // A retry that fails again is no step forward: whoever waits for room may give up after stage.wait_max.
   if (again)
@@ -541,9 +541,8 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.progress.seen);
   if (run_.survives_power && (d.is_store() ? !is_durable : state == State::finished)) durability_.keep_end(d);
   // First of all: a server that takes over from here must not look for what is removed below.
-  d.shared_state->state.store(
-      static_cast<std::uint32_t>(state == State::dropped ? DatasetState::dropped : DatasetState::finished),
-      std::memory_order_release);
+  const auto told = state == State::dropped ? DatasetState::dropped : DatasetState::finished;
+  tell_state(*d.shared_state, told);
   // On the disk, too, before its hard link goes.
   if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
   // The hard link last: as long as that is there the next server knows that there is something to remove.
@@ -568,7 +567,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   // Other nodes may still announce it, and must be told. While the server begins they are not there yet; the shared
   // state says it then.
   if (d.ownership.is_spread() && run_.has_other_nodes())
-    run_.peers->ended(d.id, static_cast<DatasetState>(d.shared_state->state.load()));
+    run_.peers->ended(d.id, told);
   else if (!left)
     run_.stage.remove_dataset(d.state_name, d.shared_state->journal, d.shared_state->number);
   d.shared_state = MappedState<SharedState>();

@@ -296,7 +296,7 @@ void Records::retry_failed(bool now) {
       run_.log.warning(d->path + ": could be written after all");
       d->trouble.error = Error{};
       if (!d->over()) {
-        d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+        tell_state(*d->shared_state, DatasetState::in_flight);
         for (auto& [other, k] : ledger_.journals)
           if (!k->alive && !d->over()) writer_gone(*k, *d);
       }
@@ -340,12 +340,9 @@ Result<void> Records::again_one_by_one(Journal& j, std::uint32_t number, const s
 Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
   d->writers.begin_again();
   for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
-    const auto uid = d->writers.shares[w].journal;
-    const auto it = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [uid](const auto& j) {
-      return j.second->reader && j.second->reader->journal() == uid;
-    });
-    if (it == ledger_.journals.end()) continue;
-    Journal& j = *it->second;
+    const auto* there = ledger_.journal_of(d->writers.shares[w].journal);
+    if (there == nullptr) continue;
+    const Journal& j = *there;
     if (j.broken()) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
     auto again = journal_set_.read_again(j);
     if (!again) return std::move(again).error();

@@ -55,8 +55,8 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
       request.format = request.policy.format.value_or(request.format);
-      if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + state_name + ".schema"))
-        if (auto schema = decode_schema(*bytes)) request.format = request.policy.format.value_or(schema->format);
+      if (const auto schema = stored_schema(state_name))
+        request.format = request.policy.format.value_or(schema->format);
       const bool in_store = is_store(request.format);
       if (in_store) request.path = store_path(path, request.format);
       if (!in_store || run_.files.exists(request.path))
@@ -66,6 +66,13 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
   const std::string text =
       path + ": " + why.message + "; it holds what had been committed, and what was staged of it after that is lost";
   run_.report(text);
+}
+
+/// As the program has asked for it (OutputWriter::store_schema).
+Result<Schema> Recovery::stored_schema(const std::string& state_name) const {
+  auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + state_name + ".schema");
+  if (!bytes) return std::move(bytes).error();
+  return decode_schema(*bytes);
 }
 
 /// A shared state is forced to the disk before anything of its dataset is promised, and before anything is in its file.
@@ -141,13 +148,10 @@ void Recovery::take_up_datasets() {
     if (d->progress.durable > 0) d->progress.frames_durable = d->shared_state->frames_forced.load();
     d->file.note_commits();
     if (run_.power_lost) d->file.lose_power();
-    if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema")) {
-      if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*d, *schema);
-    }
+    if (const auto schema = stored_schema(name)) (void)writer_.take_schema(*d, *schema);
     const auto uid = d->shared_state->journal;
     // Died on its last steps with it. Of one that other nodes had part in the shared state stays until they know it.
-    const auto state = static_cast<DatasetState>(d->shared_state->state.load());
-    const bool ended = !d->is_elsewhere() && (state == DatasetState::finished || state == DatasetState::dropped);
+    const auto ended = d->is_elsewhere() ? std::nullopt : end_of(*d->shared_state);
     if (ended) {
       const std::string whole = d->shared_state->whole;
       d->hidden = !whole.empty() && whole != journal::alone;
@@ -155,7 +159,7 @@ void Recovery::take_up_datasets() {
     if (ended && d->ownership.is_spread()) {
       if (journal::is_hard_link(d->file.link) && run_.files.exists(d->file.link)) {
         ledger_.left_behind.push_back({d, uid, d->number});
-        d->become(state == DatasetState::finished ? State::finished : State::dropped);
+        d->become(*ended);
         ledger_.outputs.push_back(d);
       } else if (journal::is_hard_link(d->file.link)) {
         // The earlier server may have died before it could remove the link's directory.
@@ -167,7 +171,7 @@ void Recovery::take_up_datasets() {
       // What its sink could not remove. (A loss of power finds nothing of that: the end was forced to the disk last.)
       Result<void> brought;
       if (run_.files.exists(d->file.link) && !run_.power_lost) brought = writer_.bring_to_last_commit(*d);
-      writer_.end(*d, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
+      writer_.end(*d, *ended, std::move(brought));
       ledger_.outputs.push_back(d);
       ledger_.taken_up.insert({{uid, d->number}, d});
       continue;
@@ -181,7 +185,7 @@ void Recovery::take_up_datasets() {
     if (d->is_elsewhere())
       ledger_.elsewhere.push_back(d);
     else
-      d->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+      tell_state(*d->shared_state, DatasetState::in_flight);
     if (!take_up_tile(d)) continue;
     std::set<std::pair<std::uint64_t, std::uint32_t>> keys{{d->shared_state->journal, d->number}};
     if (d->shared_state->writers > 0) {
@@ -252,12 +256,7 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
     auto shared_state =
         name.find_first_of('.') == std::string::npos ? run_.stage.open_state(name) : Error{Code::not_found, {}, 0};
     if (!shared_state || (*shared_state)->tiles == 0) continue;
-    auto w = std::make_shared<Output>();
-    w->shared_state = std::move(shared_state).value();
-    w->state_name = name;
-    w->path = w->shared_state->path;
-    w->file.link = w->shared_state->link;
-    w->format = w->shared_state->format;
+    auto w = ledger_.entry_of(name, std::move(shared_state).value());
     w->join.tiles_count = w->shared_state->tiles;
     journal::set_visible(*w->shared_state,
                          std::min(w->shared_state->visible.load(), w->shared_state->visible_next.load()));
@@ -265,21 +264,18 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
     w->progress.take_up_frames(frames_of(*w));
     w->progress.partial = w->shared_state->sync_index.load() > 0;
     w->file.note_commits();
-    w->policy = run_.coupled->policy(w->path);
-    if (auto bytes = read_file(run_.files, run_.stage.datasets() + "/" + name + ".schema"))
-      if (auto schema = decode_schema(*bytes)) (void)writer_.take_schema(*w, *schema);
-    const auto state = static_cast<DatasetState>(w->shared_state->state.load());
-    if (state == DatasetState::finished || state == DatasetState::dropped) {
+    if (const auto schema = stored_schema(name)) (void)writer_.take_schema(*w, *schema);
+    if (const auto ended = end_of(*w->shared_state)) {
       Result<void> brought;
       if (run_.files.exists(w->file.link))
         brought = writer_.bring_to_last_commit(*w);  // what its sink could not remove
-      writer_.end(*w, state == DatasetState::finished ? State::finished : State::dropped, std::move(brought));
+      writer_.end(*w, *ended, std::move(brought));
       ledger_.outputs.push_back(w);
     } else if (w->progress.visible == 0 && !w->progress.partial) {
       undone.push_back(name);
       ledger_.wholes.push_back(w);
     } else {
-      w->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight));
+      tell_state(*w->shared_state, DatasetState::in_flight);
       w->join.sequencer = std::make_unique<TileSequencer>();
       w->join.sequencer->resume(journal::SyncIndex{w->progress.visible}, w->progress.partial);
       ledger_.outputs.push_back(w);

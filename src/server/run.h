@@ -20,7 +20,6 @@
 
 namespace advectio {
 
-using journal::DatasetState;
 using journal::monotonic_ns;
 using journal::Reader;
 using journal::realtime_ns;

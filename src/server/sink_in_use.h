@@ -12,24 +12,19 @@ namespace advectio {
 
 class SinkInUse {
  public:
+  bool declared = false;   ///< it knows the schema as it is written
+  std::uint64_t used = 0;  ///< the latest is the greatest, of all outputs
+
   explicit operator bool() const { return sink_ != nullptr; }
   Sink* operator->() const { return sink_.get(); }
   Sink& operator*() const { return *sink_; }
 
   void open(std::unique_ptr<Sink> sink) {
     sink_ = std::move(sink);
-    refused_ = declared_ = false;
+    refused_ = declared = false;
     counted_ = 0;
   }
   void close() { sink_.reset(); }
-
-  /// It knows the schema as it is written.
-  [[nodiscard]] bool is_declared() const { return declared_; }
-  void set_declared(bool declared) { declared_ = declared; }
-
-  /// Greatest of all outputs: used last.
-  [[nodiscard]] std::uint64_t used() const { return used_; }
-  void set_used(std::uint64_t number) { used_ = number; }
 
   /// Bytes that it has written since the last call.
   std::uint64_t newly_written() {
@@ -44,8 +39,6 @@ class SinkInUse {
 
  private:
   std::unique_ptr<Sink> sink_;
-  bool declared_ = false;
-  std::uint64_t used_ = 0;
   std::uint64_t counted_ = 0;
   std::atomic<bool> refused_{false};
 };

@@ -307,7 +307,7 @@ void Tiles::fail_whole(Output& whole, Error error) {
     std::memcpy(shared_state.error_text, whole.shared_state->error_text, sizeof shared_state.error_text);
     shared_state.error_sys.store(whole.shared_state->error_sys.load(), std::memory_order_release);
     shared_state.errors.store(whole.shared_state->errors.load(), std::memory_order_release);
-    shared_state.state.store(static_cast<std::uint32_t>(DatasetState::failed), std::memory_order_release);
+    tell_state(shared_state, DatasetState::failed);
     t->become(State::failed);
     t->trouble.failed_at_ns = whole.trouble.failed_at_ns;
   }
@@ -320,13 +320,11 @@ void Tiles::retry_whole(Output& whole) {
   whole.join.sequencer->resume(journal::SyncIndex{whole.progress.visible}, whole.progress.partial);
   whole.become(State::open);
   const auto take_all = [&](Output& t) -> Result<void> {
-    const auto it = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [&t](const auto& j) {
-      return j.second->reader && j.second->reader->journal() == t.shared_state->journal;
-    });
-    if (it == ledger_.journals.end()) return {};
-    auto again = Reader::open(run_.files, run_.stage.journals() + "/" + it->first, Trust::published);
+    const auto* j = ledger_.journal_of(t.shared_state->journal);
+    if (j == nullptr) return {};
+    auto again = Reader::open(run_.files, run_.stage.journals() + "/" + j->name, Trust::published);
     if (!again) return std::move(again).error();
-    const auto until = it->second->reader->sequence();
+    const auto until = j->reader->sequence();
     while ((*again)->sequence() < until) {
       auto next = (*again)->next();
       if (!next) return std::move(next).error();
@@ -345,11 +343,8 @@ void Tiles::retry_whole(Output& whole) {
                                  journal::SyncIndex{t->shared_state->sync_index.load()}, t->schema.asked, closed);
     t->become(State::open);
     if (done) done = take_all(*t);
-    const auto lives = [&t](const auto& j) {
-      return j.second->reader && j.second->alive && j.second->reader->journal() == t->shared_state->journal;
-    };
-    if (std::none_of(ledger_.journals.begin(), ledger_.journals.end(), lives))
-      whole.join.sequencer->gone(t->tile.number);
+    const auto* j = ledger_.journal_of(t->shared_state->journal);
+    if (j == nullptr || !j->alive) whole.join.sequencer->gone(t->tile.number);
   }
   if (!done && done.error().code == Code::corrupt) return split(whole, done.error().message, Rest::read_again);
   if (done) done = try_to_move_on(whole, false);
@@ -357,9 +352,8 @@ void Tiles::retry_whole(Output& whole) {
   run_.log.warning(whole.path + ": could be written after all");
   whole.trouble.error = Error{};
   if (whole.over()) return;
-  for (const auto& t : whole.join.tiles)
-    t->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
-  whole.shared_state->state.store(static_cast<std::uint32_t>(DatasetState::in_flight), std::memory_order_release);
+  for (const auto& t : whole.join.tiles) tell_state(*t->shared_state, DatasetState::in_flight);
+  tell_state(*whole.shared_state, DatasetState::in_flight);
   run_.forward(true);
 }
 

@@ -58,6 +58,7 @@ class Shutdown {
   /// In what state the server leaves what is in no file.
   enum class Rest : std::uint8_t {
     as_it_is,
+    nothing,      ///< all is in its file
     on_disk,      ///< the stage is safe on its disk, for another server
     with_others,  ///< what other nodes still have to send stays in their stages
   };

@@ -284,6 +284,7 @@ Outcome ServerImpl::conclude() {
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
   }
   const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
+  if (clean) run_.shutdown.rest = Shutdown::Rest::nothing;
   const auto final = status_.text(true);
   const bool left = run_.shutdown.rest == Shutdown::Rest::on_disk;
   if (run_.live && run_.shutdown.draining() && !run_.shutdown.stopping() && !left) run_.live->finish();
@@ -292,10 +293,13 @@ Outcome ServerImpl::conclude() {
   run_.live.reset();
   run_.peers.reset();
   run_.pool.reset();
+  if (clean) journal::remove_spill(run_.stage);
+  // Before the directory goes: who is killed in its removal has said that nothing is lost.
+  snapshot_.conclude(final);
+  socket_->finish(final);
   if (clean) {
     // The control file last: who dies meanwhile leaves a run directory that recovery knows for one.
     std::error_code ignored;
-    journal::remove_spill(run_.stage);
     std::vector<std::filesystem::path> all;
     // What operators have still to make of the files is for the command line, which takes it away.
     bool kept = false;
@@ -307,8 +311,6 @@ Outcome ServerImpl::conclude() {
     for (const auto& path : all) std::filesystem::remove_all(path, ignored);
     std::filesystem::remove_all(kept ? run_.options.run_dir + "/control" : run_.options.run_dir, ignored);
   }
-  snapshot_.conclude(final);
-  socket_->finish(final);
   if (run_.shutdown.stage_gone) return Outcome::stage_gone;
   return clean ? Outcome::clean : left ? Outcome::left : Outcome::incomplete;
 }

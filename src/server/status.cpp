@@ -129,6 +129,7 @@ json Status::to_json(bool final) {
               {"pid", ::getpid()},
               {"uptime_s", seconds(monotonic_ns() - run_.started_ns)},
               {"final", final},
+              {"clean", run_.shutdown.rest == Shutdown::Rest::nothing},
               {"left", run_.shutdown.rest == Shutdown::Rest::on_disk},
               {"server",
                {{"threads", run_.options.threads},

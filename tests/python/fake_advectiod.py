@@ -6,6 +6,7 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   die_starting  serve: die by SIGKILL before it is ready
   die        serve: die by SIGKILL this many times, each shortly after it has started to listen
   die_draining  the same, when it has been asked to drain
+  die_at_end serve: die by SIGKILL after the final status, with its directory there
   drain_s    how long a drain takes
   exit       exit code after the drain
   left       when asked to leave: there is something to leave, and its exit code is 3
@@ -175,6 +176,7 @@ class Serve:
             "pid": os.getpid(),
             "uptime_s": time.monotonic() - self.began,
             "final": final,
+            "clean": final and self.told.get("exit", 0) == 0,
             "left": False,
             "server": {
                 "threads": 2,
@@ -237,7 +239,7 @@ class Serve:
                     time.sleep(max(0.0, self.draining + self.told.get("drain_s", 0) - time.monotonic()))
                     reply = self.status(final=True)
                     if do == "leave" and self.told.get("left"):
-                        reply["left"] = True
+                        reply |= {"left": True, "clean": False}
                         self.told["exit"] = 3
                 else:
                     reply = {"error": f"{do}: not understood"}
@@ -250,6 +252,9 @@ class Serve:
     def end(self):
         code = self.told.get("exit", 0)
         event(f"end {code}")
+        if self.told.get("die_at_end"):
+            os.makedirs(os.path.join(self.run_dir, "journals", "of a process"))
+            os.kill(os.getpid(), signal.SIGKILL)
         if code == 0:
             for name in os.listdir(self.run_dir):
                 if name != "keeper":

@@ -284,6 +284,20 @@ def test_a_server_that_dies_while_draining_is_restarted_and_asked_again(fake):
     assert "restarted (1 of at most 5 times)" in done.stderr
 
 
+def test_a_server_that_is_killed_when_all_is_written_has_lost_nothing(fake):
+    fake.tell(datasets=[dataset()], die_at_end=True)
+    done = fake.run("run", "--json", "s.json", "--", "true")
+    assert done.returncode == 0 and "error" not in done.stderr, done.stderr
+    assert not os.path.exists(json.loads((fake.work / "s.json").read_text())["run_dir"])
+
+
+def test_a_server_that_is_killed_and_has_not_said_that_all_is_written_has_not_finished(fake):
+    fake.tell(datasets=[dataset()], die_at_end=True, exit=1)
+    done = fake.run("run", "--json", "s.json", "--", "true")
+    assert done.returncode == 3 and "could not be finished (exit code -9)" in done.stderr, done.stderr
+    assert os.path.exists(json.loads((fake.work / "s.json").read_text())["run_dir"])
+
+
 def test_a_server_that_has_answered_and_ended_meanwhile_has_not_died(fake, monkeypatch):
     fake.tell(drain_s=0.3)
     monkeypatch.setenv("FAKE_ADVECTIOD", fake.env["FAKE_ADVECTIOD"])

@@ -1,5 +1,6 @@
 // Calls that change directories, for the whole program of these tests: what they refuse, and who dies in them.
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,6 +61,14 @@ extern "C" int rename(const char* from, const char* to) noexcept {
     return -1;
   }
   return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+/// A run's directory of journals is not removed before this is false.
+std::atomic<bool> journals_are_held{false};
+extern "C" int unlinkat(int directory, const char* path, int flags) noexcept {
+  const auto* name = std::strrchr(path, '/');
+  if ((flags & AT_REMOVEDIR) != 0 && std::strcmp(name != nullptr ? name + 1 : path, "journals") == 0)
+    journals_are_held.wait(true);
+  return static_cast<int>(::syscall(SYS_unlinkat, directory, path, flags));
 }
 std::atomic<bool> directories_stay{false};
 extern "C" int rmdir(const char* path) noexcept {

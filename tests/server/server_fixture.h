@@ -25,6 +25,8 @@ std::set<std::string> forced_below(const std::string& directory);
 extern std::atomic<bool> names_stay;
 /// The directory refuses to remove or rename what has this in its path.
 extern std::atomic<const char*> directory_refuses;
+/// A run's directory of journals is not removed before this is false, and has told so (notify_all).
+extern std::atomic<bool> journals_are_held;
 /// The directories of hard links cannot be removed.
 extern std::atomic<bool> directories_stay;
 

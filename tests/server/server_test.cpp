@@ -1,4 +1,6 @@
 // A whole server: its run from the first record to the end, by faults and by deaths of either side.
+#include <future>
+
 #include "server/server_fixture.h"
 
 namespace advectio {
@@ -555,6 +557,23 @@ TEST_F(ServerTest, CreateAnswersAtOnceWhatTheSystemRefuses) {
   start();
   a.go();
   EXPECT_EQ(a.wait(), 0);
+}
+
+TEST_F(ServerTest, TheFinalStatusIsGivenBeforeTheRunDirectoryGoes) {
+  Program a(run_dir(), [this](Session& s) { return write_frames(s, out("a.nc"), 2); });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  journals_are_held = true;
+  auto asked = std::async(std::launch::async, [this] { return ask_for_the_drain(run_dir()); });
+  EXPECT_EQ(asked.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_TRUE(std::filesystem::exists(run_dir() + "/journals"));
+  journals_are_held = false;
+  journals_are_held.notify_all();
+  EXPECT_TRUE(asked.get()["clean"]);
+  thread_.join();
+  server_.reset();
+  EXPECT_FALSE(std::filesystem::exists(run_dir()));
 }
 
 TEST_F(ServerTest, TheConfigDecidesWhatIsCarried) {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_INCOMPLETE = 3
 LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
+_NOT_THE_SERVERS = ("keeper", places.PROCESSED_FILE)
 _OURS = ("keeper", places.CONFIG_FILE, places.SERVERS_FILE, places.PROCESSED_FILE, "advectiod.log")
 
 
@@ -58,6 +59,10 @@ def of_server(server: Server, final: Status) -> Ending:
     if code is None:
         say("warning", "the server has finished but does not end; stopping it")
         server.stop()
+    if code is not None and code < 0 and final.get("clean"):
+        # Killed when there was nothing left to do but to remove its directory.
+        take_stage_away(server.run_directory)
+        code = 0
     final["server"]["restarts"] = server.restarts
     return Ending(incomplete(final), code)
 
@@ -123,9 +128,21 @@ def write_summary(path: str, final: Status, name: str) -> None:
         say("error", f"{name}: {error.strerror}")
 
 
+def take_stage_away(run_directory: str) -> None:
+    """What a server has left of it that was killed at its very end."""
+    import shutil
+
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(run_directory):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name not in _NOT_THE_SERVERS:
+                os.unlink(entry.path)
+
+
 def take_away(run_directory: str) -> None:
     """What is left of a run directory when all is written."""
-    for name in ("keeper", places.PROCESSED_FILE):
+    for name in _NOT_THE_SERVERS:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(run_directory, name))
     places.remove(run_directory)

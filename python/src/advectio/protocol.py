@@ -187,6 +187,7 @@ class Status(TypedDict):
     datasets: list[DatasetStatus]
     config_names: list[ConfigName]
     errors: list[str]
+    clean: bool  # final: all is in its file, and the run directory goes
     left: bool  # final: what is not in its file waits in the stage
     nodes: NotRequired[list[NodeStatus]]  # of several servers, which the rest speaks of as one
     readers: NotRequired[ReadersStatus]

@@ -19,8 +19,8 @@ struct Source {
 };
 
 int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id) {
-  const Collective in_call(to.collective_out());
-  if (to.classic_format() && !to.defining()) return NC_ENOTINDEFINE;
+  const Collective in_call(to.together().collective_out());
+  if (to.shadow().classic_format() && !to.shadow().defining()) return NC_ENOTINDEFINE;
   int rank = 0, attributes = 0;
   std::vector<int> dimensions(NC_MAX_VAR_DIMS);
   int code = lib.nc_inq_var(from.ncid, from.variable, from.name, &from.type, &rank, dimensions.data(), &attributes);
@@ -35,10 +35,10 @@ int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id)
     if (code != NC_NOERR) return code;
     from.shape.push_back(length);
   }
-  if (to.enddef_pending()) to.end_pending();
+  if (to.shadow().enddef_pending()) to.shadow().end_pending();
   to.before_change();
   code = lib.nc_def_var(to.ncid, from.name, from.type, rank, dimensions.data(), &id);
-  to.after_change();
+  to.shadow().after_change();
   to.touch(Touched::dimensions);
   for (int i = 0; i < attributes && code == NC_NOERR; ++i) {
     char name[NC_MAX_NAME + 1] = {};

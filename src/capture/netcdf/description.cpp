@@ -14,7 +14,6 @@ Description::Description(const RealLibrary& lib, int ncid, FileFormat format) : 
 }
 
 void Description::touch(Touched what, int variable) {
-  dirty_ = true;
   switch (what) {
     case Touched::dimensions: dirty_dimensions_ = true; break;
     case Touched::globals: dirty_globals_ = true; break;
@@ -104,7 +103,6 @@ void Description::mark_rounding(Variable& v, int variable) const {
 }
 
 const Schema& Description::read(int fill_mode) {
-  if (!dirty_) return schema_;
   // A shadow cannot be read while its library ends. The schema then stays as it was read before.
   if (dirty_dimensions_ && read_dimensions(lib_, ncid_, schema_.dimensions) == NC_NOERR) dirty_dimensions_ = false;
   if (dirty_globals_ && read_globals() == NC_NOERR) dirty_globals_ = false;

@@ -1,4 +1,4 @@
-// The schema of a dataset: as its shadow has it, and how much of it the dataset has.
+// The schema of a dataset as its shadow has it.
 #pragma once
 
 #include <cstddef>
@@ -44,20 +44,6 @@ class Description {
   /// Define mode ends: the library makes the variables.
   void end_define_mode();
 
-  // --- what the dataset has -----------------------------------------------------------
-  /// Something has changed since.
-  [[nodiscard]] bool unsent() const noexcept { return dirty_; }
-  /// In define mode: the schema that was ended before has not been sent. `last_read` is that
-  /// schema.
-  [[nodiscard]] bool unsent_before_redef() const noexcept { return dirty_before_redef_; }
-  [[nodiscard]] std::size_t sent_variables() const noexcept { return sent_variables_; }
-  void must_send() noexcept { dirty_ = true; }
-  /// Define mode begins.
-  void begin_define_mode() noexcept { dirty_before_redef_ = dirty_; }
-  void sent_all() noexcept { dirty_ = dirty_before_redef_ = false; }
-  void sent_before_redef() noexcept { dirty_before_redef_ = false; }
-  void sent(std::size_t variables) noexcept { sent_variables_ = variables; }
-
  private:
   struct Quantized {
     int variable, attributes_before;  ///< -1: not yet made
@@ -69,9 +55,8 @@ class Description {
   const RealLibrary& lib_;
   const int ncid_;
   Schema schema_;
-  bool dirty_ = true, dirty_dimensions_ = true, dirty_globals_ = true, dirty_before_redef_ = false;
+  bool dirty_dimensions_ = true, dirty_globals_ = true;
   std::vector<bool> dirty_variables_;  ///< shorter than the list of variables: the rest is new
-  std::size_t sent_variables_ = 0;
   bool notes_ = true;
   std::vector<Quantized> quantized_;
   /// Of each variable, the global ones first. Shorter than the list: nothing is noted of the rest.

@@ -442,8 +442,8 @@ ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, in
 
 ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr && file->ranks() != nullptr)
-    return file->set_access(varid, access);
+  if (auto* file = entry.find(ncid); file != nullptr && file->together().several())
+    return file->together().set_access(varid, access);
   return ADVECTIO_REAL(nc_var_par_access, ncid, varid, access);
 }
 
@@ -466,7 +466,7 @@ ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint
 
 ADVECTIO_EXPORT int nc_close(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close, ncid), true);
@@ -474,7 +474,7 @@ ADVECTIO_EXPORT int nc_close(int ncid) {
 
 ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close_memio, ncid, memory), true);
@@ -482,7 +482,7 @@ ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
 
 ADVECTIO_EXPORT int nc_abort(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::close);
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_abort, ncid), false);
@@ -509,7 +509,7 @@ static int let_reader_see(const Entry& entry, int ncid) {
 
 ADVECTIO_EXPORT int nc_sync(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, CapturedFile::Later::sync);
+  if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::sync);
   if (auto* file = entry.find(ncid); file != nullptr) return file->sync();
   if (const int code = let_reader_see(entry, ncid); code != NC_NOERR) return code;
   return ADVECTIO_REAL(nc_sync, ncid);

@@ -16,7 +16,7 @@ namespace advectio::netcdf {
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
   const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED);                            \
   if (from.ask_shadow) {                                                                                  \
-    file->end_pending();                                                                                  \
+    file->shadow().end_pending();                                                                         \
     const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                          \
     if (from.forbidden && (PLACED) && (code == NC_EINVALCOORDS || code == NC_EEDGE)) return NC_EINDEFINE; \
     return code != NC_NOERR ? code : from.code;                                                           \

@@ -155,7 +155,19 @@ int open_again(const RealLibrary& lib, int ncid, const std::string& path) {
 /// Gives one dataset to the real library.
 class HandOver {
  public:
-  explicit HandOver(CapturedFile& file) : f_(file), lib_(file.lib), ncid_(file.ncid) {}
+  /// What the dataset is made of.
+  struct Parts {
+    ShadowDataset& shadow;
+    const Shapes& shapes;
+    Together& together;
+    Description& description;
+    SentSchema& schema;
+    Reader& reader;
+    const Puts& puts;
+    shadow::StallClock& stall;
+    std::unique_ptr<CapturedDataset>& out;
+  };
+  HandOver(const CapturedFile& file, const Parts& parts) : f_(file), p_(parts), lib_(file.lib), ncid_(file.ncid) {}
   int run();
 
  private:
@@ -167,20 +179,21 @@ class HandOver {
   int empty_file(const std::string& link);
   int replace_file(const std::string& link, const std::string& servers);
 
-  CapturedFile& f_;
+  const CapturedFile& f_;
+  const Parts p_;
   const RealLibrary& lib_;
   const int ncid_;
 };
 
 int CapturedFile::hand_over() {
   keep_from_server();
-  const std::shared_ptr<shadow::Ranks> ranks = coupled_ && together_ != nullptr ? std::move(together_->ranks) : nullptr;
-  const int code = HandOver(*this).run();
+  const int code =
+      HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).run();
   if (!coupled_) return code;
   const auto coupled = std::move(*coupled_);
   coupled_.reset();
   if (code == NC_NOERR)
-    lent_files().add(ncid, {path, coupled, ranks});
+    lent_files().add(ncid, {path, coupled, together_.take_ranks()});
   else
     (void)capture::leave(coupled, false);
   return code;
@@ -188,7 +201,7 @@ int CapturedFile::hand_over() {
 
 int HandOver::create_real(const std::string& name, int& id) const {
   const int flags = f_.mode & ~NC_NOCLOBBER;
-  const auto* all = f_.ranks();
+  const auto* all = p_.together.ranks();
   return all != nullptr ? lib_.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
                         : lib_.nc_create(name.c_str(), flags, &id);
 }
@@ -197,7 +210,7 @@ int HandOver::create_real(const std::string& name, int& id) const {
 int HandOver::take_number(const std::string& name) const {
   std::vector<int> held;
   int id = -1, code = hold_lower_numbers(lib_, ncid_, held);
-  if (f_.agreed(code)) code = create_real(name, id);
+  if (p_.together.agreed(code)) code = create_real(name, id);
   if (code == NC_NOERR && id != ncid_) {
     lib_.nc_close(id);
     code = NC_ENFILE;
@@ -209,40 +222,35 @@ int HandOver::take_number(const std::string& name) const {
 /// The file under our number is empty: define what the program has defined. `values`: a file that
 /// has what was put, or none.
 int HandOver::make_anew(const std::string& values) {
-  const auto& schema = f_.description_.last_read();
+  const auto& schema = p_.description.last_read();
   const DefinitionCount all{schema.dimensions.size(), schema.variables.size()};
-  const DefinitionCount before{static_cast<std::size_t>(f_.ended_dimensions_),
-                               static_cast<std::size_t>(f_.ended_variables_)};
-  if (f_.fresh()) return define(lib_, ncid_, schema, {}, all);
+  const auto before = p_.shadow.ended_definitions();
+  if (p_.shadow.fresh()) return define(lib_, ncid_, schema, {}, all);
   int code = define(lib_, ncid_, schema, {}, before);
   if (code != NC_NOERR) return code;
-  const bool alone = f_.together_ == nullptr;
-  const bool each_written = std::count(f_.written_.begin(), f_.written_.end(), true) >= f_.ended_variables_;
-  code = !alone || f_.explicit_modes() || each_written ? lib_.nc_enddef(ncid_) : f_.end_shadow();
-  const auto written = std::exchange(f_.written_, {});
-  for (std::size_t v = 0; v < written.size() && !each_written && alone; ++v)
-    if (written[v]) f_.note_written(static_cast<int>(v));
+  code = p_.shadow.end_again(!p_.together.several());
   if (code == NC_NOERR && !values.empty()) code = copy_values(values);
   if (code == NC_NOERR && !values.empty()) code = lib_.nc_sync(ncid_);
   // The library chooses chunks by the lengths that somebody has asked for.
-  const auto& extents = f_.shapes_.extents();
+  const auto& extents = p_.shapes.extents();
   for (std::size_t d = 0; d < extents.size(); ++d)
     if (std::size_t length = 0; extents[d].asked > 0) lib_.nc_inq_dimlen(ncid_, static_cast<int>(d), &length);
-  if (code == NC_NOERR && f_.defining()) code = lib_.nc_redef(ncid_);
-  return code == NC_NOERR && f_.defining() ? define(lib_, ncid_, schema, before, all) : code;
+  if (code == NC_NOERR && p_.shadow.defining()) code = lib_.nc_redef(ncid_);
+  return code == NC_NOERR && p_.shadow.defining() ? define(lib_, ncid_, schema, before, all) : code;
 }
 
 int HandOver::copy_values(const std::string& from) const {
   int source = -1;
   int code = lib_.nc_open(from.c_str(), NC_NOWRITE, &source);
   if (code != NC_NOERR) return code;
-  const auto& variables = f_.description_.last_read().variables;
-  for (std::size_t v = 0; v < f_.put_.size() && code == NC_NOERR; ++v) {
-    if (!f_.put_[v]) continue;
+  const auto& variables = p_.description.last_read().variables;
+  const auto& ends = p_.puts.ends();
+  for (std::size_t v = 0; v < ends.size() && code == NC_NOERR; ++v) {
+    if (!ends[v]) continue;
     // By name: the server need not number the variables as the program does.
     int variable = -1;
     code = lib_.nc_inq_varid(source, variables[v].name.c_str(), &variable);
-    if (code == NC_NOERR) code = copy_variable(lib_, source, variable, ncid_, static_cast<int>(v), *f_.put_[v]);
+    if (code == NC_NOERR) code = copy_variable(lib_, source, variable, ncid_, static_cast<int>(v), *ends[v]);
   }
   const int closed = lib_.nc_close(source);
   return code != NC_NOERR ? code : closed;
@@ -251,7 +259,7 @@ int HandOver::copy_values(const std::string& from) const {
 /// Nothing was put: the library makes its file in place of ours, by the program's name where that
 /// is still the file.
 int HandOver::empty_file(const std::string& link) {
-  const bool is_there = f_.together_ != nullptr || same_file(f_.where, link) || !fs::exists(link);
+  const bool is_there = p_.together.several() || same_file(f_.where, link) || !fs::exists(link);
   const int code = take_number(!is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where);
   return code == NC_NOERR ? make_anew("") : code;
 }
@@ -285,52 +293,51 @@ int HandOver::replace_file(const std::string& link, const std::string& servers) 
 /// The dataset learns the schema for the values that were put: without what define mode has not
 /// ended.
 int HandOver::bring_up_to_date() {
-  if (!f_.defining()) return f_.flush_schema();
-  auto ended = f_.description_.last_read();
-  ended.dimensions.resize(static_cast<std::size_t>(f_.ended_dimensions_));
-  ended.variables.resize(static_cast<std::size_t>(f_.ended_variables_));
-  return f_.send_schema(ended);
+  if (!p_.shadow.defining()) return p_.schema.flush();
+  auto ended = p_.description.last_read();
+  const auto count = p_.shadow.ended_definitions();
+  ended.dimensions.resize(count.dimensions);
+  ended.variables.resize(count.variables);
+  return p_.schema.send(ended);
 }
 
 int HandOver::run() {
-  shadow::Stall stall(f_.stall_);
-  auto* together = f_.together_.get();
-  f_.close_reader();
-  f_.read_schema();
-  const bool copies = !f_.nothing_put();
+  shadow::Stall stall(p_.stall);
+  const bool alone = !p_.together.several();
+  p_.reader.close();
+  p_.schema.read();
+  const bool copies = !p_.together.all(!p_.puts.any());
   const bool inherited = f_.inherited();
-  if (f_.shadow_follows_ && !f_.is_defining()) f_.define_mode_.end();
+  p_.shadow.ask_mode();
   int code = NC_NOERR;
   // A name of our own for the file: the server removes its link when the file is complete, and the
   // program may have renamed it. Where there can be no hard links, the program's name must do.
   const auto hidden = hidden_name(f_.where, ".advectio-opened-");
   auto link = hidden;
-  if (together == nullptr) {
+  if (alone) {
     ::unlink(hidden.c_str());  // of a process that had our number and died
-    const int refused = ::link(f_.out_->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
+    const int refused = ::link(p_.out->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
     // Of a dataset that a child has inherited the server may have let go.
-    if (refused != 0 && (inherited || same_file(f_.where, f_.out_->file_path())))
+    if (refused != 0 && (inherited || same_file(f_.where, p_.out->file_path())))
       link = f_.where;
     else
       code = refused;
   }
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
-  f_.close_shadow();
-  const auto servers = f_.out_->file_path();
+  p_.shadow.close();
+  const auto servers = p_.out->file_path();
   // From here on our number is the real file's.
-  (void)f_.define_mode_.take_pending();
-  f_.shadow_follows_ = true;
+  p_.shadow.follow();
   stall.report();
-  const auto handed = f_.out_->hand_over();
+  const auto handed = p_.out->hand_over();
   if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
-  f_.out_.reset();
-  if (together != nullptr) together->out = nullptr;
-  if (f_.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
-  if (together == nullptr) ::unlink(hidden.c_str());
+  p_.out.reset();
+  p_.together.forget_out();
+  if (p_.together.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
+  if (alone) ::unlink(hidden.c_str());
   // For what is defined from here on.
-  if (code == NC_NOERR) lib_.nc_set_fill(ncid_, f_.fill_mode_, nullptr);
-  for (std::size_t v = 0; code == NC_NOERR && together != nullptr && v < together->variables.size(); ++v)
-    if (together->variables[v].collective) lib_.nc_var_par_access(ncid_, static_cast<int>(v), NC_COLLECTIVE);
+  if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);
+  if (code == NC_NOERR) p_.together.repeat_access();
   return code;
 }
 

@@ -11,23 +11,23 @@ namespace advectio::netcdf {
 namespace {
 
 /// A classic dataset whose program is in data mode.
-bool in_classic_data_mode(const CapturedFile& file) {
-  return file.classic_format() && !file.defining();
+bool in_classic_data_mode(CapturedFile& file) {
+  return file.shadow().classic_format() && !file.shadow().defining();
 }
 
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   const shadow::Stall stall(file.stall());
-  const Collective in_call(file.collective_out());
-  const bool was_defining = file.defining();
+  const Collective in_call(file.together().collective_out());
+  const bool was_defining = file.shadow().defining();
   file.before_change();
   int code = call();
-  if (code != NC_NOERR && code != NC_ERANGE && file.enddef_pending() && !was_defining) {
+  if (code != NC_NOERR && code != NC_ERANGE && file.shadow().enddef_pending() && !was_defining) {
     // Only the shadow knows whether a call that fails has ended data mode.
-    file.end_pending();
+    file.shadow().end_pending();
     code = call();
   }
-  file.after_change();
+  file.shadow().after_change();
   // An attribute with values out of range has been put all the same.
   if (code == NC_NOERR || code == NC_ERANGE) file.touch(what, variable);
   return code;
@@ -35,7 +35,7 @@ int change(CapturedFile& file, Touched what, int variable, Call&& call) {
 
 /// Before a call whose answer depends on whether the variable has left define mode.
 void end_pending_of(CapturedFile& file, int variable) {
-  if (file.enddef_pending(variable)) file.end_pending();
+  if (file.shadow().enddef_pending(variable)) file.shadow().end_pending();
 }
 
 bool is_fill_value(const char* name) {
@@ -47,7 +47,7 @@ bool is_fill_value(const char* name) {
 /// from here on.
 int before_fill_value(CapturedFile& file, int variable, const char* name) {
   if (!is_fill_value(name)) return NC_NOERR;
-  if (file.written(variable)) end_pending_of(file, variable);
+  if (file.shadow().written(variable)) end_pending_of(file, variable);
   return file.keep_filled();
 }
 
@@ -56,7 +56,7 @@ template <typename Call>
 int store(CapturedFile& file, int variable, Call&& call, Touched what = Touched::all_but_attributes) {
   end_pending_of(file, variable);
   const int code = change(file, what, variable, call);
-  if (code == NC_NOERR) file.filtered(variable);
+  if (code == NC_NOERR) file.together().filtered(variable);
   return code;
 }
 
@@ -116,8 +116,7 @@ int rename(CapturedFile& file, Touched what, int variable, const char* from, con
 /// The dataset goes to the real library, under its number, before the call.
 int give_away(CapturedFile& file, const char* why) {
   const bool can = file.can_hand_over();
-  const bool speaks = file.ranks() == nullptr || file.ranks()->rank() == 0;
-  if (auto* session = Session::current(); speaks && session != nullptr)
+  if (auto* session = Session::current(); file.together().first() && session != nullptr)
     session->say_once(file.path + ": " + why + " cannot be carried; " +
                       (can ? "the netCDF library writes this file from here on"
                            : "it is refused, for parallel HDF5 cannot take over data that it has not written (a rule "
@@ -160,7 +159,7 @@ bool knows_filter(unsigned id) {
 ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
-  if (file != nullptr && file->ranks() != nullptr && length == NC_UNLIMITED && file->has_unlimited()) {
+  if (file != nullptr && file->together().several() && length == NC_UNLIMITED && file->shapes().any_unlimited()) {
     const int code = give_away(*file, "a second unlimited dimension that several ranks extend");
     return code != NC_NOERR ? code : call();
   }
@@ -196,13 +195,13 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
   int defined = -1;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
   // The shadow knows one end of define mode for all of its variables.
-  if (file != nullptr && file->enddef_pending()) file->end_pending();
+  if (file != nullptr && file->shadow().enddef_pending()) file->shadow().end_pending();
   int code = file != nullptr ? define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
   if (code != NC_NOERR) return code;
   if (id != nullptr) *id = defined;
   if (file == nullptr) return code;
   file->description().note_variable(defined);
-  return file->choose_chunks(defined);
+  return file->shadow().classic_format() ? code : file->shapes().choose_chunks(defined);
 }
 
 ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
@@ -260,7 +259,7 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_filter, ncid, varid, id, count, parameters); };
   if (file == nullptr) return call();
-  if (!file->classic_format() && !knows_filter(id)) {
+  if (!file->shadow().classic_format() && !knows_filter(id)) {
     const std::string why = "HDF5 filter " + std::to_string(id);
     if (const int code = give_away(*file, why.c_str()); code != NC_NOERR) return code;
     return call();
@@ -271,7 +270,7 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
 ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_bzip2, ncid, varid, level); };
-  if (file != nullptr && !file->classic_format()) {
+  if (file != nullptr && !file->shadow().classic_format()) {
     if (const int code = give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
   }
   return call();
@@ -281,7 +280,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_quantize, ncid, varid, mode, digits); };
   if (file == nullptr) return call();
-  if (!file->classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
+  if (!file->shadow().classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
     if (const int code = give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
     return call();
   }

@@ -34,20 +34,23 @@ int take_over(CapturedFile& file) {
 namespace {
 
 void do_what_was_put_off() {
-  const auto wants = [](const CapturedFile* file) { return file->later() != CapturedFile::Later::nothing; };
+  const auto wants = [](CapturedFile* file) { return file->later().what() != WantedLater::What::nothing; };
   while (auto* file = open_files().find_if(wants)) {
     const Entry entry(file->lib);
-    if (file->later() == CapturedFile::Later::close)
+    if (file->later().what() == WantedLater::What::close) {
       (void)open_files().remove(*file)->close();
-    else
-      (void)file->sync_later();
+    } else {
+      file->later().done();
+      (void)file->sync();
+    }
   }
 }
 
 }  // namespace
 
-int do_later(CapturedFile& file, CapturedFile::Later what) noexcept {
-  file.do_later(what);
+int do_later(CapturedFile& file, WantedLater::What what) noexcept {
+  file.keep_all();
+  file.later().want(what);
   Entry::do_later(do_what_was_put_off);
   return NC_NOERR;
 }

@@ -6,6 +6,7 @@
 
 #include "capture/coupling.h"
 #include "capture/netcdf/captured_file.h"
+#include "capture/netcdf/codes.h"
 #include "capture/shadow/open_files.h"
 
 namespace advectio::netcdf {
@@ -32,7 +33,7 @@ int take_over(CapturedFile& file);
 
 /// The program calls from a signal handler, in the midst of another call: what it wants is done when
 /// that is over.
-int do_later(CapturedFile& file, CapturedFile::Later what) noexcept;
+int do_later(CapturedFile& file, WantedLater::What what) noexcept;
 /// The same for a put, which is refused.
 int refuse_put() noexcept;
 

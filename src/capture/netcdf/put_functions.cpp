@@ -18,7 +18,7 @@ namespace advectio::netcdf {
   if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);              \
   const PutAnswer answer = file->put(PutCall call_of);                    \
   if (!answer.ask_shadow) return answer.code;                             \
-  file->end_pending();                                                    \
+  file->shadow().end_pending();                                           \
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);                         \
   return code != NC_NOERR ? code : answer.code
 

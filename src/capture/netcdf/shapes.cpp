@@ -35,7 +35,8 @@ const Shape* Shapes::of(int variable) {
   return &shapes_[static_cast<std::size_t>(variable)];
 }
 
-bool Shapes::any_unlimited() const noexcept {
+bool Shapes::any_unlimited() {
+  load();
   return std::any_of(extents_.begin(), extents_.end(), [](const Extent& e) { return e.unlimited; });
 }
 

@@ -34,11 +34,12 @@ class Shapes {
   const Shape* of(int variable);
 
   [[nodiscard]] std::vector<Extent>& extents() noexcept { return extents_; }
+  [[nodiscard]] const std::vector<Extent>& extents() const noexcept { return extents_; }
   [[nodiscard]] Extent& extent(int dimension) noexcept { return extents_[static_cast<std::size_t>(dimension)]; }
   [[nodiscard]] const Extent& extent(int dimension) const noexcept {
     return extents_[static_cast<std::size_t>(dimension)];
   }
-  [[nodiscard]] bool any_unlimited() const noexcept;
+  [[nodiscard]] bool any_unlimited();
   /// Some unlimited dimension of the variable is longer than in the shadow, where it has no length.
   [[nodiscard]] bool has_grown(const Shape& variable) const noexcept;
   /// The length of an unlimited dimension, which the program asks for. False: not such a dimension.

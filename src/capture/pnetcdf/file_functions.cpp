@@ -265,7 +265,7 @@ ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
   const Collective in_call(file->collective_out());
   const shadow::Stall stall(file->stall());
-  return file->enddef();
+  return file->enddef(nullptr);
 }
 
 ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad,
@@ -275,7 +275,8 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
   const Collective in_call(file->collective_out());
   const shadow::Stall stall(file->stall());
-  return file->enddef(header_pad, data_align, data_pad, record_align);
+  const MPI_Offset pads[4] = {header_pad, data_align, data_pad, record_align};
+  return file->enddef(pads);
 }
 
 // Collective calls that change nothing but the mode of the library, and the collective index.

@@ -2,10 +2,47 @@
 // fill modes and sizes.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "capture/pnetcdf/parallel_file.h"
+#include "capture/pnetcdf/shadow_calls.h"
 
 namespace advectio::pnetcdf {
+namespace {
+
+/// `_FillValue` as it is, where it may no longer be set although the shadow would let it: for the
+/// shadow all is of one define mode. `undo` puts it back after such a call and gives the
+/// library's code.
+class LateFill {
+ public:
+  LateFill(ParallelFile& file, int variable, const char* name);
+  int undo(int code);
+
+ private:
+  ParallelFile& file_;
+  int variable_;
+  bool late_ = false, there_ = false;
+  Attribute before_;
+};
+
+LateFill::LateFill(ParallelFile& file, int variable, const char* name) : file_(file), variable_(variable) {
+  late_ = file.defining() && variable >= 0 && static_cast<std::size_t>(variable) < file.schema().variables() &&
+          name != nullptr && std::string_view(name) == "_FillValue";
+  there_ = late_ && shadow::read_attribute(Calls{file.lib, file.ncid}, variable, name, before_) == NC_NOERR;
+}
+
+int LateFill::undo(int code) {
+  if (!late_ || code != NC_NOERR) return code;
+  const char* name = "_FillValue";
+  if (there_)
+    file_.lib.ncmpi_put_att(file_.ncid, variable_, name, static_cast<nc_type>(before_.type),
+                            static_cast<MPI_Offset>(before_.count), before_.values.data());
+  else
+    file_.lib.ncmpi_del_att(file_.ncid, variable_, name);
+  return NC_ELATEFILL;
+}
+
+}  // namespace
 
 // Calls whose answers differ between define mode and data mode (ParallelFile::end_pending).
 #define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                                   \
@@ -65,7 +102,7 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
     if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
     if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
     const Collective in_call(file->collective_out(!file->defining()));                \
-    ParallelFile::LateFill late(*file, varid, name);                                  \
+    LateFill late(*file, varid, name);                                                \
     const int code = late.undo(ADVECTIO_REAL(F, __VA_ARGS__));                        \
     if (code == NC_NOERR || code == NC_ERANGE) file->touch(varid);                    \
     return code;                                                                      \
@@ -103,7 +140,7 @@ ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* l
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_dim, ncid, dimid, name, length);
   if (auto* file = entry.find(ncid);
-      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->record_dimension())
+      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->variables().record_dimension())
     *length = static_cast<MPI_Offset>(file->out().records());
   return code;
 }
@@ -112,7 +149,7 @@ ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_dimlen, ncid, dimid, length);
   if (auto* file = entry.find(ncid);
-      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->record_dimension())
+      file != nullptr && code == NC_NOERR && length != nullptr && dimid == file->variables().record_dimension())
     *length = static_cast<MPI_Offset>(file->out().records());
   return code;
 }
@@ -124,7 +161,7 @@ ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) {
   if (const int settled = file->end_pending(); settled != NC_NOERR) return settled;
   const int code = ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
   // It holds for all that have been defined so far.
-  if (code == NC_NOERR) file->set_all_filled(mode == NC_FILL);
+  if (code == NC_NOERR) file->fill_modes().set_all(mode == NC_FILL);
   return code;
 }
 
@@ -134,10 +171,10 @@ ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const v
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
   if (const int settled = file->end_pending(); settled != NC_NOERR) return settled;
   const bool puts_value = value != nullptr && no_fill == 0;
-  ParallelFile::LateFill late(*file, puts_value ? varid : -1, "_FillValue");
+  LateFill late(*file, puts_value ? varid : -1, "_FillValue");
   const int code = late.undo(ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value));
   // Too late for the value is not too late for the mode.
-  if (code == NC_NOERR || code == NC_ELATEFILL) file->set_filled(varid, no_fill == 0);
+  if (code == NC_NOERR || code == NC_ELATEFILL) file->fill_modes().set(varid, no_fill == 0);
   if (code == NC_NOERR && puts_value) file->touch(varid);
   return code;
 }
@@ -146,8 +183,8 @@ ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* 
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_var_fill, ncid, varid, no_fill, value);
   if (auto* file = entry.find(ncid);
-      file != nullptr && code == NC_NOERR && no_fill != nullptr && file->fill_mode_kept(varid))
-    *no_fill = file->filled(varid) ? 0 : 1;
+      file != nullptr && code == NC_NOERR && no_fill != nullptr && file->fill_modes().kept(varid))
+    *no_fill = file->fill_modes().filled(varid) ? 0 : 1;
   return code;
 }
 
@@ -181,9 +218,9 @@ ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
 
 ADVECTIO_EXPORT int ncmpi_inq_nreqs(int ncid, int* count) {
   ADVECTIO_ENTER;
-  const auto* file = entry.find(ncid);
+  auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_inq_nreqs, ncid, count);
-  if (count != nullptr) *count = file->pending();
+  if (count != nullptr) *count = file->requests().pending();
   return NC_NOERR;
 }
 
@@ -207,19 +244,19 @@ ADVECTIO_EXPORT int ncmpi_cancel(int ncid, int count, int* ids, int* statuses) {
 
 ADVECTIO_EXPORT int ncmpi_buffer_attach(int ncid, MPI_Offset bytes) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return file->attach(bytes);
+  if (auto* file = entry.find(ncid); file != nullptr) return file->requests().attach(bytes);
   return ADVECTIO_REAL(ncmpi_buffer_attach, ncid, bytes);
 }
 
 ADVECTIO_EXPORT int ncmpi_buffer_detach(int ncid) {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr) return file->detach();
+  if (auto* file = entry.find(ncid); file != nullptr) return file->requests().detach();
   return ADVECTIO_REAL(ncmpi_buffer_detach, ncid);
 }
 
 ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) {
   ADVECTIO_ENTER;
-  if (const auto* file = entry.find(ncid); file != nullptr) return file->usage(bytes);
+  if (auto* file = entry.find(ncid); file != nullptr) return file->requests().usage(bytes);
   return ADVECTIO_REAL(ncmpi_inq_buffer_usage, ncid, bytes);
 }
 

@@ -10,14 +10,14 @@ namespace advectio::pnetcdf {
 
 Answer ParallelFile::post_get(const Request& r, int* id) {
   if (id != nullptr) *id = NC_REQ_NULL;
-  const auto* v = known(r.variable);
+  const auto* v = variables_.of(r.variable);
   Place at;
   const bool right = v != nullptr && (r.memory.type == NC_NAT || (r.memory.type == NC_CHAR) == (v->type == NC_CHAR)) &&
-                     place(r, *v, at, true);
+                     find_place(r, *v, format_, *out_, at, true);
   nc_type type = NC_NAT;
   const bool flexible = r.memory.type == NC_NAT && r.memory.datatype != lib.mpi.null_type;
   if (right && flexible && r.memory.count == 0) return {};
-  if (!right || (flexible && !memory_fits(r.memory, *v, at.box.volume(), type))) {
+  if (!right || (flexible && !memory_fits(lib.mpi, r.memory, *v, at.box.volume(), type))) {
     show_records();
     return {NC_EINVALCOORDS, true, v != nullptr && names_nothing(r, v->lengths.size())};
   }
@@ -29,13 +29,14 @@ Answer ParallelFile::post_get(const Request& r, int* id) {
   get.count.emplace_back(at.box.count.begin(), at.box.count.end());
   get.stride.assign(at.stride.begin(), at.stride.end());
   get.map = at.map;
-  return post(std::move(get), r.memory, id);
+  requests_.post(std::move(get), r.memory, id);
+  return {};
 }
 
 Answer ParallelFile::post_get_boxes(int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
                                     void* data, const MemoryType& memory, int* id) {
   if (id != nullptr) *id = NC_REQ_NULL;
-  const auto* v = known(variable);
+  const auto* v = variables_.of(variable);
   bool nothing = true;
   const auto wrong = [this, &nothing] {
     show_records();
@@ -61,45 +62,16 @@ Answer ParallelFile::post_get_boxes(int variable, int boxes, MPI_Offset* const* 
   std::uint64_t elements = 0;
   for (const auto& r : requests) {
     Place at;
-    if (!place(r, *v, at, true)) return wrong();
+    if (!find_place(r, *v, format_, *out_, at, true)) return wrong();
     elements += at.box.volume();
     get.start.emplace_back(at.box.start.begin(), at.box.start.end());
     get.count.emplace_back(at.box.count.begin(), at.box.count.end());
   }
   nc_type type = NC_NAT;
-  if (flexible && !memory_fits(memory, *v, elements, type)) return wrong();
+  if (flexible && !memory_fits(lib.mpi, memory, *v, elements, type)) return wrong();
   if (elements == 0) return {};
-  return post(std::move(get), memory, id);
-}
-
-/// Found right.
-Answer ParallelFile::post(PostedGet get, const MemoryType& memory, int* id) {
-  get.datatype = memory.type != NC_NAT ? mpi_type(lib.mpi, memory.type) : memory.datatype;
-  get.elements = memory.count;
-  if (memory.type == NC_NAT && memory.datatype != lib.mpi.null_type)
-    get.own_type = lib.mpi.MPI_Type_dup(get.datatype, &get.datatype) == MPI_SUCCESS;
-  get.id = requests_.number_of_get();
-  if (id != nullptr) *id = get.id;
-  requests_.gets.push_back(std::move(get));
+  requests_.post(std::move(get), memory, id);
   return {};
-}
-
-/// The reader is open, for collective calls.
-int ParallelFile::run(const PostedGet& get) {
-  const int variable = reader_.variable(get.variable);
-  const auto or_null = [](const std::vector<MPI_Offset>& v) { return v.empty() ? nullptr : v.data(); };
-  if (!get.boxes) {
-    // A scalar has no places, but the library looks at them.
-    const MPI_Offset none = 0, one = 1;
-    return lib.ncmpi_get_varm_all(reader_.ncid(), variable, get.start[0].empty() ? &none : get.start[0].data(),
-                                  get.count[0].empty() ? &one : get.count[0].data(), or_null(get.stride),
-                                  or_null(get.map), get.data, get.elements, get.datatype);
-  }
-  std::vector<MPI_Offset*> starts, counts;
-  for (const auto& s : get.start) starts.push_back(const_cast<MPI_Offset*>(s.data()));
-  for (const auto& c : get.count) counts.push_back(const_cast<MPI_Offset*>(c.data()));
-  return lib.ncmpi_get_varn_all(reader_.ncid(), variable, static_cast<int>(starts.size()), starts.data(), counts.data(),
-                                get.data, get.elements, get.datatype);
 }
 
 // --- waiting ------------------------------------------------------------------------------------
@@ -112,7 +84,7 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
   const Collective in_call(collective_out(collective && refused != NC_NOERR));
   if (refused != NC_NOERR || (!collective && count == 0)) return refused;
   const shadow::Stall stall(stall_);
-  const int flushed = flush_schema();
+  const int flushed = schema_.flush();
   const int wrong = requests_.choose(count, ids, statuses);
   int code = wrong != NC_NOERR ? wrong : flushed;
 
@@ -131,10 +103,10 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
     const int opened = reader_.open(*out_, false);
     for (auto& get : requests_.gets) {
       if (!get.chosen) continue;
-      const int got = opened == NC_NOERR ? run(get) : opened;
+      const int got = opened == NC_NOERR ? reader_.get(get) : opened;
       if (got != NC_NOERR && code == NC_NOERR) code = got;
       if (get.status != nullptr) *get.status = got;
-      Requests::forget(lib.mpi, get);
+      requests_.forget(get);
     }
     std::erase_if(requests_.gets, [](const PostedGet& g) { return g.chosen; });
   }
@@ -145,7 +117,7 @@ int ParallelFile::cancel(int count, int* ids, int* statuses) {
   if (count == 0) return NC_NOERR;
   if (count < NC_PUT_REQ_ALL) return NC_EINVAL;
   std::vector<std::uint64_t> dropped;
-  const int code = requests_.cancel(lib.mpi, count, ids, statuses, dropped);
+  const int code = requests_.cancel(count, ids, statuses, dropped);
   if (dropped.empty()) return code;
   const auto settled = out_->settle({}, dropped);
   return settled.ok() || code != NC_NOERR ? code : code_of(settled.error());
@@ -161,28 +133,6 @@ void ParallelFile::drop_pending(bool say) {
   say_of("get", requests_.gets.size());
   say_of("put", requests_.puts.size());
   (void)cancel(NC_REQ_ALL, nullptr, nullptr);
-}
-
-// --- the attached buffer ------------------------------------------------------------------------
-
-int ParallelFile::attach(MPI_Offset bytes) {
-  // In the shadow, too, which is asked about buffered calls. Its memory is not touched.
-  if (const int code = lib.ncmpi_buffer_attach(ncid, bytes); code != NC_NOERR) return code;
-  requests_.buffer.attach(bytes);
-  return NC_NOERR;
-}
-
-int ParallelFile::detach() {
-  const auto& puts = requests_.puts;
-  if (std::any_of(puts.begin(), puts.end(), [](const PostedPut& p) { return p.buffered >= 0; })) return NC_EPENDINGBPUT;
-  requests_.buffer.detach();
-  return lib.ncmpi_buffer_detach(ncid);
-}
-
-int ParallelFile::usage(MPI_Offset* bytes) const {
-  if (!requests_.buffer.attached()) return NC_ENULLABUF;
-  if (bytes != nullptr) *bytes = requests_.buffer.used();
-  return NC_NOERR;
 }
 
 }  // namespace advectio::pnetcdf

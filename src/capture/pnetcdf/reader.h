@@ -5,6 +5,9 @@
 
 #include "capture/dataset.h"
 #include "capture/pnetcdf/real_library.h"
+#include "capture/pnetcdf/request.h"
+#include "capture/pnetcdf/requests.h"
+#include "capture/pnetcdf/variables.h"
 
 namespace advectio::pnetcdf {
 
@@ -28,6 +31,10 @@ class Reader {
   [[nodiscard]] std::uint64_t records() const noexcept { return records_; }
   /// The variable's number in the file.
   [[nodiscard]] int variable(int variable) const;
+  /// The whole variable, up to the `records` that there are for this rank: the file may have others.
+  int get_records(const Request& request, const Shape& shape, std::uint64_t records, bool collective) const;
+  /// It is open for collective calls.
+  int get(const PostedGet& get) const;
 
  private:
   const RealLibrary& lib_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/pnetcdf/convert.h"
+
 namespace advectio::pnetcdf {
 
 // --- the attached buffer ------------------------------------------------------------------------
@@ -95,18 +97,18 @@ void Requests::drop(const PostedPut& put, std::vector<std::uint64_t>& dropped) {
   buffer.release(put.buffered);
 }
 
-void Requests::forget(const shadow::Mpi& mpi, PostedGet& get) {
-  if (get.own_type) mpi.MPI_Type_free(&get.datatype);
+void Requests::forget(PostedGet& get) const {
+  if (get.own_type) lib_.mpi.MPI_Type_free(&get.datatype);
 }
 
-int Requests::cancel(const shadow::Mpi& mpi, int count, int* ids, int* statuses, std::vector<std::uint64_t>& dropped) {
+int Requests::cancel(int count, int* ids, int* statuses, std::vector<std::uint64_t>& dropped) {
   if (count == NC_REQ_ALL || count == NC_PUT_REQ_ALL) {
     for (const auto& p : puts) drop(p, dropped);
     puts.clear();
     buffer.give_back_all();
   }
   if (count == NC_REQ_ALL || count == NC_GET_REQ_ALL) {
-    for (auto& g : gets) forget(mpi, g);
+    for (auto& g : gets) forget(g);
     gets.clear();
   }
   int code = NC_NOERR;
@@ -120,7 +122,7 @@ int Requests::cancel(const shadow::Mpi& mpi, int count, int* ids, int* statuses,
       drop(*put, dropped);
       puts.erase(put);
     } else if (get != gets.end()) {
-      forget(mpi, *get);
+      forget(*get);
       gets.erase(get);
     } else {
       code = NC_EINVAL_REQUEST;
@@ -131,6 +133,35 @@ int Requests::cancel(const shadow::Mpi& mpi, int count, int* ids, int* statuses,
   }
   if (count > 0) buffer.give_back();
   return code;
+}
+
+void Requests::post(PostedGet get, const MemoryType& memory, int* id) {
+  get.datatype = memory.type != NC_NAT ? mpi_type(lib_.mpi, memory.type) : memory.datatype;
+  get.elements = memory.count;
+  if (memory.type == NC_NAT && memory.datatype != lib_.mpi.null_type)
+    get.own_type = lib_.mpi.MPI_Type_dup(get.datatype, &get.datatype) == MPI_SUCCESS;
+  get.id = number_of_get();
+  if (id != nullptr) *id = get.id;
+  gets.push_back(std::move(get));
+}
+
+int Requests::attach(MPI_Offset bytes) {
+  // In the shadow, too, which is asked about buffered calls. Its memory is not touched.
+  if (const int code = lib_.ncmpi_buffer_attach(ncid_, bytes); code != NC_NOERR) return code;
+  buffer.attach(bytes);
+  return NC_NOERR;
+}
+
+int Requests::detach() {
+  if (std::any_of(puts.begin(), puts.end(), [](const PostedPut& p) { return p.buffered >= 0; })) return NC_EPENDINGBPUT;
+  buffer.detach();
+  return lib_.ncmpi_buffer_detach(ncid_);
+}
+
+int Requests::usage(MPI_Offset* bytes) const {
+  if (!buffer.attached()) return NC_ENULLABUF;
+  if (bytes != nullptr) *bytes = buffer.used();
+  return NC_NOERR;
 }
 
 }  // namespace advectio::pnetcdf

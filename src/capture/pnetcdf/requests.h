@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/pnetcdf/real_library.h"
+#include "capture/pnetcdf/request.h"
 
 namespace advectio::pnetcdf {
 
@@ -65,12 +66,16 @@ class AttachedBuffer {
 
 class Requests {
  public:
+  Requests(const RealLibrary& lib, int ncid) : lib_(lib), ncid_(ncid) {}
+
   // As the library numbers them: puts even, gets odd, from the start where none is pending.
   int number_of_put() noexcept { return last_put_ = puts.empty() ? 0 : last_put_ + 2; }
   int number_of_get() noexcept { return last_get_ = gets.empty() ? 1 : last_get_ + 2; }
   [[nodiscard]] bool empty() const noexcept { return puts.empty() && gets.empty(); }
   [[nodiscard]] int pending() const noexcept { return static_cast<int>(puts.size() + gets.size()); }
 
+  /// A get that has been found right.
+  void post(PostedGet get, const MemoryType& memory, int* id);
   /// Mark what a wait is for, as the library finds it: by the count where that is enough, else by
   /// numbers.
   int choose(int count, int* ids, int* statuses);
@@ -81,9 +86,14 @@ class Requests {
   };
   Done take_chosen_puts();
   /// As ncmpi_cancel. `dropped`: what the cancelled puts have put.
-  int cancel(const shadow::Mpi& mpi, int count, int* ids, int* statuses, std::vector<std::uint64_t>& dropped);
+  int cancel(int count, int* ids, int* statuses, std::vector<std::uint64_t>& dropped);
   /// The get goes. Its datatype may be ours.
-  static void forget(const shadow::Mpi& mpi, PostedGet& get);
+  void forget(PostedGet& get) const;
+
+  // As ncmpi_buffer_attach, ncmpi_buffer_detach and ncmpi_inq_buffer_usage.
+  int attach(MPI_Offset bytes);
+  int detach();
+  int usage(MPI_Offset* bytes) const;
 
   std::vector<PostedPut> puts;
   std::vector<PostedGet> gets;
@@ -91,6 +101,8 @@ class Requests {
 
  private:
   void drop(const PostedPut& put, std::vector<std::uint64_t>& dropped);
+  const RealLibrary& lib_;
+  const int ncid_;
   int last_put_ = 0, last_get_ = 1;  ///< the numbers that were given last
 };
 

@@ -224,6 +224,28 @@ def test_ranks_write_by_pnetcdf_and_others_read(
     workflow.assert_gone()
 
 
+@pytest.mark.parametrize("how", ["group", "group-after-enddef"])
+def test_a_file_of_ranks_that_the_library_takes_over_is_read_when_all_have_closed_it(
+    workflow: Workflow, calls: Path, tmp_path: Path, how: str
+):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    write: Words = ["mpirun", "-n", "2", calls, how, "out.nc"]
+    assert run_plainly(write, plain).code == 0
+    code = "f = netCDF4.Dataset('out.nc'); print(list(f.groups), {n: v[:].tolist() for n, v in f.variables.items()})"
+    read: Words = [PYTHON, "-c", f"import netCDF4; {code}"]
+    wanted = run_plainly(read, plain)
+    assert wanted.code == 0, wanted.said
+    config = couple(rule("out.nc"))
+    reading = workflow.start("b", read, config)
+    written = good(workflow.start("a", write, config))
+    assert "out.nc: a group cannot be carried" in written.stderr
+    assert good(reading).stdout == wanted.stdout
+    for rank in range(2):
+        assert (workflow.here / f"out.nc.{rank}").read_text() == (plain / f"out.nc.{rank}").read_text()
+    workflow.assert_gone()
+
+
 REAL_TILES = {"scale": ("scale/history.pe00000{}.nc", 2), "nemo": ("nemo/mesh_mask_000{}.nc", 4)}
 
 

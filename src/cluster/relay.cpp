@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <limits>
 
+#include "cluster/messages.h"
+#include "cluster/shared_states.h"
 #include "journal/hard_link.h"
 
 namespace advectio {
@@ -12,134 +13,42 @@ namespace advectio {
 using journal::DatasetState;
 using journal::monotonic_ns;
 using journal::SharedState;
-using journal::WriterSlot;
 using Lane = Transport::Lane;
 
 namespace {
 
-// What is said on the lane of journals, in the order of the records. Kinds from `first_writer` on are records
-// themselves, as they are in the segment, of the writer of that number.
-enum JournalKind : int { announce_kind = 1, tell_kind, writer_kind, gone_kind, quiet_kind, first_writer = 16 };
-enum WordKind : int {
-  progress_kind = 1,
-  farewell_kind,
-  request_space_kind,
-  drain_kind,
-  final_kind,
-  snapshot_kind,
-  question_kind,
-  answer_kind
-};
-
-constexpr auto journals = static_cast<std::size_t>(Lane::journals), words = static_cast<std::size_t>(Lane::words),
-               help = static_cast<std::size_t>(Lane::help);
-constexpr std::uint64_t under_way_max = 64ULL << 20;  // bytes to one node that are neither here nor there
 constexpr std::uint64_t tell_every_ns = 2'000'000;
 constexpr std::uint64_t request_space_every_ns = 50'000'000;
 constexpr std::uint64_t requested_recently_ns = 200'000'000;
 
-void put(Encoder& out, const DatasetId& id) {
-  out.text(id.shared_state);
-  out.number(id.journal);
-  out.number(id.number);
-}
-
-DatasetId take_id(Decoder& in) {
-  DatasetId id;
-  id.shared_state = in.text();
-  id.journal = in.number<std::uint64_t>();
-  id.number = in.number<std::uint32_t>();
-  return id;
-}
-
-void put(Encoder& out, const SlotState& s) {
-  out.raw(&s, sizeof s);
-}
-
-SlotState take_slot(Decoder& in) {
-  SlotState s;
-  s.journal = in.number<std::uint64_t>();
-  s.collective_index = in.number<std::uint64_t>();
-  s.schema_pending = in.number<std::uint64_t>();
-  s.steps = in.number<std::uint64_t>();
-  s.number = in.number<std::uint32_t>();
-  (void)in.number<std::uint32_t>();  // padding
-  for (auto& t : s.step_index) t = in.number<std::uint64_t>();
-  for (auto& r : s.step_records) r = in.number<std::uint64_t>();
-  return s;
-}
-static_assert(sizeof(SlotState) == 40 + 16 * WriterSlot::steps_kept);
-
-/// Into the slot of a writer on another node. Its collective index last: who sees that sees the rest.
-void store(WriterSlot& slot, const SlotState& s) noexcept {
-  slot.number = s.number;
-  slot.journal.store(s.journal, std::memory_order_release);
-  slot.schema_pending.store(s.schema_pending, std::memory_order_release);
-  for (std::size_t i = 0; i < WriterSlot::steps_kept; ++i) {
-    slot.step[i].collective_index.store(s.step_index[i], std::memory_order_relaxed);
-    slot.step[i].records.store(s.step_records[i], std::memory_order_relaxed);
-  }
-  slot.steps.store(s.steps, std::memory_order_release);
-  slot.collective_index.store(s.collective_index, std::memory_order_release);
-}
-
-template <typename T>
-void raise(std::atomic<T>& number, T value) noexcept {
-  auto old = number.load(std::memory_order_relaxed);
-  while (old < value && !number.compare_exchange_weak(old, value, std::memory_order_release)) {
-  }
-}
-
-bool is_of(const SharedState& shared_state, const DatasetId& id) noexcept {
-  return shared_state.journal == id.journal && shared_state.number == id.number;
-}
-
-bool over(const SharedState& shared_state) noexcept {
-  const auto state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
-  return state == DatasetState::finished || state == DatasetState::dropped;
-}
-
 }  // namespace
 
 Relay::Relay(const journal::Stage& stage, Transport& transport, RemoteEncoder* remote_encoder, Log& log)
-    : stage_(stage), transport_(transport), remote_encoder_(remote_encoder), log_(log) {
+    : stage_(stage),
+      transport_(transport),
+      remote_encoder_(remote_encoder),
+      log_(log),
+      outbox_(transport),
+      questions_(stage, outbox_, nodes() - 1, log) {
   quiet_.resize(nodes());
   final_.resize(nodes());
   clean_.resize(nodes());
   snapshots_.resize(nodes());
   if (remote_encoder_ != nullptr)
     remote_encoder_->connect([this](const RemoteEncoder::Letter& l) {
-      push({l.to, Lane::help, l.kind, {}, l.message->span(), 0, 0, l.message});
+      outbox_.push({l.to, Lane::help, l.kind, {}, l.message->span(), 0, 0, l.message});
     });
   thread_ = std::thread([this] { work(); });
 }
 
 Relay::~Relay() {
-  {
-    const std::lock_guard guard(mutex_);
-    ending_ = true;
-  }
-  wake_.notify_all();
+  outbox_.close();
   thread_.join();
   if (remote_encoder_ != nullptr) remote_encoder_->disconnect();
 }
 
 void Relay::ring() const noexcept {
   journal::ring(stage_.control().work);
-}
-
-void Relay::push(Outgoing message) {
-  {
-    const std::lock_guard guard(mutex_);
-    if (message.journal != 0) unsent_[message.journal].insert(message.sequence);
-    waiting_[static_cast<std::size_t>(message.lane)].push_back(std::move(message));
-  }
-  wake_.notify_one();
-}
-
-void Relay::to_all(Lane lane, int kind, const Bytes& bytes) {
-  for (unsigned n = 0; n < nodes(); ++n)
-    if (n != node()) push({n, lane, kind, bytes, {}});
 }
 
 // ---- of datasets that another node owns ----
@@ -161,7 +70,7 @@ void Relay::announce(const DatasetId& id, const SharedState& shared_state) {
     const std::lock_guard guard(mutex_);
     followed_[id] = std::move(f);
   }
-  push({shared_state.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}});
+  outbox_.push({shared_state.owner - 1, Lane::journals, announce_kind, std::move(bytes), {}});
 }
 
 void Relay::send_slot(const DatasetId& id, const SharedState& shared_state, std::uint32_t writer,
@@ -178,7 +87,7 @@ void Relay::send_slot(const DatasetId& id, const SharedState& shared_state, std:
   auto& said = sent_states_[{id, writer}];
   if (said == bytes) return;
   said = bytes;
-  push({shared_state.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}});
+  outbox_.push({shared_state.owner - 1, Lane::journals, tell_kind, std::move(bytes), {}});
 }
 
 void Relay::send(unsigned owner, const std::string& journal_name, const journal::WriterState& writer,
@@ -187,7 +96,7 @@ void Relay::send(unsigned owner, const std::string& journal_name, const journal:
   if (fresh) {
     auto& free = free_numbers_[owner];
     if (free.empty()) {
-      at->second = first_writer + next_number_[owner]++;
+      at->second = first_writer_kind + next_number_[owner]++;
     } else {
       at->second = free.back();
       free.pop_back();
@@ -197,15 +106,9 @@ void Relay::send(unsigned owner, const std::string& journal_name, const journal:
     out.number(at->second);
     out.text(journal_name);
     out.raw(&writer, sizeof writer);
-    push({owner, Lane::journals, writer_kind, std::move(bytes), {}});
+    outbox_.push({owner, Lane::journals, writer_kind, std::move(bytes), {}});
   }
-  push({owner, Lane::journals, at->second, {}, record.whole, writer.journal, record.sequence});
-}
-
-std::uint64_t Relay::unsent(std::uint64_t journal) const {
-  const std::lock_guard guard(mutex_);
-  const auto it = unsent_.find(journal);
-  return it == unsent_.end() ? std::numeric_limits<std::uint64_t>::max() : *it->second.begin();
+  outbox_.push({owner, Lane::journals, at->second, {}, record.whole, writer.journal, record.sequence});
 }
 
 void Relay::farewell(const DatasetId& id, unsigned owner) {
@@ -218,7 +121,7 @@ void Relay::farewell(const DatasetId& id, unsigned owner) {
   Bytes bytes;
   Encoder out(bytes);
   put(out, id);
-  push({owner, Lane::words, farewell_kind, std::move(bytes), {}});
+  outbox_.push({owner, Lane::words, farewell_kind, std::move(bytes), {}});
 }
 
 void Relay::writer_gone(std::uint64_t journal) {
@@ -230,7 +133,7 @@ void Relay::writer_gone(std::uint64_t journal) {
     Bytes bytes;
     Encoder out(bytes);
     out.number(it->second);
-    push({it->first.first, Lane::journals, gone_kind, std::move(bytes), {}});
+    outbox_.push({it->first.first, Lane::journals, gone_kind, std::move(bytes), {}});
     free_numbers_[it->first.first].push_back(it->second);
     it = numbers_.erase(it);
   }
@@ -240,76 +143,13 @@ void Relay::request_space() {
   const auto now = monotonic_ns();
   if (now - request_space_ns_ < request_space_every_ns) return;
   request_space_ns_ = now;
-  to_all(Lane::words, request_space_kind, {});
+  outbox_.push_to_all(Lane::words, request_space_kind, {});
 }
 
 // ---- of files that are not known here ----
 
 void Relay::ask(const std::string& question) {
-  {
-    const std::lock_guard guard(mutex_);
-    if (!asked_.try_emplace(question, nodes() - 1, "").second) return;
-  }
-  Bytes bytes;
-  Encoder(bytes).text(question);
-  to_all(Lane::words, question_kind, bytes);
-}
-
-/// The name of a question is <shared state>+<r or w>+<who asks>.
-void Relay::on_question(unsigned from, Decoder& in) {
-  Question q;
-  q.from = from;
-  q.name = in.text();
-  const auto plus = q.name.find('+');
-  q.state_name = q.name.substr(0, plus);
-  q.for_writing = plus != std::string::npos && q.name.compare(plus, 2, "+w") == 0;
-  if (auto shared_state = stage_.open_state(q.state_name)) {
-    q.shared_state = std::move(shared_state).value();
-    q.target = q.shared_state->synced.load(std::memory_order_acquire);
-  }
-  questions_.push_back(std::move(q));
-}
-
-void Relay::answer_questions() {
-  std::erase_if(questions_, [this](const Question& q) {
-    std::string text;
-    if (q.shared_state) {
-      const auto state = static_cast<DatasetState>(q.shared_state->state.load(std::memory_order_acquire));
-      const bool there = stage_.files().exists(stage_.datasets() + "/" + q.state_name);
-      if (state == DatasetState::failed) {
-        text = std::string(q.shared_state->path) + ": " + q.shared_state->error_text;
-      } else if (q.target > 0 && q.shared_state->waits.load(std::memory_order_acquire) >= q.target) {
-        text = std::string(q.shared_state->path) +
-               " is a tile that becomes one file with others (join: true in the config)";
-      } else if (q.for_writing
-                     ? there
-                     : !over(*q.shared_state) && q.shared_state->visible.load(std::memory_order_acquire) < q.target) {
-        return false;
-      }
-    }
-    Bytes bytes;
-    Encoder out(bytes);
-    out.text(q.name);
-    out.text(text);
-    push({q.from, Lane::words, answer_kind, std::move(bytes), {}});
-    return true;
-  });
-}
-
-void Relay::on_answer(Decoder& in) {
-  const auto question = in.text();
-  const auto text = in.text();
-  const std::lock_guard guard(mutex_);
-  const auto it = asked_.find(question);
-  if (it == asked_.end()) return;
-  auto& [missing, said] = it->second;
-  if (!text.empty()) said = text;
-  if (--missing > 0) return;
-  const auto answer = stage_.questions() + "/" + question + journal::answer_suffix;
-  if (auto put = replace_file(stage_.files(), answer, std::as_bytes(std::span(said))); !put)
-    log_.error(answer + ": " + put.error().message);
-  asked_.erase(it);
-  journal::ring(stage_.control().progress);
+  questions_.ask(question);
 }
 
 // ---- of datasets that this node owns ----
@@ -346,7 +186,7 @@ bool Relay::space_requested() const noexcept {
 // ---- the end ----
 
 void Relay::drain() {
-  if (!drain_wanted_.exchange(true)) to_all(Lane::words, drain_kind, {});
+  if (!drain_wanted_.exchange(true)) outbox_.push_to_all(Lane::words, drain_kind, {});
 }
 
 void Relay::quiet() {
@@ -355,7 +195,7 @@ void Relay::quiet() {
     if (quiet_[node()]) return;
     quiet_[node()] = true;
   }
-  to_all(Lane::journals, quiet_kind, {});
+  outbox_.push_to_all(Lane::journals, quiet_kind, {});
 }
 
 bool Relay::is_quiet() const {
@@ -382,7 +222,7 @@ void Relay::final(bool clean, const std::string& status) {
   Encoder out(bytes);
   out.number(static_cast<std::uint8_t>(clean));
   out.text(status);
-  to_all(Lane::words, final_kind, bytes);
+  outbox_.push_to_all(Lane::words, final_kind, bytes);
 }
 
 bool Relay::all_final() const {
@@ -400,7 +240,7 @@ bool Relay::all_clean() const {
 void Relay::snapshot(const std::string& status) {
   Bytes bytes;
   Encoder(bytes).text(status);
-  push({0, Lane::words, snapshot_kind, std::move(bytes), {}});
+  outbox_.push({0, Lane::words, snapshot_kind, std::move(bytes), {}});
 }
 
 std::vector<std::string> Relay::snapshots() const {
@@ -413,70 +253,17 @@ std::vector<std::string> Relay::snapshots() const {
 void Relay::work() {
   unsigned idle_passes = 0;
   for (;;) {
-    bool moved = send_some();
+    bool moved = outbox_.send();
     moved = take_arrivals() || moved;
     moved = send_progress() || moved;
-    answer_questions();
+    questions_.answer();
     idle_passes = moved ? 0 : idle_passes + 1;
-    std::unique_lock guard(mutex_);
-    const bool all_said =
-        std::all_of(std::begin(waiting_), std::end(waiting_), [](const auto& w) { return w.empty(); });
-    if (ending_ && (cut_short_ || (all_said && under_way_.empty()))) break;
-    if (moved) continue;
     // Messages from others ring no bell: look for them, less and less often.
-    wake_.wait_for(guard, std::chrono::microseconds(idle_passes < 50 ? 50 : 1000));
+    if (!outbox_.wait(std::chrono::microseconds(moved ? 0 : idle_passes < 50 ? 50 : 1000))) break;
   }
   // Whoever waits for what it has asked this node does it itself. Too short to wait for anybody.
   if (remote_encoder_ != nullptr)
     for (const auto& l : remote_encoder_->goodbye()) transport_.send(l.to, Lane::help, l.kind, l.message->span(), 0);
-}
-
-bool Relay::send_some() {
-  bool moved = false;
-  std::vector<std::uint64_t> tickets;
-  transport_.sent(tickets);
-  for (const auto ticket : tickets) {
-    const auto it = under_way_.find(ticket);
-    moved = true;
-    under_way_bytes_[it->second.to] -= it->second.bytes.size();
-    if (it->second.journal != 0) {
-      const std::lock_guard guard(mutex_);
-      const auto unsent = unsent_.find(it->second.journal);
-      unsent->second.erase(it->second.sequence);
-      if (unsent->second.empty()) unsent_.erase(unsent);
-    }
-    under_way_.erase(it);
-  }
-  std::unique_lock guard(mutex_);
-  for (const auto lane : {words, help})
-    for (; !waiting_[lane].empty(); moved = true) {
-      auto message = std::move(waiting_[lane].front());
-      waiting_[lane].pop_front();
-      send_now(guard, std::move(message));
-    }
-  // A node that takes nothing holds back only what is for it.
-  auto& records = waiting_[journals];
-  for (std::size_t i = 0; i < records.size();) {
-    if (under_way_bytes_[records[i].to] >= under_way_max) {
-      ++i;
-      continue;
-    }
-    auto record = std::move(records[i]);
-    records.erase(records.begin() + static_cast<std::ptrdiff_t>(i));
-    send_now(guard, std::move(record));
-    moved = true;
-  }
-  return moved;
-}
-
-void Relay::send_now(std::unique_lock<std::mutex>& guard, Outgoing message) {
-  const auto ticket = next_ticket_++;
-  auto& m = under_way_.emplace(ticket, std::move(message)).first->second;
-  if (m.bytes.empty()) m.bytes = m.own;
-  under_way_bytes_[m.to] += m.bytes.size();
-  guard.unlock();
-  transport_.send(m.to, m.lane, m.kind, m.bytes, ticket);
-  guard.lock();
 }
 
 bool Relay::take_arrivals() {
@@ -521,7 +308,7 @@ bool Relay::take_arrivals() {
 
 /// False: there is no room for it yet.
 bool Relay::take_from_journals(const Transport::Arrival& arrival) {
-  if (arrival.kind >= first_writer) {
+  if (arrival.kind >= first_writer_kind) {
     const auto& mirror = mirrors_[{arrival.from, arrival.kind}];
     if (!mirror) {
       // Its journal could not be made, which has been said. The records stay where they come from.
@@ -589,8 +376,8 @@ void Relay::take_word(const Transport::Arrival& word, const Bytes& bytes) {
     case farewell_kind: on_farewell(word.from, take_id(in)); break;
     case request_space_kind: space_requested_ns_ = monotonic_ns(); break;
     case drain_kind: drain_wanted_ = true; break;
-    case question_kind: on_question(word.from, in); break;
-    case answer_kind: on_answer(in); break;
+    case question_kind: questions_.on_question(word.from, in); break;
+    case answer_kind: questions_.on_answer(in); break;
     case final_kind: {
       const bool clean = in.number<std::uint8_t>() != 0;
       auto status = in.text();
@@ -632,7 +419,7 @@ void Relay::on_announce(unsigned from, Decoder& in) {
     Encoder out(answer);
     put(out, id);
     out.number(static_cast<std::uint32_t>(ended->second));
-    waiting_[words].push_back({from, Lane::words, progress_kind, std::move(answer), {}});
+    outbox_.push({from, Lane::words, progress_kind, std::move(answer), {}});
     return;
   }
   Owned& o = owned_[id];
@@ -722,7 +509,7 @@ bool Relay::send_news() {
     }
     if (bytes == o.sent_state) continue;
     o.sent_state = bytes;
-    for (const auto n : o.nodes) waiting_[words].push_back({n, Lane::words, progress_kind, bytes, {}});
+    for (const auto n : o.nodes) outbox_.push({n, Lane::words, progress_kind, bytes, {}});
     moved = true;
   }
   return moved;

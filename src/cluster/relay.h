@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,7 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/outbox.h"
 #include "cluster/peers.h"
+#include "cluster/questions.h"
 #include "cluster/remote_encoder.h"
 #include "cluster/transport.h"
 #include "core/bytes.h"
@@ -48,7 +49,7 @@ class Relay final : public Peers {
                  const SlotState& slot) override;
   void send(unsigned owner, const std::string& journal_name, const journal::WriterState& writer,
             const journal::Record& record) override;
-  [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const override;
+  [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const override { return outbox_.unsent(journal); }
   void farewell(const DatasetId& id, unsigned owner) override;
   void writer_gone(std::uint64_t journal) override;
   void request_space() override;
@@ -68,7 +69,7 @@ class Relay final : public Peers {
   void final(bool clean, const std::string& status) override;
   [[nodiscard]] bool all_final() const override;
   [[nodiscard]] bool all_clean() const override;
-  void cut_short() noexcept override { cut_short_ = true; }
+  void cut_short() noexcept override { outbox_.cut_short(); }
 
   void snapshot(const std::string& status) override;
   [[nodiscard]] std::vector<std::string> snapshots() const override;
@@ -76,25 +77,6 @@ class Relay final : public Peers {
  private:
   [[nodiscard]] unsigned nodes() const noexcept { return transport_.nodes(); }
 
-  struct Outgoing {
-    unsigned to = 0;
-    Transport::Lane lane = Transport::Lane::words;
-    int kind = 0;
-    Bytes own;
-    std::span<const std::byte> bytes;  ///< where not `own`
-    std::uint64_t journal = 0;         ///< of the record, where it is one
-    std::uint64_t sequence = 0;
-    std::shared_ptr<const Message> letter;  ///< of who helps, or is helped
-  };
-  /// Asked by a process of another node.
-  struct Question {
-    unsigned from = 0;
-    std::string name;
-    std::string state_name;
-    journal::MappedState<journal::SharedState> shared_state;
-    std::uint64_t target = 0;
-    bool for_writing = false;
-  };
   /// A dataset that another node owns. The shared states are those from its beginning: its name may be another's by
   /// now.
   struct Followed {
@@ -111,8 +93,6 @@ class Relay final : public Peers {
   };
 
   void work();
-  bool send_some();
-  void send_now(std::unique_lock<std::mutex>& guard, Outgoing message);
   bool take_arrivals();
   bool take_from_journals(const Transport::Arrival& arrival);
   void take_word(const Transport::Arrival& arrival, const Bytes& bytes);
@@ -124,29 +104,21 @@ class Relay final : public Peers {
   void on_progress(Decoder& in);
   void on_farewell(unsigned from, const DatasetId& id);
   void forget(const DatasetId& id);
-  void on_question(unsigned from, Decoder& in);
-  void on_answer(Decoder& in);
-  void answer_questions();
-  void push(Outgoing message);
-  void to_all(Transport::Lane lane, int kind, const Bytes& bytes);
   void ring() const noexcept;
 
   const journal::Stage& stage_;
   Transport& transport_;
   RemoteEncoder* const remote_encoder_;
   Log& log_;
+  Outbox outbox_;
+  Questions questions_;
 
   mutable std::mutex mutex_;  // of what follows
-  std::condition_variable wake_;
-  std::deque<Outgoing> waiting_[Transport::lanes];           ///< by lane
-  std::map<std::uint64_t, std::set<std::uint64_t>> unsent_;  ///< sequences, by journal
   std::map<DatasetId, Owned> owned_;
   std::map<DatasetId, Followed> followed_;
   std::map<DatasetId, journal::DatasetState> ended_;
   std::vector<bool> quiet_, final_, clean_;
   std::vector<std::string> snapshots_;
-  bool ending_ = false;
-  std::map<std::string, std::pair<unsigned, std::string>> asked_;  ///< how many answers are missing, and what was said
 
   // The server's loop only.
   std::map<std::pair<unsigned, std::uint64_t>, int> numbers_;  ///< of writers, by owner and journal
@@ -155,18 +127,13 @@ class Relay final : public Peers {
   std::map<std::pair<DatasetId, std::uint32_t>, Bytes> sent_states_;  ///< the last `tell`, by writer
 
   // The thread only.
-  std::map<std::uint64_t, Outgoing> under_way_;
-  std::map<unsigned, std::uint64_t> under_way_bytes_;
-  std::uint64_t next_ticket_ = 1;
   std::map<unsigned, std::deque<Transport::Arrival>> held_back_;
   unsigned served_ = 0;  ///< the node for which there was room last
-  std::vector<Question> questions_;
   journal::SegmentMappings mappings_;
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
   std::uint64_t sent_ns_ = 0;
 
   std::atomic<bool> drain_wanted_{false}, missed_{false};
-  std::atomic<bool> cut_short_{false};
   std::atomic<bool> held_up_{false};
   std::atomic<std::uint64_t> space_requested_ns_{0};
   std::uint64_t request_space_ns_ = 0;

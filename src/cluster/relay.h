@@ -17,7 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/followed_datasets.h"
 #include "cluster/outbox.h"
+#include "cluster/owned_datasets.h"
 #include "cluster/peers.h"
 #include "cluster/questions.h"
 #include "cluster/remote_encoder.h"
@@ -44,19 +46,23 @@ class Relay final : public Peers {
     return shared_state.owner != 0 && shared_state.owner - 1 != node();
   }
 
-  void announce(const DatasetId& id, const journal::SharedState& shared_state) override;
+  void announce(const DatasetId& id, const journal::SharedState& shared_state) override {
+    followed_.announce(id, shared_state);
+  }
   void send_slot(const DatasetId& id, const journal::SharedState& shared_state, std::uint32_t writer,
-                 const SlotState& slot) override;
+                 const SlotState& slot) override {
+    followed_.send_slot(id, shared_state, writer, slot);
+  }
   void send(unsigned owner, const std::string& journal_name, const journal::WriterState& writer,
             const journal::Record& record) override;
   [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const override { return outbox_.unsent(journal); }
-  void farewell(const DatasetId& id, unsigned owner) override;
+  void farewell(const DatasetId& id, unsigned owner) override { followed_.farewell(id, owner); }
   void writer_gone(std::uint64_t journal) override;
   void request_space() override;
 
-  void ask(const std::string& question) override;
+  void ask(const std::string& question) override { questions_.ask(question); }
 
-  void ended(const DatasetId& id, journal::DatasetState state) override;
+  void ended(const DatasetId& id, journal::DatasetState state) override { owned_.ended(id, state); }
   [[nodiscard]] bool space_requested() const noexcept override;
   [[nodiscard]] bool held_up() const noexcept override { return held_up_.load(); }
 
@@ -77,33 +83,11 @@ class Relay final : public Peers {
  private:
   [[nodiscard]] unsigned nodes() const noexcept { return transport_.nodes(); }
 
-  /// A dataset that another node owns. The shared states are those from its beginning: its name may be another's by
-  /// now.
-  struct Followed {
-    journal::MappedState<journal::SharedState> shared_state;
-    journal::MappedState<journal::WriterSlot> slots;
-  };
-  /// A dataset that this node owns and others have part in.
-  struct Owned {
-    journal::MappedState<journal::SharedState> shared_state;
-    journal::MappedState<journal::WriterSlot> slots;
-    std::uint32_t writers = 0;
-    std::set<unsigned> nodes;
-    Bytes sent_state;
-  };
-
   void work();
   bool take_arrivals();
   bool take_from_journals(const Transport::Arrival& arrival);
   void take_word(const Transport::Arrival& arrival, const Bytes& bytes);
-  bool send_progress();
-  bool send_news();
-  void on_announce(unsigned from, Decoder& in);
-  void on_tell(Decoder& in);
-  void miss(const std::string& what, const Error& why);
-  void on_progress(Decoder& in);
-  void on_farewell(unsigned from, const DatasetId& id);
-  void forget(const DatasetId& id);
+  void miss(const Error& why);
   void ring() const noexcept;
 
   const journal::Stage& stage_;
@@ -112,11 +96,10 @@ class Relay final : public Peers {
   Log& log_;
   Outbox outbox_;
   Questions questions_;
+  FollowedDatasets followed_;
+  OwnedDatasets owned_;
 
   mutable std::mutex mutex_;  // of what follows
-  std::map<DatasetId, Owned> owned_;
-  std::map<DatasetId, Followed> followed_;
-  std::map<DatasetId, journal::DatasetState> ended_;
   std::vector<bool> quiet_, final_, clean_;
   std::vector<std::string> snapshots_;
 
@@ -124,14 +107,12 @@ class Relay final : public Peers {
   std::map<std::pair<unsigned, std::uint64_t>, int> numbers_;  ///< of writers, by owner and journal
   std::map<unsigned, std::vector<int>> free_numbers_;
   std::map<unsigned, int> next_number_;
-  std::map<std::pair<DatasetId, std::uint32_t>, Bytes> sent_states_;  ///< the last `tell`, by writer
 
   // The thread only.
   std::map<unsigned, std::deque<Transport::Arrival>> held_back_;
   unsigned served_ = 0;  ///< the node for which there was room last
   journal::SegmentMappings mappings_;
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
-  std::uint64_t sent_ns_ = 0;
 
   std::atomic<bool> drain_wanted_{false}, missed_{false};
   std::atomic<bool> held_up_{false};

@@ -1,6 +1,5 @@
 // Calls that change directories, for the whole program of these tests: what they refuse, and who dies in them.
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 #include "server/server_fixture.h"
 
@@ -64,11 +64,10 @@ extern "C" int rename(const char* from, const char* to) noexcept {
 }
 /// A run's directory of journals is not removed before this is false.
 std::atomic<bool> journals_are_held{false};
-extern "C" int unlinkat(int directory, const char* path, int flags) noexcept {
-  const auto* name = std::strrchr(path, '/');
-  if ((flags & AT_REMOVEDIR) != 0 && std::strcmp(name != nullptr ? name + 1 : path, "journals") == 0)
-    journals_are_held.wait(true);
-  return static_cast<int>(::syscall(SYS_unlinkat, directory, path, flags));
+extern "C" int remove(const char* path) noexcept {
+  if (std::string_view(path).ends_with("/journals")) journals_are_held.wait(true);
+  if (::unlinkat(AT_FDCWD, path, 0) == 0) return 0;
+  return errno == EISDIR ? ::unlinkat(AT_FDCWD, path, AT_REMOVEDIR) : -1;
 }
 std::atomic<bool> directories_stay{false};
 extern "C" int rmdir(const char* path) noexcept {

@@ -8,29 +8,29 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cluster/followed_datasets.h"
+#include "cluster/journal_arrivals.h"
+#include "cluster/node_states.h"
 #include "cluster/outbox.h"
 #include "cluster/owned_datasets.h"
 #include "cluster/peers.h"
 #include "cluster/questions.h"
+#include "cluster/record_sender.h"
 #include "cluster/remote_encoder.h"
 #include "cluster/transport.h"
 #include "core/bytes.h"
-#include "journal/mirror.h"
 #include "journal/reader.h"
 #include "platform/log.h"
 
 namespace advectio {
 
+/// Gives the loop's calls to its parts. Runs the thread that sends messages and gives arrivals to the parts. Each part
+/// says which of its calls are the loop's and which the thread's, and has its own mutex where both call it. Only
+/// `Outbox` is called under another's mutex: that of `OwnedDatasets` or of `RemoteEncoder`.
 class Relay final : public Peers {
  public:
   /// `remote_encoder`: null, or it lives longer than this.
@@ -54,38 +54,38 @@ class Relay final : public Peers {
     followed_.send_slot(id, shared_state, writer, slot);
   }
   void send(unsigned owner, const std::string& journal_name, const journal::WriterState& writer,
-            const journal::Record& record) override;
+            const journal::Record& record) override {
+    records_.send(owner, journal_name, writer, record);
+  }
   [[nodiscard]] std::uint64_t unsent(std::uint64_t journal) const override { return outbox_.unsent(journal); }
   void farewell(const DatasetId& id, unsigned owner) override { followed_.farewell(id, owner); }
-  void writer_gone(std::uint64_t journal) override;
+  void writer_gone(std::uint64_t journal) override { records_.writer_gone(journal); }
   void request_space() override;
 
   void ask(const std::string& question) override { questions_.ask(question); }
 
   void ended(const DatasetId& id, journal::DatasetState state) override { owned_.ended(id, state); }
   [[nodiscard]] bool space_requested() const noexcept override;
-  [[nodiscard]] bool held_up() const noexcept override { return held_up_.load(); }
+  [[nodiscard]] bool held_up() const noexcept override { return journals_.held_up(); }
 
   void drain() override;
   [[nodiscard]] bool drain_wanted() const noexcept override { return drain_wanted_.load(); }
   void quiet() override;
-  [[nodiscard]] bool is_quiet() const override;
-  [[nodiscard]] bool all_quiet() const override;
+  [[nodiscard]] bool is_quiet() const override { return states_.is_quiet(node()); }
+  [[nodiscard]] bool all_quiet() const override { return states_.all_quiet(); }
   [[nodiscard]] bool missed_any() const noexcept override { return missed_.load(); }
   void final(bool clean, const std::string& status) override;
-  [[nodiscard]] bool all_final() const override;
-  [[nodiscard]] bool all_clean() const override;
+  [[nodiscard]] bool all_final() const override { return states_.all_final(); }
+  [[nodiscard]] bool all_clean() const override { return states_.all_clean(); }
   void cut_short() noexcept override { outbox_.cut_short(); }
 
   void snapshot(const std::string& status) override;
-  [[nodiscard]] std::vector<std::string> snapshots() const override;
+  [[nodiscard]] std::vector<std::string> snapshots() const override { return states_.snapshots(); }
 
  private:
-  [[nodiscard]] unsigned nodes() const noexcept { return transport_.nodes(); }
-
   void work();
   bool take_arrivals();
-  bool take_from_journals(const Transport::Arrival& arrival);
+  void take_from_journals(const Transport::Arrival& arrival);
   void take_word(const Transport::Arrival& arrival, const Bytes& bytes);
   void miss(const Error& why);
   void ring() const noexcept;
@@ -98,26 +98,13 @@ class Relay final : public Peers {
   Questions questions_;
   FollowedDatasets followed_;
   OwnedDatasets owned_;
-
-  mutable std::mutex mutex_;  // of what follows
-  std::vector<bool> quiet_, final_, clean_;
-  std::vector<std::string> snapshots_;
-
-  // The server's loop only.
-  std::map<std::pair<unsigned, std::uint64_t>, int> numbers_;  ///< of writers, by owner and journal
-  std::map<unsigned, std::vector<int>> free_numbers_;
-  std::map<unsigned, int> next_number_;
-
-  // The thread only.
-  std::map<unsigned, std::deque<Transport::Arrival>> held_back_;
-  unsigned served_ = 0;  ///< the node for which there was room last
-  journal::SegmentMappings mappings_;
-  std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
+  RecordSender records_;
+  JournalArrivals journals_;
+  NodeStates states_;
 
   std::atomic<bool> drain_wanted_{false}, missed_{false};
-  std::atomic<bool> held_up_{false};
   std::atomic<std::uint64_t> space_requested_ns_{0};
-  std::uint64_t request_space_ns_ = 0;
+  std::uint64_t request_space_ns_ = 0;  // the server's loop only
   std::thread thread_;
 };
 

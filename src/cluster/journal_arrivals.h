@@ -1,0 +1,46 @@
+// What comes on the lane of journals, node by node in the order it was sent in. Records go into mirrors. Where the
+// stage has no room for one, it and all that comes behind it from that node wait.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "cluster/transport.h"
+#include "core/bytes.h"
+#include "core/result.h"
+#include "journal/mirror.h"
+
+namespace advectio {
+
+/// The relay's thread only, `held_up` apart.
+class JournalArrivals {
+ public:
+  JournalArrivals(const journal::Stage& stage, Transport& transport) : stage_(stage), transport_(transport) {}
+
+  /// Gives to `others` what is no record. True: something has been taken.
+  bool take(const std::function<void(const Transport::Arrival&)>& others);
+  /// The process of the records that follow. Fails: no mirror could be made, and its records will be thrown away.
+  Result<void> on_writer(unsigned from, const Bytes& bytes);
+  void on_gone(unsigned from, Decoder& in) { mirrors_.erase({from, in.number<int>()}); }
+
+  /// Any thread: there is no room for what has come.
+  [[nodiscard]] bool held_up() const noexcept { return held_up_.load(); }
+
+ private:
+  bool take_record(const Transport::Arrival& arrival);
+
+  const journal::Stage& stage_;
+  Transport& transport_;
+  std::map<unsigned, std::deque<Transport::Arrival>> held_back_;
+  unsigned served_ = 0;  ///< the node for which there was room last
+  journal::SegmentMappings mappings_;
+  std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
+
+  std::atomic<bool> held_up_{false};
+};
+
+}  // namespace advectio

@@ -17,7 +17,7 @@ bool JournalArrivals::take(const std::function<void(const Transport::Arrival&)>&
     others(arrival);
     return true;
   };
-  // Who had room last has it last.
+  // In turns: the node that was served last comes last.
   for (unsigned n = 1, last = served_; n <= transport_.nodes(); ++n) {
     const auto from = (last + n) % transport_.nodes();
     auto& held = held_back_[from];

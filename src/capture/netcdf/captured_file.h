@@ -34,8 +34,8 @@ struct PutAnswer {
   bool ask_shadow = false;
 };
 
-/// What a signal handler wants of a dataset in the midst of another call of the thread: done when
-/// that call is over.
+/// A signal handler has called sync or close while the thread was in another call of the dataset.
+/// It is done when that call ends.
 class WantedLater {
  public:
   enum class What : std::uint8_t { nothing, sync, close };

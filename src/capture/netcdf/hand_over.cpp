@@ -155,7 +155,7 @@ int open_again(const RealLibrary& lib, int ncid, const std::string& path) {
 /// Gives one dataset to the real library.
 class HandOver {
  public:
-  /// What the dataset is made of.
+  /// The parts of the captured file.
   struct Parts {
     ShadowDataset& shadow;
     const Shapes& shapes;

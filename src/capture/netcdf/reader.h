@@ -33,7 +33,7 @@ class Reader {
   void begin_read() noexcept { unread_bytes_ = 0; }
   /// The variable's number in the file.
   int find(int variable, int& there) const;
-  /// What has just been put: dense, of the variable's type. Does nothing where no copy is read.
+  /// Puts a block into the copy, where one is read. `data` is dense and of the variable's type.
   void put_into_copy(int variable, const Box& box, const std::vector<std::uint64_t>& stride, const void* data,
                      std::size_t element);
 

@@ -1,4 +1,4 @@
-// What the dataset has of the schema, and what is still to be sent.
+// Which schema was sent to the dataset, and whether it has changed since.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class SentSchema {
   /// The same at the end of define mode: rank 0 may have nothing to put for long, while the stage
   /// fills with what others put.
   int flush_structure() { return structure_unsent_ ? flush() : NC_NOERR; }
-  /// What the program has ended, as it was read last.
+  /// Sends the schema that was read last: the definitions of the last completed define mode.
   int send_ended();
   int send(Schema& schema);
 

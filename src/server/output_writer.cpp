@@ -504,70 +504,88 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   const bool is_durable = d.state == State::ending && state == State::finished;
   d.become(state);
   ++run_.commits;
-  if (d.is_elsewhere()) {
-    run_.stage.remove_dataset(d.state_name, d.id.journal, d.id.number);
-    run_.peers->farewell(d.id, d.ownership.owner());
-    d.shared_state = MappedState<SharedState>();
-    d.writers.let_go();
-    run_.forward(true);
-    return;
-  }
+  if (d.is_elsewhere()) return end_elsewhere(d);
   d.figures.stall.end_frame();
   d.sink.close();
   d.clear_frame();
   d.schema.forget();
   if (was_removed(d)) {
     run_.log.info(d.path + ": the file was removed before it was complete; its output is dropped");
-    state = State::dropped;
-    d.become(state);
+    d.become(State::dropped);
     d.trouble.error = Error{};
   }
-  const bool committed = d.shared_state->visible.load() > 0;
-  if (d.is_store() && state == State::dropped && committed) remove_store(d);
-  struct stat file {};
-  if (state == State::finished && d.is_store())
-    d.figures.bytes_written = bytes_below(d.destination());
-  else if (state == State::finished && ::stat(d.file.link.c_str(), &file) == 0)
-    d.figures.bytes_written = static_cast<std::uint64_t>(file.st_size);
-  if (is_read(d)) run_.live->note_over(d);
-  run_.coupled->over(d);
-  if (state == State::finished && journal::is_hard_link(d.file.link) && !d.is_store()) tell_watchers(d.path);
-  d.file.give_permission_back();
+  if (d.is_store() && d.state == State::dropped && d.shared_state->visible.load() > 0) remove_store(d);
+  count_end(d);
+  tell_end(d);
   const bool shared = d.shared_state->writers > 0;
+  journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.progress.seen);
+  if (run_.survives_power && (d.is_store() ? !is_durable : d.state == State::finished)) durability_.keep_end(d);
+  // First of all: a server that takes over from here must not look for what is removed below.
+  tell_state(*d.shared_state, d.state == State::dropped ? DatasetState::dropped : DatasetState::finished);
+  // On the disk, too, before its hard link goes.
+  if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
+  const bool left = !remove_links(d, std::move(brought));
+  leave_stage(d, left);
+}
+
+/// Another node writes it.
+void OutputWriter::end_elsewhere(Output& d) {
+  run_.stage.remove_dataset(d.state_name, d.id.journal, d.id.number);
+  run_.peers->farewell(d.id, d.ownership.owner());
+  d.shared_state = MappedState<SharedState>();
+  d.writers.let_go();
+  run_.forward(true);
+}
+
+/// The last figures of the output.
+void OutputWriter::count_end(Output& d) {
+  struct stat file {};
+  if (d.state == State::finished && d.is_store())
+    d.figures.bytes_written = bytes_below(d.destination());
+  else if (d.state == State::finished && ::stat(d.file.link.c_str(), &file) == 0)
+    d.figures.bytes_written = static_cast<std::uint64_t>(file.st_size);
   d.figures.frames_dropped = d.shared_state->frames_dropped.load();
   if (d.figures.frames_dropped > 0)
     run_.log.warning(d.path + ": " + std::to_string(d.figures.frames_dropped) +
                      " frames were left out, as the stage was full (full: drop-frame)");
-  journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.progress.seen);
-  if (run_.survives_power && (d.is_store() ? !is_durable : state == State::finished)) durability_.keep_end(d);
-  // First of all: a server that takes over from here must not look for what is removed below.
-  const auto told = state == State::dropped ? DatasetState::dropped : DatasetState::finished;
-  tell_state(*d.shared_state, told);
-  // On the disk, too, before its hard link goes.
-  if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
-  // The hard link last: as long as that is there the next server knows that there is something to remove.
-  auto removed = d.hidden || d.is_store() || state == State::dropped ? remove_placeholder(d) : Result<void>{};
+}
+
+/// Whoever reads the file hears that it is complete.
+void OutputWriter::tell_end(Output& d) {
+  if (is_read(d)) run_.live->note_over(d);
+  run_.coupled->over(d);
+  if (d.state == State::finished && journal::is_hard_link(d.file.link) && !d.is_store()) tell_watchers(d.path);
+  d.file.give_permission_back();
+}
+
+/// The program's empty file, and the hard link. That goes last: as long as it is there the next server knows that there
+/// is something to remove. False: it stays (Ledger::LeftBehind). `brought`: see `end`.
+bool OutputWriter::remove_links(Output& d, Result<void> brought) {
+  auto removed = d.hidden || d.is_store() || d.state == State::dropped ? remove_placeholder(d) : Result<void>{};
   if (!brought && brought.error().sys != 0) removed = std::move(brought);
-  if (journal::is_hard_link(d.file.link)) {
-    if (removed) removed = journal::remove_hard_link(run_.files, d.file.link);
-    if (!removed) {
-      const std::string text = d.path + ": its hard link " + d.file.link + " stays: " + removed.error().message;
-      run_.report(text);
-      ledger_.left_behind.push_back({d.shared_from_this(), d.shared_state->journal, d.shared_state->number});
-    }
-  } else if (!removed) {
+  const bool is_linked = journal::is_hard_link(d.file.link);
+  if (is_linked && removed) removed = journal::remove_hard_link(run_.files, d.file.link);
+  if (removed) return true;
+  if (!is_linked) {
     run_.log.warning(d.path + " stays as it is: " + removed.error().message);
+    return true;
   }
+  run_.report(d.path + ": its hard link " + d.file.link + " stays: " + removed.error().message);
+  ledger_.left_behind.push_back({d.shared_from_this(), d.shared_state->journal, d.shared_state->number});
+  return false;
+}
+
+/// The stage keeps nothing of the output; of one that is `left` behind its shared state.
+void OutputWriter::leave_stage(Output& d, bool left) {
   // The shared state of that name may be another dataset's, whose file has the inode now; so is the schema beside it.
   if (const auto shared_state = run_.stage.open_state(d.state_name);
       !shared_state ||
       ((*shared_state)->journal == d.shared_state->journal && (*shared_state)->number == d.shared_state->number))
     (void)run_.files.remove(run_.stage.datasets() + "/" + d.state_name + ".schema");
-  const bool left = !ledger_.left_behind.empty() && ledger_.left_behind.back().dataset.get() == &d;
   // Other nodes may still announce it, and must be told. While the server begins they are not there yet; the shared
   // state says it then.
   if (d.ownership.is_spread() && run_.has_other_nodes())
-    run_.peers->ended(d.id, told);
+    run_.peers->ended(d.id, d.state == State::dropped ? DatasetState::dropped : DatasetState::finished);
   else if (!left)
     run_.stage.remove_dataset(d.state_name, d.shared_state->journal, d.shared_state->number);
   d.shared_state = MappedState<SharedState>();

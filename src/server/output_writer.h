@@ -60,6 +60,11 @@ class OutputWriter {
  private:
   [[nodiscard]] Result<void> is_its_file(const Output& d) const;
   [[nodiscard]] Result<void> has_its_store_alone(const Output& d) const;
+  void end_elsewhere(Output& d);
+  void count_end(Output& d);
+  void tell_end(Output& d);
+  bool remove_links(Output& d, Result<void> brought);
+  void leave_stage(Output& d, bool left);
   void remove_store(const Output& d) const;
   [[nodiscard]] bool was_removed(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);

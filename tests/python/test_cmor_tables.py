@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import cftime
 import pytest
@@ -112,14 +112,3 @@ def test_numbers_of_the_tables():
 def test_rules_with_cmor_are_known(tmp_path: Path, text: str, there: bool):
     (tmp_path / "rules.yaml").write_text(text)
     assert processing.has_cmor(str(tmp_path / "rules.yaml")) is there
-
-
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch):
-    from advectio.cmor import needs
-
-    def absent(name: str) -> Any:
-        raise ImportError(f"No module named '{name}'")
-
-    monkeypatch.setattr(needs, "import_module", absent)
-    with pytest.raises(UserError, match=r"outputs with cmor need the Python package PyYAML.*pip install 'advectio\[cmor\]'"):
-        needs.needed("yaml")

@@ -56,8 +56,11 @@ def frames(
     file). ``ds.encoding`` has "source", the file, and "advectio_frame", its number there from 0.
 
     Blocks until there is a frame. Raises advectio.errors.UserError, with a text for people: no run, several runs, a wrong name of
-    a variable, a server that was stopped.
+    a variable, a server that was stopped, no xarray.
     """
+    from advectio import needs
+
+    needs.for_frames("xarray")
     from advectio.live.datasets import dataset
     from advectio.live.stream import stream
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from advectio.errors import UserError, say
+from advectio.needs import for_pictures
 from advectio.pictures import recipes
 from advectio.pictures.frames import Frame, Record, expanded, frame_at, opened, reading, records_of
-from advectio.pictures.needs import needed
 from advectio.pictures.recipes import Plot, Recipe
 from advectio.quantities import time_text
 from advectio.summary import console, counted
@@ -76,7 +76,7 @@ def plot(options: Options) -> int:
     """Exit code 0 when every picture is there. Raises UserError."""
     recipe = _recipe(options)
     for module in ("matplotlib", "xarray"):
-        needed(module)
+        for_pictures(module)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -351,7 +351,7 @@ def _draw(
         frame = frame_at(ds, record)
         drawn = [(p, drawing.draw(p, frame, path, *(limits or (None, None)))) for p, path, limits in wanted]
         # The frame goes back to the process that asked: without its data.
-        return drawn, replace(frame, ds=needed("xarray").Dataset(attrs=frame.ds.attrs))
+        return drawn, replace(frame, ds=for_pictures("xarray").Dataset(attrs=frame.ds.attrs))
 
 
 def _draw_series(plots: Sequence[Plot], records: Sequence[Record], looks: Sequence[_Seen], session: _Session) -> None:
@@ -507,7 +507,7 @@ def animated(pictures: Sequence[str], stem: str, kind: str, fps: float) -> str:
 
 
 def _gif(pictures: Sequence[str], to: str, fps: float) -> None:
-    image = needed("PIL.Image")
+    image = for_pictures("PIL.Image")
     films = []
     size = None
     for name in pictures:

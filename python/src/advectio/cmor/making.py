@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from advectio import installation
 from advectio.cmor import attributes, rule
 from advectio.cmor.layout import Layout, find
-from advectio.cmor.needs import needed
 from advectio.cmor.rule import Rule, Wanted
 from advectio.errors import UserError, say
+from advectio.needs import for_cmor
 from advectio.protocol import ProcessedOutput
 from advectio.worker import INTERRUPTED, View, datasets, run_worker
 
@@ -135,7 +135,7 @@ def process(options: processing.Options) -> int:
     if options.force and options.keep:
         raise UserError("--force replaces outputs that are there, --keep leaves them: say one of the two")
     for module in ("numpy", "netCDF4", "yaml"):
-        needed(module)
+        for_cmor(module)
     rules = rule.read(options.rules)
     today = datetime.datetime.now(datetime.UTC).strftime("v%Y%m%d")
     wanted = [(each, variable) for each in rules for variable in each.variables]

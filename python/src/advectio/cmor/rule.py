@@ -142,9 +142,9 @@ class _Yaml:
     """Scalars as text, and where keys stand."""
 
     def __init__(self, path: str) -> None:
-        from advectio.cmor.needs import needed
+        from advectio.needs import for_cmor
 
-        yaml = needed("yaml")
+        yaml = for_cmor("yaml")
         try:
             with open(path, encoding="utf-8") as file:
                 self._loader = yaml.BaseLoader(file.read())

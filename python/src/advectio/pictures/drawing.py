@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advectio.errors import UserError
+from advectio.needs import for_pictures
 from advectio.pictures import coastlines, grids, looks, values
 from advectio.pictures.frames import Frame, Moment
-from advectio.pictures.needs import needed
 from advectio.pictures.recipes import Plot
 
 if TYPE_CHECKING:
@@ -549,7 +549,7 @@ def draw(plot: Plot, frame: Frame, path: str, low: float | None = None, high: fl
     """A map or a section. Low and high: of all frames it is drawn for; default: of this one."""
     import numpy as np
 
-    needed("matplotlib")
+    for_pictures("matplotlib")
     prepare, drawer = DRAWERS[plot.kind]
     shown = prepare(plot, frame)
     finite = shown.values[np.isfinite(shown.values)]

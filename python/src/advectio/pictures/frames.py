@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advectio.errors import UserError
-from advectio.pictures.needs import needed
+from advectio.needs import for_pictures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -145,7 +145,7 @@ def expanded(patterns: Sequence[str]) -> list[str]:
 
 def opened(path: str) -> xr.Dataset:
     """Lazy and decoded. Raises UserError."""
-    xr = needed("xarray")
+    xr = for_pictures("xarray")
     if not os.path.exists(path):
         raise UserError(f"{path}: there is no such file")
     try:
@@ -154,7 +154,7 @@ def opened(path: str) -> xr.Dataset:
         raise UserError(f"{path}: cannot be read: {_first_line(error)}", 1) from error
     except ValueError as error:
         if "did not find a match" in str(error) or "found the following matches" in str(error):
-            needed("netCDF4")
+            for_pictures("netCDF4")
         raise UserError(f"{path}: is no netCDF file", 1) from error
     ds.encoding["source"] = path
     return ds  # type: ignore[no-any-return]

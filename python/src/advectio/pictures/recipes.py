@@ -473,9 +473,9 @@ def _advice(key: str, known: Sequence[str]) -> str:
 
 def read(path: str) -> Recipe:
     """Raises UserError: one line with the file, the line and what is wrong there."""
-    from advectio.pictures.needs import needed
+    from advectio.needs import for_pictures
 
-    yaml = needed("yaml")
+    yaml = for_pictures("yaml")
     try:
         with open(path, encoding="utf-8") as file:
             root = yaml.compose(file, Loader=yaml.SafeLoader)

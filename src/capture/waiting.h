@@ -1,4 +1,5 @@
-// How a program waits for the server, and when it gives up.
+// How a program waits for the server, and when it gives up. For what it waits after a sync:
+// JournalledDataset::await_promise.
 #pragma once
 
 #include <atomic>

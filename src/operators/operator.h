@@ -1,8 +1,11 @@
-// An operator makes a field out of a field, on its way to one output. Bit rounding is the first.
-// Operators are pointwise: each value of the result is made of the value at the same place.
+// An operator changes the values of a field on their way to one output. Bit rounding is the first.
+// Operators are pointwise: each value of the result is made of the value at the same place. Means,
+// levels and other grids are not: see quantity.h and time_statistic.h, which `advectio process`
+// applies to files.
 //
-// The server applies them to the schema; a sink runs them over the values that it reads, on the
-// thread that reads (operated_field.h). docs/writing-an-operator.md shows how one is written.
+// The server makes an output's operators (server/stored_schema.h) and applies them to the schema; a
+// sink runs them over the values that it reads, on the thread that reads (operated_field.h).
+// docs/writing-an-operator.md shows how one is written.
 #pragma once
 
 #include <cstdint>

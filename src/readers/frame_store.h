@@ -1,5 +1,6 @@
-// The frames that readers may have. The server's loop publishes each frame when it has been synced;
-// readers subscribe, take frames, and are done with them. Any thread may call any function.
+// The frames that readers may have. The server's loop publishes a frame when it comes to the
+// program's sync of it, before the frame is in the file; readers subscribe, take frames, and are done with them. Any
+// thread may call any function.
 //
 //  * A frame has an *order*: 1, 2, 3 … over all datasets of the run, in the order of their syncs.
 //    Orders are kept in a file of the run directory: a server that takes over knows them, so that a

@@ -1,4 +1,6 @@
-// Which outputs are to survive a loss of power, and what of their records may go before they do.
+// Which outputs are to survive a loss of power, and what of their records may go before they do. The queue's thread
+// forces files to the disk; OutputWriter::collect_durable takes what it has done, and programs see it in
+// SharedState::durable.
 #pragma once
 
 #include <optional>
@@ -19,7 +21,7 @@ class Durability {
   /// True where records stay in the stage until they are durable in the file, so that a loss of power finds them in one
   /// of the two.
   [[nodiscard]] bool is_kept(const Output& d) const;
-  /// `make` syncs the file; it is called on the queue's thread.
+  /// `make` forces the file to the disk; it is called on the queue's thread.
   void push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
             std::vector<std::uint64_t> synced, bool last = false);
   /// Before anything is in the file: its names and its shared state are made durable, for a later server.

@@ -1,5 +1,5 @@
-// The queue of files that are to survive a loss of power. A thread of its own syncs them, one after the other, so that
-// a slow disk holds up neither the loop nor other outputs' commits.
+// The queue of files that are to survive a loss of power. A thread of its own forces them to the disk (fsync), one
+// after the other, so that a slow disk holds up neither the loop nor other outputs' commits.
 #pragma once
 
 #include <condition_variable>
@@ -21,11 +21,11 @@ class DurabilityQueue {
  public:
   /// What is committed of an output up to `sequence` is to be made durable.
   struct Job {
-    std::function<Result<void>()> make;  ///< syncs the file
+    std::function<Result<void>()> make;  ///< forces the file to the disk
     std::shared_ptr<Output> output;
     std::uint64_t sequence = 0;
     std::uint64_t frames = 0;
-    std::vector<std::uint64_t> synced;  ///< real times of the sync records of the frames that ended here
+    std::vector<std::uint64_t> synced;  ///< real times of the program's syncs of the frames that ended here
     bool last = false;                  ///< the file is closed, and the output ends with this
     std::uint64_t journal = 0;          ///< and `number`: whose shared state it is
     std::uint32_t number = 0;
@@ -40,7 +40,7 @@ class DurabilityQueue {
     Result<void> result;
   };
 
-  /// `note` is called on the thread after each sync that succeeded, and its error becomes the job's. `news` is called
+  /// `note` is called on the thread after each `make` that succeeded, and its error becomes the job's. `news` is called
   /// on the thread when something is done.
   DurabilityQueue(std::function<Result<void>(const Job&)> note, std::function<void()> news);
   /// Does all that is queued first.

@@ -19,7 +19,7 @@
 #include "server/progress.h"
 #include "server/shared_writers.h"
 #include "server/sink_in_use.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 
 namespace advectio {
 

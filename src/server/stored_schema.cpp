@@ -1,4 +1,4 @@
-#include "server/storage.h"
+#include "server/stored_schema.h"
 
 #include "config/glob.h"
 

@@ -3,7 +3,7 @@
 #include "core/schema.h"
 #include "core/placement.h"
 #include "fuzz/fuzz.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 
 using namespace advectio;
 

@@ -14,7 +14,7 @@
 #include "platform/files.h"
 #include "platform/machine.h"
 #include "server/config_names.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 #include "sinks/netcdf4/readable.h"
 
 namespace advectio {

@@ -23,7 +23,7 @@
 #include "core/field.h"
 #include "operators/operated_field.h"
 #include "platform/machine.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 #include "sinks/adios2/bp5_file_sink.h"
 #include "sources/collection.h"
 #include "sources/source_readers.h"

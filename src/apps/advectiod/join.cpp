@@ -17,7 +17,7 @@
 #include "core/field.h"
 #include "core/placement.h"
 #include "platform/machine.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 #include "sources/source_readers.h"
 
 namespace advectio {

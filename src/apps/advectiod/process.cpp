@@ -22,7 +22,7 @@
 #include "operators/regrid.h"
 #include "operators/selection.h"
 #include "platform/machine.h"
-#include "server/storage.h"
+#include "server/stored_schema.h"
 #include "sources/source_readers.h"
 #include "sources/times.h"
 

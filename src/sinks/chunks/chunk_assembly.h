@@ -1,4 +1,4 @@
-// Fields in, finished chunks out. A chunk is read from its field, shuffled and compressed on the
+// Fields in, finished chunks out (ChunkAssembly). A chunk is read from its field, shuffled and compressed on the
 // executor's threads, straight from the memory of the stage; the sink's own thread hands the result
 // to the sink's ChunkStore as it is.
 //

@@ -16,7 +16,7 @@ namespace {
 /// Bytes of a shard before compression, and chunks in it. An index of 255 chunks fits into one
 /// page, which changes in one piece. More are taken only where one record has more.
 constexpr std::uint64_t shard_bytes_max = std::uint64_t{1} << 30, chunks_max = 255, chunks_of_record_max = 4096;
-/// Bytes of a chunk, where the program names none. As default_chunks (server/storage.h) has it.
+/// Bytes of a chunk, where the program names none. As default_chunks (server/stored_schema.h) has it.
 constexpr std::uint64_t chunk_bytes_max = std::uint64_t{4} << 20;
 /// What one Blosc frame can hold.
 constexpr std::uint64_t blosc_bytes_max = INT32_MAX - 16;

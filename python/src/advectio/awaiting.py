@@ -11,7 +11,12 @@ from advectio.signals import Signals
 LOOK_S = 0.02
 
 
-def subscribed(status: Status) -> list[str]:
+def subscribed(status: Status) -> int:
+    """How many readers get every frame from here on."""
+    return len(subscribers(status))
+
+
+def subscribers(status: Status) -> list[str]:
     """Readers that get every frame from here on: of each its name, and the patterns of the files that it wants. One that
     connects to several servers counts when it has subscribed at all."""
     connections = [r for r in status.get("readers", {"connected": []})["connected"] if r["subscriptions"]]
@@ -37,7 +42,7 @@ def readers(server: Server, number: int, within_s: float, signals: Signals, *, q
     while True:
         try:
             with Connection(server.run_directory, 5.0) as connection:
-                there = subscribed(connection.ask("status"))
+                there = subscribers(connection.ask("status"))
         except NoServer:
             server.watch()
         if server.given_up:

@@ -72,9 +72,9 @@ struct Service::Connection {
     std::uint64_t id = 0, subscription = 0;
     Clock::time_point until;
   };
-  std::vector<Waiting> waiting;  ///< requests `next` that have no answer yet
-  std::unique_ptr<Ucx> ucx;      ///< null: values go over the socket
-  Clock::time_point heard = Clock::now();
+  std::vector<Waiting> waiting;                        ///< requests `next` that have no answer yet
+  std::unique_ptr<Ucx> ucx;                            ///< null: values go over the socket
+  Clock::time_point heard = Clock::now();              ///< a whole request has come
   std::atomic<Clock::time_point> moved{Clock::now()};  ///< a whole request has come, or values have gone
   std::atomic<bool> over{false};
   std::atomic<std::uint64_t> delivered{0}, left_out{0}, bytes_sent{0};
@@ -158,8 +158,9 @@ Service::~Service() {
 void Service::finish() {
   while (!store_.readers_are_back() && Clock::now() < opened_ + return_max)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  store_.end();
   const auto ended = Clock::now();
+  ended_ = ended;
+  store_.end();
   for (;;) {
     const auto now = Clock::now();
     {
@@ -256,7 +257,7 @@ void Service::accept_readers() {
 void Service::serve(Connection& c) {
   bool end_said = false;
   for (;;) {
-    int timeout = 1000;
+    int timeout = store_.ended() ? 10 : 1000;
     for (const auto& w : c.waiting) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(w.until - Clock::now()).count();
       timeout = std::clamp<int>(static_cast<int>(left) + 1, 0, timeout);
@@ -269,9 +270,10 @@ void Service::serve(Connection& c) {
     }
     if ((polls[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
       auto head = receive_head(c.socket.get(), request_head_max);
-      if (!head || !*head || !answer(c, std::move(**head))) break;
+      if (!head || !*head) break;
       c.heard = Clock::now();
       c.moved = c.heard;
+      if (!answer(c, std::move(**head))) break;
     }
     answer_next(c);
     if (store_.ended() && !end_said) end_said = say_end(c);
@@ -445,9 +447,28 @@ void Service::answer_next(Connection& c) {
   }
 }
 
-/// The run has ended. False: it still wants frames that it cannot find elsewhere.
+/// The member that asks first. Where none asks in time, the one that was heard last: another may be stopped.
+Service::Rest Service::rest_of(const Connection& c, const FrameStore::Subscription& s) {
+  const auto ended = ended_.load();
+  if (s.group.empty() || c.heard >= ended) return Rest::mine;
+  bool alone = true, heard_last = true;
+  const std::lock_guard guard(mutex_);
+  for (const auto& other : connections_) {
+    if (other.get() == &c || other->over.load()) continue;
+    const std::lock_guard its(other->mutex);
+    if (std::none_of(other->subscriptions.begin(), other->subscriptions.end(),
+                     [&s](const auto& one) { return one.second.get() == &s; }))
+      continue;
+    alone = false;
+    heard_last = heard_last && other->moved.load() <= c.moved.load();
+  }
+  if (!alone && Clock::now() < ended + options_.group_max) return Rest::not_known_yet;
+  return heard_last ? Rest::mine : Rest::others;
+}
+
+/// The run has ended. False: it still wants frames that it cannot find elsewhere, or may get.
 bool Service::say_end(Connection& c) {
-  if (!c.local && Clock::now() - c.heard < linger_idle) {
+  if (!c.local && Clock::now() - c.moved.load() < linger_idle) {
     const bool has_frames =
         std::any_of(c.held.begin(), c.held.end(), [](const auto& h) { return h.second.frame.live != nullptr; });
     const bool wants = std::any_of(c.subscriptions.begin(), c.subscriptions.end(), [&](const auto& s) {
@@ -455,11 +476,18 @@ bool Service::say_end(Connection& c) {
     });
     if (has_frames || wants) return false;
   }
+  std::map<std::uint64_t, std::shared_ptr<FrameStore::Subscription>> its;
+  for (const auto& [id, s] : c.subscriptions) {
+    if (store_.is_at_end(*s)) continue;
+    const auto rest = rest_of(c, *s);
+    if (rest == Rest::not_known_yet) return false;
+    if (rest == Rest::mine) its.emplace(id, s);
+  }
   for (const auto& w : c.waiting)
     if (!send_head(c.socket.get(), {{"id", w.id}, {"end", true}})) return true;
   c.waiting.clear();
   json rest = json::array();
-  for (const auto& [id, s] : c.subscriptions)
+  for (const auto& [id, s] : its)
     for (const auto& f : store_.take_rest(*s)) {
       rest.push_back({{"subscription", id}, {"frame", f.order}, {"path", f.path}, {"number", f.number}});
       if (f.records) rest.back()["records"] = {f.records->first, f.records->second};

@@ -23,6 +23,7 @@ struct ServiceOptions {
   std::string secret;
   std::string run_dir, directory;
   std::chrono::milliseconds message_max{3000};  ///< at the end, within a message of a reader of this node
+  std::chrono::milliseconds group_max{1000};    ///< at the end, until a member of a group asks for what is left of it
 };
 
 class Service {
@@ -59,6 +60,9 @@ class Service {
   nlohmann::json blocks_of(Connection& c, const Request& request, std::vector<int>& descriptors);
   void answer_next(Connection& c);
   bool say_end(Connection& c);
+  /// Who gets what a group has not taken when the run ends?
+  enum class Rest : std::uint8_t { mine, others, not_known_yet };
+  Rest rest_of(const Connection& c, const FrameStore::Subscription& s);
 
   FrameStore& store_;
   const ServiceOptions options_;
@@ -70,6 +74,7 @@ class Service {
   std::mutex mutex_;
   std::list<std::unique_ptr<Connection>> connections_;
   std::atomic<bool> stopping_{false};
+  std::atomic<std::chrono::steady_clock::time_point> ended_{std::chrono::steady_clock::time_point::max()};
   const std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
   std::thread thread_;
 };

@@ -30,13 +30,15 @@ class ServiceTest : public ::testing::Test {
     store_ = std::move(FrameStore::open(directory_ + "/frames", 1 << 20)).value();
     open();
   }
-  void open() {
+  void open(std::chrono::milliseconds message_max = std::chrono::milliseconds(50),
+            std::chrono::milliseconds group_max = std::chrono::milliseconds(0)) {
     ServiceOptions o;
+    o.message_max = message_max;
+    o.group_max = group_max;
     o.socket = directory_ + "/readers";
     o.listen = {"tcp:127.0.0.1:0"};
     o.secret = secret;
     o.run_dir = directory_;
-    o.message_max = std::chrono::milliseconds(50);
     auto s = Service::open(*store_, o, log_);
     ASSERT_TRUE(s) << s.error().message;
     service_ = std::move(*s);
@@ -62,6 +64,9 @@ class ServiceTest : public ::testing::Test {
   }
   static std::uint64_t subscribe(Client& c, const std::string& policy = "wait") {
     return (*c.ask({{"do", "subscribe"}, {"match", {"wrfout*"}}, {"policy", policy}}))["subscription"];
+  }
+  static std::uint64_t subscribe_to_group(Client& c) {
+    return (*c.ask({{"do", "subscribe"}, {"match", {"wrfout*"}}, {"group", "farm"}}))["subscription"];
   }
   static json next(Client& c, std::uint64_t subscription, int wait_ms = 5000) {
     auto reply = c.ask({{"do", "next"}, {"subscription", subscription}, {"wait_ms", wait_ms}});
@@ -219,6 +224,35 @@ TEST_F(ServiceTest, TheEndSaysWhichFramesAreLeftInTheFiles) {
   ASSERT_EQ(end["frames"].size(), 1U);
   EXPECT_EQ(end["frames"][0]["number"], 1);
   EXPECT_EQ(end["frames"][0]["subscription"], s);
+}
+
+/// Many that have asked for nothing since, so that one of them would hear of the end first.
+TEST_F(ServiceTest, WhatAGroupHasNotTakenGoesToAMemberThatAsks) {
+  service_.reset();
+  open(std::chrono::seconds(20), std::chrono::seconds(20));
+  std::vector<std::unique_ptr<Client>> stopped;
+  for (int i = 0; i < 20; ++i) (void)subscribe_to_group(*stopped.emplace_back(client(false)));
+  auto c = client(false);
+  const auto s = subscribe_to_group(*c);
+  for (std::uint64_t k = 0; k < 3; ++k) put(k);
+  std::thread ending([&] { service_->finish(); });
+  while (!store_->ended()) std::this_thread::yield();
+  EXPECT_EQ(next(*c, s)["frame"]["number"], 0);
+  ending.join();
+  EXPECT_EQ(c->end(true)["frames"].size(), 2U);
+  for (auto& one : stopped) EXPECT_TRUE(one->end(true)["frames"].empty());
+}
+
+TEST_F(ServiceTest, WhereNoMemberOfAGroupAsksTheOneThatWasHeardLastGetsWhatIsLeft) {
+  service_.reset();
+  open(std::chrono::seconds(20));
+  std::vector<std::unique_ptr<Client>> members;
+  for (int i = 0; i < 20; ++i) (void)subscribe_to_group(*members.emplace_back(client(false)));
+  put(0);
+  (void)members[10]->ask({{"do", "status"}});
+  service_->finish();
+  for (std::size_t i = 0; i < members.size(); ++i)
+    EXPECT_EQ(members[i]->end(true)["frames"].size(), i == 10 ? 1U : 0U) << i;
 }
 
 TEST_F(ServiceTest, AReaderElsewhereGetsTheRestBeforeTheEnd) {

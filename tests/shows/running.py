@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -81,20 +82,20 @@ def parent_of(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[1])
 
 
-def processes(name: str) -> Iterator[int]:
-    """Pids of live processes of that name."""
+def processes(name: str | None) -> Iterator[int]:
+    """Pids of live processes of that name; None: of any."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            if (entry / "comm").read_text().strip() == name[:15]:
+            if name is None or (entry / "comm").read_text().strip() == name[:15]:
                 yield int(entry.name)
         except OSError:
             continue
 
 
-def descendants(ancestor: int, name: str) -> list[int]:
-    """Pids of that name below `ancestor`; so that no test touches what it has not started."""
+def descendants(ancestor: int, name: str | None) -> list[int]:
+    """Pids of that name (None: of any) below `ancestor`; so that no test touches what it has not started."""
     found = []
     for pid in processes(name):
         above = parent_of(pid)
@@ -203,8 +204,8 @@ class Running:
     def stop(self) -> None:
         """Whatever a failed test has left: the command's own processes, nobody else's."""
         if self.process.poll() is None:
-            for name in ("replay", "replay_netcdf_mpi", "advectiod", "advectiod_mpi"):
-                for pid in self.pids(name):
+            for pid in descendants(self.process.pid, None):
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self.process.kill()
             self.process.wait()

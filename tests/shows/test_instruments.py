@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import select
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import netCDF4
 import numpy as np
 import pytest
-from running import run_plainly
+from running import Advectio, run_plainly
 from same import assert_same, differences, nc
 
 Shared = Callable[[str], Path]
@@ -213,3 +216,13 @@ def test_same_sees_format_and_unlimited_dimensions(tmp_path: Path):
     formats = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4_CLASSIC"]
     for other in formats:
         assert next(iter(differences(a, small(tmp_path / "c.nc", format=other)))).startswith("format")
+
+
+def test_what_a_failed_test_has_started_ends_with_it(advectio: Advectio, tmp_path: Path):
+    running = advectio.start([sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(600)"], tmp_path)
+    running.wait_for(lambda: running.lines, "the program said its pid")
+    program = os.pidfd_open(int(running.lines[0]))
+    advectio.clean()
+    ended, _, _ = select.select([program], [], [], 20.0)
+    os.close(program)
+    assert ended, "the program goes on without its run"

@@ -52,7 +52,7 @@ bool JournalArrivals::take_record(const Transport::Arrival& arrival) {
   }
   auto* const to = mirror->room(arrival.bytes, mappings_);
   if (to == nullptr) {
-    // What others hold half used can be given back sooner.
+    // The other mirrors end their segments, so that these are given back as soon as they are drained.
     for (auto& [key, other] : mirrors_)
       if (other) other->seal();
     // Before the server's loop can hear of it: it takes other measures where nothing is held up.

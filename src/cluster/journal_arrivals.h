@@ -1,5 +1,5 @@
-// What comes on the lane of journals, node by node in the order it was sent in. Records go into mirrors. Where the
-// stage has no room for one, it and all that comes behind it from that node wait.
+// Takes the records that other nodes send, and puts them into mirrors of the journals they come from. Those of one node
+// stay in order: where the stage has no room for a record, the later ones of its node wait behind it.
 #pragma once
 
 #include <atomic>

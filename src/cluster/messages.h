@@ -1,4 +1,4 @@
-// What the servers of several nodes send each other: kinds of messages, and how ids and slots are written in them.
+// The messages between the servers of several nodes: their kinds, and how ids and slots are encoded.
 #pragma once
 
 #include "cluster/peers.h"

@@ -1,4 +1,4 @@
-// What each node of the run, this one too, has said of itself: how near it is to its end, and its status.
+// The state of each node of the run, of this one too: whether it is quiet, whether it is at its end, and its status.
 #pragma once
 
 #include <mutex>

@@ -61,7 +61,7 @@ bool OwnedDatasets::send_news() {
     Encoder out(bytes);
     put(out, id);
     const auto& p = *o.shared_state;
-    // The state first: what was true before it is told with it or before it.
+    // The state is read first: whatever was true before it changed is then sent with it, or has been sent before.
     out.number(p.state.load(std::memory_order_acquire));
     out.number(p.synced.load(std::memory_order_acquire));
     out.number(p.frames_synced.load(std::memory_order_acquire));

@@ -19,7 +19,7 @@ struct DatasetId {
   auto operator<=>(const DatasetId&) const = default;
 };
 
-/// What a writer has told of itself in its slot.
+/// A writer's slot (journal::WriterSlot) at one moment, as servers send it to each other.
 struct SlotState {
   std::uint64_t journal = 0, collective_index = 0, schema_pending = 0, steps = 0;
   std::uint32_t number = 0;

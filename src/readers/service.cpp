@@ -476,18 +476,18 @@ bool Service::say_end(Connection& c) {
     });
     if (has_frames || wants) return false;
   }
-  std::map<std::uint64_t, std::shared_ptr<FrameStore::Subscription>> its;
+  std::map<std::uint64_t, std::shared_ptr<FrameStore::Subscription>> with_rest;
   for (const auto& [id, s] : c.subscriptions) {
     if (store_.is_at_end(*s)) continue;
     const auto rest = rest_of(c, *s);
     if (rest == Rest::not_known_yet) return false;
-    if (rest == Rest::mine) its.emplace(id, s);
+    if (rest == Rest::mine) with_rest.emplace(id, s);
   }
   for (const auto& w : c.waiting)
     if (!send_head(c.socket.get(), {{"id", w.id}, {"end", true}})) return true;
   c.waiting.clear();
   json rest = json::array();
-  for (const auto& [id, s] : its)
+  for (const auto& [id, s] : with_rest)
     for (const auto& f : store_.take_rest(*s)) {
       rest.push_back({{"subscription", id}, {"frame", f.order}, {"path", f.path}, {"number", f.number}});
       if (f.records) rest.back()["records"] = {f.records->first, f.records->second};

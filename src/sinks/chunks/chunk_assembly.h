@@ -1,6 +1,6 @@
-// Fields in, finished chunks out (ChunkAssembly). A chunk is read from its field, shuffled and compressed on the
-// executor's threads, straight from the memory of the stage; the sink's own thread hands the result
-// to the sink's ChunkStore as it is.
+// Fields in, finished chunks out (ChunkAssembly). A chunk is read from its field, shuffled and
+// compressed on the executor's threads, straight from the memory of the stage; the sink's own thread
+// hands the result to the sink's ChunkStore as it is.
 //
 //  * A chunk that is covered is started at once. Any other waits for `flush`, which takes what is
 //    missing from what the store holds already, or from the fill value.

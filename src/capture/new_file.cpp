@@ -64,7 +64,9 @@ bool NewFile::is_at_its_path() const {
 }
 
 Result<void> NewFile::empty() {
-  if (!is_new_ && ::truncate(path_.c_str(), 0) != 0) return system_error("create " + path_, errno);
+  if (is_new_) return {};
+  if (::truncate(path_.c_str(), 0) != 0 || ::stat(path_.c_str(), &stat_) != 0)
+    return system_error("create " + path_, errno);
   return {};
 }
 

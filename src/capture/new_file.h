@@ -20,6 +20,7 @@ class NewFile {
   static Result<NewFile> take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free);
   /// False: somebody else holds the lock, such as one who reads the file by HDF5.
   [[nodiscard]] bool is_locked() const { return locked_; }
+  /// It may become another inode by that: of a file with several names overlayfs makes a copy.
   Result<void> empty();
   /// It stays, and the lock goes.
   void keep();

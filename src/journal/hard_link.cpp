@@ -1,9 +1,13 @@
 #include "journal/hard_link.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 
@@ -11,6 +15,7 @@ namespace advectio::journal {
 namespace {
 
 constexpr const char* mark = ".advectio-";
+constexpr std::size_t name_kept_max = 60;
 
 std::string own_directory_name() {
   return mark + std::to_string(::geteuid());
@@ -46,18 +51,57 @@ bool writable(const std::string& directory) {
   return ::access(directory.c_str(), W_OK | X_OK) == 0;
 }
 
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 bool same_file(const std::string& a, const std::string& b) {
   struct stat one {
   }, other{};
-  return ::lstat(a.c_str(), &one) == 0 && ::lstat(b.c_str(), &other) == 0 && one.st_dev == other.st_dev &&
-         one.st_ino == other.st_ino;
+  return ::lstat(a.c_str(), &one) == 0 && ::lstat(b.c_str(), &other) == 0 && is_same(one, other);
+}
+
+/// name_to_handle_at(2); empty: not known.
+std::string handle_of(const std::string& path) {
+  struct {
+    struct file_handle head;
+    char bytes[MAX_HANDLE_SZ];
+  } handle{};
+  handle.head.handle_bytes = sizeof handle.bytes;
+  int mount = 0;
+  if (::name_to_handle_at(AT_FDCWD, path.c_str(), &handle.head, &mount, 0) != 0) return {};
+  return {handle.bytes, std::min<std::size_t>(handle.head.handle_bytes, sizeof handle.bytes)};
+}
+
+/// The kernel knows both names as one file. It does not for many file systems of FUSE (bindfs, mergerfs): what is
+/// written by one name is not seen by the other at once, though the inode's number is the same.
+bool share_a_cache(const std::string& path, const std::string& link) {
+  constexpr auto fuse = 0x65735546;  // FUSE_SUPER_MAGIC
+  struct statfs fs {};
+  if (::statfs(link.c_str(), &fs) != 0 || fs.f_type != fuse) return true;
+  const auto handle = handle_of(path);
+  return !handle.empty() && handle == handle_of(link);
+}
+
+/// Some file systems make of a link another file (sshfs), or count one name whatever there is (SMB). The link is of no
+/// use there. `before`: of the file, before it was linked.
+bool is_good_link(const std::string& path, const std::string& link, const struct stat& before) {
+  struct stat st {};
+  return ::lstat(link.c_str(), &st) == 0 && is_same(st, before) && st.st_nlink > before.st_nlink &&
+         share_a_cache(path, link);
 }
 
 bool link_in(const std::string& path, const std::string& link, const std::string& directory) {
+  struct stat before {};
+  if (::lstat(path.c_str(), &before) != 0) return false;
   // The server removes the directory when its last link goes, perhaps between the two calls here.
   for (int tries = 0; tries < 100; ++tries) {
     if (is_own_directory(directory) && !make_own_directory(directory)) return false;
-    if (::link(path.c_str(), link.c_str()) == 0) return true;
+    if (::link(path.c_str(), link.c_str()) == 0) {
+      if (is_good_link(path, link, before)) return true;
+      (void)::unlink(link.c_str());
+      return false;
+    }
     if (errno == EEXIST) {  // of an earlier life of this dataset
       if (same_file(path, link)) return true;
       if (::unlink(link.c_str()) != 0) return false;
@@ -90,7 +134,20 @@ std::vector<std::string> hard_link_directories(const std::string& file, const st
 std::string hard_link_name(const std::string& file, std::uint64_t journal, const std::string& suffix) {
   char middle[32];
   std::snprintf(middle, sizeof middle, "%s%08x-", mark, static_cast<unsigned>(journal));
-  return std::string(".").append(base_name(file)).append(middle).append(suffix);
+  return std::string(".").append(name_kept(file)).append(middle).append(suffix);
+}
+
+std::string name_kept(const std::string& file) {
+  const auto name = base_name(file);
+  auto n = std::min(name.size(), name_kept_max);
+  // Not a part of a character (UTF-8).
+  while (n < name.size() && n > 0 && (static_cast<unsigned char>(name[n]) & 0xC0U) == 0x80U) --n;
+  return name.substr(0, n);
+}
+
+std::string name_in_hard_link(const std::string& link) {
+  const auto name = base_name(link);
+  return name.substr(1, name.find(mark, 1) - 1);
 }
 
 bool is_hard_link(const std::string& link) noexcept {
@@ -114,6 +171,51 @@ std::string give_hard_link(SharedState& shared_state, const std::string& path, c
   }
   say(path);
   return path;
+}
+
+std::string without_last_links(std::string path) {
+  constexpr int links_max = 40;  // as many as the kernel follows
+  char target[PATH_MAX];
+  for (int i = 0; i < links_max; ++i) {
+    const auto n = ::readlink(path.c_str(), target, sizeof target);
+    if (n <= 0 || static_cast<std::size_t>(n) == sizeof target) break;
+    const std::string to(target, static_cast<std::size_t>(n));
+    path = to.starts_with('/') ? to : directory_of(path) + to;
+  }
+  return path;
+}
+
+void note_directory(SharedState& shared_state, const std::string& path) noexcept {
+  struct stat st {};
+  if (::stat(directory_of(without_last_links(path)).c_str(), &st) != 0) return;
+  shared_state.directory_device = st.st_dev;
+  shared_state.directory_inode = st.st_ino;
+}
+
+FileNames look_for_file(const SharedState& shared_state, const std::string& state_name) noexcept {
+  const std::string path = shared_state.path, link = shared_state.link;
+  struct stat own {
+  }, linked{};
+  // A later mount, or another node, may know the device by another number.
+  const bool there = ::stat(path.c_str(), &own) == 0 && state_name.ends_with('-' + std::to_string(own.st_ino));
+  if (!is_hard_link(link)) return there ? FileNames::there : FileNames::away;
+  // Opened, because a network file system then asks its server how many names there are.
+  const int fd = ::open(link.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd >= 0) {
+    const bool only = ::fstat(fd, &linked) == 0 && linked.st_nlink == 1 && !(there && is_same(own, linked));
+    ::close(fd);
+    return only ? FileNames::removed : FileNames::there;
+  }
+  const bool gone = errno == ENOENT;
+  if (there || errno == EACCES || errno == EPERM || errno == EMFILE || errno == ENFILE) return FileNames::there;
+  struct stat directory {
+  }, ours{};
+  const bool seen = gone && shared_state.directory_inode != 0 && is_own_directory(directory_of(link)) &&
+                    ::stat(directory_of(link).c_str(), &ours) == 0 &&
+                    ::stat(directory_of(without_last_links(path)).c_str(), &directory) == 0 &&
+                    directory.st_dev == ours.st_dev && directory.st_dev == shared_state.directory_device &&
+                    directory.st_ino == shared_state.directory_inode;
+  return seen ? FileNames::removed : FileNames::away;
 }
 
 Result<void> remove_hard_link(Files& files, const std::string& link) {

@@ -4,6 +4,7 @@
 // nothing of ours.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ std::vector<std::string> hard_link_directories(const std::string& file, const st
 /// Name of the link of `file` within its directory. `journal` and `suffix` make it unique.
 std::string hard_link_name(const std::string& file, std::uint64_t journal, const std::string& suffix);
 
+/// What such a name keeps of the file's name: its first 60 bytes at most, so that a long name has one, too.
+std::string name_kept(const std::string& file);
+/// The same, of a link's path.
+std::string name_in_hard_link(const std::string& link);
+
 /// True for a link's path, false where `link` is the file's own name (a file system without hard links).
 [[nodiscard]] bool is_hard_link(const std::string& link) noexcept;
 
@@ -30,6 +36,26 @@ std::string hard_link_name(const std::string& file, std::uint64_t journal, const
 /// file-system calls.
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
                            const std::vector<std::string>& directories) noexcept;
+
+/// What the names of a file in flight tell.
+enum class FileNames : std::uint8_t {
+  there,    ///< a name of it is there, or is not seen to be gone
+  removed,  ///< somebody has removed it
+  away,     ///< no name is there. Nor is the directory that held it: perhaps its file system is not mounted
+};
+
+/// Look at the names in a shared state called `state_name`. A file counts as removed only where that is seen:
+/// * its hard link is there, and is its only name; or
+/// * the link is gone from our own directory, which is there, and the file from the directory that held it
+///   (`directory_device`, `directory_inode`).
+/// A file without a hard link is never seen to be removed: the program may have renamed it.
+FileNames look_for_file(const SharedState& shared_state, const std::string& state_name) noexcept;
+
+/// The directory that holds `path` is kept in the shared state, for look_for_file.
+void note_directory(SharedState& shared_state, const std::string& path) noexcept;
+
+/// `path` with the symbolic links of its last name followed, also where they lead to nothing.
+std::string without_last_links(std::string path);
 
 /// Remove the link, and its directory if that is ours, empty and this user may remove it. Ok if they are not there. May
 /// be done again.

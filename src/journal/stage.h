@@ -162,6 +162,8 @@ struct SharedState {
   // writer, a signal handler within a call.
   std::atomic<std::uint32_t> end_asked;  ///< EndAsked; only ever raised
   std::atomic<std::uint32_t> heir;       ///< process that was last forked from the writer and has it open, too
+  /// st_dev and st_ino of the directory that held the file when it was made; 0: not known (hard_link.h, FileNames).
+  std::uint64_t directory_device, directory_inode;
 };
 /// How a dataset ends for which there is no close or abort in the journal.
 enum class EndAsked : std::uint32_t {

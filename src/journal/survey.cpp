@@ -97,6 +97,9 @@ class Surveyor {
     d.writers = shared_state.writers;
     d.tiles = shared_state.tiles;
     if (shared_state.owner != 0) d.owner = shared_state.owner - 1;
+    const bool ended = d.state == DatasetState::finished || d.state == DatasetState::dropped;
+    const bool own_file = d.tiles == 0 && (d.whole.empty() || d.whole == alone);
+    if (!ended && own_file && !found_.power_lost) d.file = look_for_file(shared_state, name);
     const auto index = found_.datasets.size();
     if (shared_state.writers == 0) {
       parts_.insert({{shared_state.journal, shared_state.number}, {index, visible, 0, true}});

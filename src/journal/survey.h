@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "journal/hard_link.h"
 #include "journal/reader.h"
 
 namespace advectio::journal {
@@ -41,6 +42,7 @@ struct SurveyedDataset {
   std::string shared_state, path, link, error, whole;
   FileFormat format = FileFormat::netcdf4;
   DatasetState state = DatasetState::in_flight;
+  FileNames file = FileNames::there;  ///< of one that is in flight
   bool closed = false;
   std::uint64_t frames_synced = 0, frames_visible = 0;
   std::optional<std::uint64_t> frames_durable;  ///< nothing: some of those that are visible

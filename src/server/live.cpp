@@ -130,7 +130,7 @@ void Live::note_taken_up(const Output& d) {
 }
 
 void Live::note_over(const Output& d) {
-  store_->set_over(key_of(d), d.state == State::dropped ? 0 : d.progress.frames_visible);
+  store_->set_over(key_of(d), d.has_no_file() ? 0 : d.progress.frames_visible);
 }
 
 nlohmann::json Live::status() {

@@ -33,23 +33,27 @@ using journal::WriterSlot;
 ///
 ///     open ──► closed ──► ending ──► finished        failed ──► open   (tried again)
 ///       └────────┴──────────┴──► failed, dropped     failed ──► finished, dropped   (given up)
+///
+/// Each of them may turn out to be removed.
 enum class State : std::uint8_t {
   open,      ///< its records are read
   closed,    ///< the program has closed it
   ending,    ///< the file is complete; it is made durable, as was promised
   finished,  ///< nothing is left to do
   failed,    ///< the sink met an error; what is staged is kept and tried again
-  dropped,   ///< nothing of it had been synced, or its file was removed
+  dropped,   ///< nothing of it had been synced
+  removed,   ///< somebody has removed its file before it was complete
 };
 
 inline bool may_become(State from, State to) noexcept {
   switch (from) {
     case State::open: return to != State::ending;
     case State::closed: return to != State::open;
-    case State::ending: return to == State::finished || to == State::failed || to == State::dropped;
+    case State::ending: return to != State::open && to != State::closed;
     case State::failed: return to != State::closed && to != State::ending;
-    case State::finished: return to == State::dropped;  // it turns out that somebody has removed the file
-    case State::dropped: return false;
+    case State::finished:
+    case State::dropped: return to == State::removed;
+    case State::removed: return false;
   }
   return false;
 }
@@ -63,6 +67,7 @@ inline const char* name_of(State s) noexcept {
     case State::finished: return "finished";
     case State::failed: return "failed";
     case State::dropped: return "dropped";
+    case State::removed: return "removed";
   }
   return "?";
 }
@@ -151,7 +156,9 @@ struct Output : std::enable_shared_from_this<Output> {
     return shared() ? writers.shares[writers.number_of(journal)].visible : progress.visible;
   }
 
-  [[nodiscard]] bool over() const { return state == State::finished || state == State::dropped; }
+  /// It has ended, and leaves no file.
+  [[nodiscard]] bool has_no_file() const { return state == State::dropped || state == State::removed; }
+  [[nodiscard]] bool over() const { return state == State::finished || has_no_file(); }
   void become(State next) {
     assert(next == state || may_become(state, next));
     state = next;

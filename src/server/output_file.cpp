@@ -93,6 +93,7 @@ Result<void> make_output_file(Run& run, Output& output, const std::string& link_
     p.format = output.format;
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, output.file.link.c_str(), output.file.link.size() + 1);
+    journal::note_directory(p, path);
     describe(p);
   });
   if (!made) {

@@ -116,10 +116,21 @@ Result<void> OutputWriter::take_schema(Output& d, const Schema& asked) {
 /// Nothing is written through a name that has come to stand for another file than the program's.
 Result<void> OutputWriter::is_its_file(const Output& d) const {
   struct stat st {};
-  if (::lstat(d.file.link.c_str(), &st) != 0) return system_error("open " + d.file.link, errno);
-  // Another node may know its device by another number.
-  const bool same = d.ownership.is_spread() || run_.stage.control().nodes > 1 ||
-                    Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
+  if (::lstat(d.file.link.c_str(), &st) != 0) {
+    const int failed = errno;
+    if (!is_away(d)) return system_error("open " + d.file.link, failed);
+    auto error = system_error(d.path, failed);
+    error.message = journal::is_hard_link(d.file.link)
+                        ? "the file is not there, and " + directory_of(journal::without_last_links(d.path)) +
+                              " is not the directory in which the program made it; is its file system mounted?"
+                        : "the file is not there: it has been removed or renamed, or its file system is not mounted";
+    return error;
+  }
+  // Another node, and a later mount, may know its device by another number.
+  const bool any_device = d.ownership.is_spread() || run_.stage.control().nodes > 1 ||
+                          (run_.options.recover && journal::is_hard_link(d.file.link));
+  const bool same = any_device ? d.state_name.ends_with('-' + std::to_string(st.st_ino))
+                               : Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
   if (S_ISREG(st.st_mode) && same) return {};
   return Error{Code::permission, d.file.link + " is no longer the file that the program has made", EACCES};
 }
@@ -140,33 +151,24 @@ Result<void> OutputWriter::has_its_store_alone(const Output& d) const {
   return {};
 }
 
-/// True when the program has removed the file: no name of it is left but our link, or not even that. Its inode may by
-/// now be another file's, with a dataset and a shared state of its own.
+/// True when somebody has removed the file. Its inode may by now be another file's, with a dataset and a shared state
+/// of its own.
 bool OutputWriter::was_removed(const Output& d) const {
-  // A file without a hard link may have been renamed, what becomes one file with others is the run's own, and a loss of
-  // power loses names.
-  if (!journal::is_hard_link(d.file.link) || d.is_tile() || d.join.tiles_count > 0 || !d.shared_state ||
-      run_.power_lost)
-    return false;
-  // At its end the server itself removes the program's empty file (remove_placeholder), and may have died since.
-  if (d.is_store() && end_of(*d.shared_state) == State::finished) return false;
-  struct stat path {
-  }, link{};
-  const bool there = ::stat(d.path.c_str(), &path) == 0;
-  // Opened, because a network file system then asks its server how many names there are.
-  const int fd = ::open(d.file.link.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd >= 0) {
-    const bool known = ::fstat(fd, &link) == 0;
-    ::close(fd);
-    return known && link.st_nlink == 1 && !(there && path.st_dev == link.st_dev && path.st_ino == link.st_ino);
-  }
-  if (errno != ENOENT) return false;
-  const auto shared_state = run_.stage.open_state(d.state_name);
-  if (shared_state &&
-      ((*shared_state)->journal != d.shared_state->journal || (*shared_state)->number != d.shared_state->number))
-    return true;
-  // Another node may know its device by another number.
-  return !there || !d.state_name.ends_with('-' + std::to_string(path.st_ino));
+  // What becomes one file with others is the run's own, and a loss of power loses names.
+  if (d.is_tile() || d.join.tiles_count > 0 || !d.shared_state || run_.power_lost) return false;
+  // It is complete, and may go where its owner wants it. Of a store the server itself removes the program's file.
+  if (end_of(*d.shared_state) == State::finished) return false;
+  const auto names = journal::look_for_file(*d.shared_state, d.state_name);
+  if (names != journal::FileNames::away) return names == journal::FileNames::removed;
+  const auto now = run_.stage.open_state(d.state_name);
+  return journal::is_hard_link(d.file.link) && now &&
+         ((*now)->journal != d.shared_state->journal || (*now)->number != d.shared_state->number);
+}
+
+/// No name of the file is there, and it is not known to be removed.
+bool OutputWriter::is_away(const Output& d) const {
+  return d.shared_state && !was_removed(d) &&
+         journal::look_for_file(*d.shared_state, d.state_name) == journal::FileNames::away;
 }
 
 Result<void> OutputWriter::ready_sink(Output& d) {
@@ -464,7 +466,7 @@ void OutputWriter::begin_anew(Output& d) {
 void OutputWriter::fail(Output& d, Error error) {
   if (!d.sink && d.file.may_hold_commits() && error.code == Code::corrupt) (void)bring_to_last_commit(d);
   begin_anew(d);
-  if (was_removed(d)) return end(d, State::dropped);
+  if (was_removed(d)) return end(d, State::removed);
   const bool last =
       d.state == State::closed && !d.progress.uncommitted;  // nothing but the end of the file was left to do
   const std::string text =
@@ -511,17 +513,17 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   d.schema.forget();
   if (was_removed(d)) {
     run_.log.info(d.path + ": the file was removed before it was complete; its output is dropped");
-    d.become(State::dropped);
+    d.become(State::removed);
     d.trouble.error = Error{};
   }
-  if (d.is_store() && d.state == State::dropped && d.shared_state->visible.load() > 0) remove_store(d);
+  if (d.is_store() && d.has_no_file() && d.shared_state->visible.load() > 0) remove_store(d);
   count_end(d);
   tell_end(d);
   const bool shared = d.shared_state->writers > 0;
   journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.progress.seen);
   if (run_.survives_power && (d.is_store() ? !is_durable : d.state == State::finished)) durability_.keep_end(d);
   // First of all: a server that takes over from here must not look for what is removed below.
-  tell_state(*d.shared_state, d.state == State::dropped ? DatasetState::dropped : DatasetState::finished);
+  tell_state(*d.shared_state, d.has_no_file() ? DatasetState::dropped : DatasetState::finished);
   // On the disk, too, before its hard link goes.
   if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
   const bool left = !remove_links(d, std::move(brought));
@@ -561,7 +563,7 @@ void OutputWriter::tell_end(Output& d) {
 /// The program's empty file, and the hard link. That goes last: as long as it is there the next server knows that there
 /// is something to remove. False: it stays (Ledger::LeftBehind). `brought`: see `end`.
 bool OutputWriter::remove_links(Output& d, Result<void> brought) {
-  auto removed = d.hidden || d.is_store() || d.state == State::dropped ? remove_placeholder(d) : Result<void>{};
+  auto removed = d.hidden || d.is_store() || d.has_no_file() ? remove_placeholder(d) : Result<void>{};
   if (!brought && brought.error().sys != 0) removed = std::move(brought);
   const bool is_linked = journal::is_hard_link(d.file.link);
   if (is_linked && removed) removed = journal::remove_hard_link(run_.files, d.file.link);
@@ -585,7 +587,7 @@ void OutputWriter::leave_stage(Output& d, bool left) {
   // Other nodes may still announce it, and must be told. While the server begins they are not there yet; the shared
   // state says it then.
   if (d.ownership.is_spread() && run_.has_other_nodes())
-    run_.peers->ended(d.id, d.state == State::dropped ? DatasetState::dropped : DatasetState::finished);
+    run_.peers->ended(d.id, d.has_no_file() ? DatasetState::dropped : DatasetState::finished);
   else if (!left)
     run_.stage.remove_dataset(d.state_name, d.shared_state->journal, d.shared_state->number);
   d.shared_state = MappedState<SharedState>();

@@ -67,6 +67,7 @@ class OutputWriter {
   void leave_stage(Output& d, bool left);
   void remove_store(const Output& d) const;
   [[nodiscard]] bool was_removed(const Output& d) const;
+  [[nodiscard]] bool is_away(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
   /// By live readers.
   [[nodiscard]] bool is_read(const Output& d) const { return run_.live && !d.is_further(); }

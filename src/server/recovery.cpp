@@ -48,10 +48,9 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
       path = link;
       if (journal::is_hard_link(link)) {
         // The shared state may be wrong about the path, but the link keeps the file's name.
-        const auto name = link.substr(link.find_last_of('/') + 2);
-        const auto file = name.substr(0, name.find(".advectio-"));
+        const auto kept = journal::name_in_hard_link(link);
         const std::string told((*shared_state)->path, ::strnlen((*shared_state)->path, sizeof(*shared_state)->path));
-        path = told.ends_with('/' + file) ? told : directory_of(link) + file;
+        path = journal::name_kept(told) == kept ? told : directory_of(link) + kept;
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
       request.format = request.policy.format.value_or(request.format);

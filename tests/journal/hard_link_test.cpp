@@ -1,6 +1,7 @@
 // Where the hard links of files in flight lie, and what becomes of them.
 #include "journal/hard_link.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <sys/stat.h>
@@ -13,6 +14,14 @@
 #include <thread>
 
 #include "journal/scratch.h"
+
+/// What the file system makes of a link: a file of its own (sshfs).
+static bool link_makes_a_file = false;
+extern "C" int link(const char* from, const char* to) noexcept {
+  if (!link_makes_a_file) return ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+  const int fd = ::open(to, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  return fd < 0 ? -1 : ::close(fd);
+}
 
 namespace advectio::journal {
 namespace {
@@ -105,6 +114,107 @@ TEST_F(HardLinkTest, ReplacesWhatAnEarlierLifeOfTheDatasetHasLeft) {
   std::ofstream(file_) << "y";
   EXPECT_EQ(give(directories), link);
   EXPECT_TRUE(same(link, file_));
+}
+
+TEST_F(HardLinkTest, IsNoneWhereTheFileSystemMakesAnotherFileOfIt) {
+  link_makes_a_file = true;
+  const auto given = give(hard_link_directories(file_, scratch_ / "run"));
+  link_makes_a_file = false;
+  EXPECT_EQ(given, file_);
+  EXPECT_TRUE(system_files().list(scratch_ / "run")->empty());
+  EXPECT_EQ(*system_files().list(scratch_ / "out/deep"), std::vector<std::string>{"a.nc"});
+}
+
+TEST_F(HardLinkTest, HasAShortNameHoweverLongThatOfTheFileIs) {
+  const std::string longest(255, 'n'), accents = std::string(59, 'n') + "\u00e9\u00e9";
+  EXPECT_LT(hard_link_name("/out/" + longest, ~0U, "4294967295").size(), 100U);
+  EXPECT_EQ(hard_link_name("/out/" + accents, 0xabcd, "1"), "." + std::string(59, 'n') + ".advectio-0000abcd-1");
+  for (const auto& name : {longest, accents, std::string("a.nc"), std::string(".a.nc")})
+    EXPECT_EQ(name_in_hard_link("/out/" + hard_link_name("/out/" + name, 1, "1")), name_kept("/out/" + name));
+}
+
+/// The names of a file in flight, and of another in our own directory.
+class FileNamesTest : public HardLinkTest {
+ protected:
+  void SetUp() override {
+    HardLinkTest::SetUp();
+    std::memcpy(shared_state_.path, file_.c_str(), file_.size() + 1);
+    name_ = Stage::state_name_of(file_).value();
+    note_directory(shared_state_, file_);
+    link_ = give(directories());
+    std::ofstream(other_) << "y";
+    SharedState other{};
+    (void)give_hard_link(other, other_, hard_link_name(other_, 0xabcd, "2"), directories());
+  }
+  [[nodiscard]] std::vector<std::string> directories() const { return {out_ + "/" + own_}; }
+  FileNames look() { return look_for_file(shared_state_, name_); }
+
+  std::string out_ = scratch_ / "out", other_ = scratch_ / "out/deep/b.nc", name_, link_;
+};
+
+TEST_F(FileNamesTest, AreThereUnderAnyName) {
+  EXPECT_EQ(look(), FileNames::there);
+  fs::rename(file_, out_ + "/renamed");
+  EXPECT_EQ(look(), FileNames::there);
+  fs::remove_all(out_ + "/deep");
+  EXPECT_EQ(look(), FileNames::there);
+}
+
+TEST_F(FileNamesTest, AreRemovedWhereOnlyTheHardLinkIsLeft) {
+  fs::remove(file_);
+  EXPECT_EQ(look(), FileNames::removed);
+  std::ofstream(file_) << "another file";
+  EXPECT_EQ(look(), FileNames::removed);
+  fs::remove_all(out_ + "/deep");
+  EXPECT_EQ(look(), FileNames::removed);
+}
+
+TEST_F(FileNamesTest, AreRemovedWhereBothDirectoriesAreThereAndNoName) {
+  fs::remove(link_);
+  EXPECT_EQ(look(), FileNames::there);
+  fs::remove(file_);
+  EXPECT_EQ(look(), FileNames::removed);
+}
+
+TEST_F(FileNamesTest, AreAwayWithTheDirectoryThatHeldThem) {
+  fs::rename(out_, scratch_ / "away");
+  EXPECT_EQ(look(), FileNames::away);
+  fs::create_directories(out_ + "/deep");  // what is there where nothing is mounted
+  EXPECT_EQ(look(), FileNames::away);
+  fs::create_directories(directories().front());  // of another run
+  EXPECT_EQ(look(), FileNames::away);
+  fs::remove_all(out_);
+  fs::rename(scratch_ / "away", out_);
+  EXPECT_EQ(look(), FileNames::there);
+}
+
+TEST_F(FileNamesTest, AreAwayWhereOurOwnDirectoryIs) {
+  fs::remove(file_);
+  fs::remove_all(directories().front());
+  EXPECT_EQ(look(), FileNames::away);
+}
+
+TEST_F(FileNamesTest, AreAwayBehindASymbolicLinkThatLeadsToNothing) {
+  fs::create_directory_symlink(out_ + "/deep", scratch_ / "by");
+  const auto by = scratch_ / "link.nc";
+  fs::create_symlink("by/a.nc", by);
+  std::memcpy(shared_state_.path, by.c_str(), by.size() + 1);
+  shared_state_.directory_inode = 0;
+  note_directory(shared_state_, by);
+  EXPECT_EQ(look(), FileNames::there);
+  fs::rename(out_, scratch_ / "away");
+  EXPECT_EQ(look(), FileNames::away);
+  fs::rename(scratch_ / "away", out_);
+  fs::remove(file_);
+  fs::remove(link_);
+  EXPECT_EQ(look(), FileNames::removed);
+}
+
+TEST_F(FileNamesTest, AreNeverSeenToBeRemovedWithoutAHardLink) {
+  (void)give({"/proc/self/"});
+  EXPECT_EQ(look(), FileNames::there);
+  fs::remove(file_);
+  EXPECT_EQ(look(), FileNames::away);
 }
 
 }  // namespace

@@ -40,9 +40,9 @@ def rule(match, origin="advectio.yaml:3", **values):
 
 def survey_of_dataset(path="/out/wrfout_d01", **changes):
     return {
-        "path": path, "link": path, "format": "netCDF-4", "state": "in flight", "closed": False, "error": None,
-        "frames_synced": 3, "frames_visible": 1, "frames_durable": 1, "frames_staged": 2, "bytes_put": 4000, "bytes_staged": 2000,
-        "bytes_unsynced": 0, "frames_dropped": 0, "writers": 1, "tiles": None, "whole": None, "owner": None,
+        "path": path, "link": path, "format": "netCDF-4", "state": "in flight", "closed": False, "file": "there",
+        "error": None, "frames_synced": 3, "frames_visible": 1, "frames_durable": 1, "frames_staged": 2, "bytes_put": 4000,
+        "bytes_staged": 2000, "bytes_unsynced": 0, "frames_dropped": 0, "writers": 1, "tiles": None, "whole": None, "owner": None,
     } | changes  # fmt: skip
 
 

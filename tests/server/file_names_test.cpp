@@ -14,7 +14,7 @@ TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
     std::filesystem::remove(out("a.nc"));
     const auto status = drain();
     EXPECT_EQ(outcome_, Outcome::clean);
-    EXPECT_EQ(status["datasets"][0]["state"], "dropped");
+    EXPECT_EQ(status["datasets"][0]["state"], "removed");
     EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{});
   }
 }
@@ -29,6 +29,36 @@ TEST_F(ServerTest, AFileThatItsProgramRenamesInFlightIsWhereTheProgramHasPutIt) 
   EXPECT_EQ(status["datasets"][0]["state"], "finished");
   EXPECT_EQ(image("a.nc").committed.size(), 3U);
   EXPECT_EQ(*system_files().list(output_.path()), std::vector<std::string>{"kept"});
+}
+
+/// Its file system is not mounted, or another one is: an empty directory is there, or one of another run.
+TEST_F(ServerTest, AFileWhoseDirectoryIsNotThereIsKeptInTheStage) {
+  ASSERT_NO_FATAL_FAILURE(leave_in_flight());
+  stop();
+  store_.allow();
+  const auto there = output_.path(), away = there + "-away";
+  std::filesystem::rename(there, away);
+  for (const auto* what : {"nothing", "a directory", "a directory of ours"}) {
+    SCOPED_TRACE(what);
+    if (what != std::string("nothing")) std::filesystem::create_directories(there);
+    if (what == std::string("a directory of ours"))
+      std::filesystem::create_directory(out(".advectio-" + std::to_string(::geteuid())));
+    start(2, true);
+    thread_.join();
+    EXPECT_EQ(outcome_, Outcome::incomplete);
+    const auto status = json::parse(server_->status());
+    EXPECT_EQ(status["datasets"][0]["state"], "failed");
+    EXPECT_NE(status["errors"].dump().find("is its file system mounted?"), std::string::npos) << status["errors"];
+    server_.reset();
+    EXPECT_TRUE(std::filesystem::exists(run_dir()));
+    EXPECT_EQ(image("a.nc").commits, 0);
+  }
+  std::filesystem::remove_all(there);
+  std::filesystem::rename(away, there);
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("a.nc").committed.size(), 3U);
+  EXPECT_EQ(*system_files().list(there), std::vector<std::string>{"a.nc"});
 }
 
 /// Of an ordinary user: root may write what is read-only.

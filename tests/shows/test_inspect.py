@@ -80,6 +80,47 @@ def test_a_killed_run_is_told_of_and_recovered_as_told(pair: Pair, killed: tuple
     assert again.code == 4, again.said
 
 
+def test_where_the_directory_of_the_output_is_not_there_the_stage_is_kept(pair: Pair, killed: tuple[Path, dict[str, int]]):
+    """As where its file system is not mounted."""
+    run_dir, synced = killed
+    away = pair.carried.with_name("away")
+    pair.carried.rename(away)
+    before = picture(run_dir)
+    for there in (False, True):
+        if there:
+            pair.carried.mkdir()
+        dry = pair.advectio.call("recover", "--dry-run", run_dir)
+        assert dry.code == 1 and "neither the file nor the directory that held it is there" in dry.stderr, dry.said
+        assert picture(run_dir) == before
+        recovered = pair.advectio.call("recover", run_dir)
+        assert recovered.code == 1 and "is its file system mounted?" in recovered.stderr, recovered.said
+        assert "complete" not in recovered.stderr and run_dir.exists(), recovered.said
+        assert not there or not list(pair.carried.iterdir())
+        before = picture(run_dir)
+    pair.carried.rmdir()
+    away.rename(pair.carried)
+    recovered = pair.advectio.call("recover", run_dir)
+    assert recovered.code == 0, recovered.said
+    for name, frames in synced.items():
+        assert records(pair.carried / name) >= frames
+
+
+def test_a_file_that_has_been_removed_is_an_error_of_recover(pair: Pair, killed: tuple[Path, dict[str, int]]):
+    run_dir, _ = killed
+    in_flight = [Path(d["path"]) for d in inspecting.surveys(str(run_dir))[0]["datasets"] if d["frames_synced"] > 0]
+    assert in_flight
+    for path in in_flight:
+        path.unlink()
+    dry = pair.advectio.call("recover", "--dry-run", run_dir)
+    assert dry.code == 1 and f"{in_flight[0]}: dropped: its file has been removed" in dry.stderr, dry.said
+    recovered = pair.advectio.call("recover", run_dir)
+    assert recovered.code == 1 and f"{in_flight[0]}: dropped: its file has been removed" in recovered.stderr, recovered.said
+    assert f"{len(in_flight)} removed; {run_dir} is removed" in recovered.stderr.replace("datasets ", "").replace(
+        "dataset ", ""
+    )
+    assert not run_dir.exists() and not any(path.exists() for path in in_flight)
+
+
 def test_damage_in_a_segment_is_found(pair: Pair, killed: tuple[Path, dict[str, int]]):
     run_dir, _ = killed
     segment = max(run_dir.glob("journals/*/0*-s*"), key=lambda path: path.name)

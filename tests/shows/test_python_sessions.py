@@ -30,7 +30,7 @@ def test_a_session_sees_and_leaves_what_it_would_without_advectio(pair: Pair):
     assert result.code == 0, result.said
     assert result.stdout == plain.stdout
     # One that was removed before it was complete is dropped.
-    assert {d["state"] for d in result.summary["datasets"]} <= {"finished", "dropped"}
+    assert {d["state"] for d in result.summary["datasets"]} <= {"finished", "removed"}
     assert not any(d["error"] for d in result.summary["datasets"])
     assert not pair.advectio.run_dirs[-1].exists()
     pair.assert_same(attribute_order=False)

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "platform/faulty_files.h"
+#include "sinks/transaction/transactional_sink.h"
 
 namespace advectio {
 namespace {
@@ -290,6 +291,15 @@ TEST_F(ARedoFile, ThatWasDecidedStaysWhereItsDirectoryCannotBeSynced) {
   EXPECT_FALSE(redo.decide(true).ok());
   EXPECT_FALSE(redo.give_up());
   EXPECT_THAT(beside(), ElementsAre("redo"));
+}
+
+TEST(RedoPath, IsBesideTheFileAndShort) {
+  EXPECT_EQ(default_redo_path("/out/a.nc"), "/out/.a.nc.advectio-redo");
+  EXPECT_EQ(default_redo_path("/out/.a.nc.advectio-0000abcd-1"), "/out/.a.nc.advectio-0000abcd-1-redo");
+  const std::string a(255, 'a'), b = std::string(254, 'a') + 'b';
+  EXPECT_LT(default_redo_path("/out/" + a).size(), 120U);
+  EXPECT_NE(default_redo_path("/out/" + a), default_redo_path("/out/" + b));
+  EXPECT_NE(default_redo_path("/out/." + a), default_redo_path("/out/" + a));
 }
 
 }  // namespace

@@ -467,8 +467,9 @@ def _links(directory: str) -> bool:
             os.link(file.name, second)
         except OSError:
             return False
+        linked, itself = os.stat(second), os.stat(file.name)
         os.unlink(second)
-        return True
+        return os.path.samestat(linked, itself) and linked.st_nlink == 2
 
 
 def _write_rate(directory: str) -> float | None:

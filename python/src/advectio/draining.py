@@ -107,6 +107,7 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
     if result is None:
         say("", f"interrupted; what is not written stays in {run}, `advectio drain {run}` goes on")
         return code, []
+    code = code or recovering.code_of(before, result)
     made = processed.complete(left, run, result) if left else None
     recovering.settle(run, code)
     told = recovering.present(run, before, result, as_json)

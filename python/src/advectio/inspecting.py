@@ -52,6 +52,7 @@ class DatasetSurvey(TypedDict):
     format: str
     state: str
     closed: bool
+    file: str  # there, removed; away: no name of it, and not the directory that held it
     error: str | None
     frames_synced: int
     frames_visible: int

@@ -116,7 +116,7 @@ class Maker:
         latest: dict[str, DatasetStatus] = {}
         times: dict[str, int] = {}
         for dataset in status["datasets"]:
-            if not dataset.get("output_of") and dataset["state"] != "dropped":
+            if not dataset.get("output_of") and dataset["state"] not in ("dropped", "removed"):
                 path = _at(dataset["path"])
                 latest[path] = dataset
                 times[path] = times.get(path, 0) + 1

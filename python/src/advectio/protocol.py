@@ -306,5 +306,11 @@ def spread_of(dataset: DatasetStatus, key: Literal["stall_s", "to_visible_s", "t
     return dataset[key] or {"median": None, "max": None}
 
 
+def is_incomplete(dataset: DatasetStatus) -> bool:
+    """Something of it that was synced is in no file. Of one that is removed, somebody has wanted that."""
+    lost = dataset["state"] == "dropped" and dataset["frames_synced"] > 0
+    return dataset["state"] == "failed" or lost or bool(dataset["error"])
+
+
 def incomplete(status: Status) -> list[DatasetStatus]:
-    return [d for d in status["datasets"] if d["state"] == "failed" or d["error"]]
+    return [d for d in status["datasets"] if is_incomplete(d)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_GONE = 4
 UNFINISHED = ("open", "closed", "failed")  # states of what stays staged
+NO_FILE = ("dropped", "removed")
 
 
 @dataclass
@@ -102,12 +103,13 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
             tell_of_outputs(only["processed"])
         return code
     before = inspecting.surveys(directory)
-    code, result = (1 if _problems(before) else 0), None
+    code, result = (1 if _problems(before) or any(_in_no_file(d) for d in _datasets(before)) else 0), None
     made: list[Made] | None = None
     if not dry_run:
         if writers := [_who(journal) for journal in alive(before)]:
             say("", f"waiting for processes that still write: {', '.join(writers)}")
         code, result = finish(command_for(directory))
+        code = code or code_of(before, result)
         made = processed.complete(left, directory, result) if left else None
         settle(directory, code)
     told = present(directory, before, result, as_json)
@@ -119,6 +121,11 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if as_json:
         print(json.dumps(told, indent=2))
     return code
+
+
+def code_of(before: Sequence[Survey], result: Status) -> int:
+    """Frames that were synced are in no file."""
+    return 1 if any(_lost(r) for r in report(before, result)) else 0
 
 
 def only_outputs(directory: str, left: processed.Left, dry_run: bool) -> tuple[int, DryRecovery]:
@@ -254,6 +261,20 @@ def report(before: Sequence[Survey], result: Status | None) -> list[Recovered]:
     return found
 
 
+def _datasets(surveys: Sequence[Survey]) -> Iterator[DatasetSurvey]:
+    for survey in surveys:
+        yield from survey.get("datasets", [])
+
+
+def _in_no_file(d: DatasetSurvey) -> bool:
+    """Frames of it would be lost, or stay staged, if it were finished now."""
+    return d["file"] != "there" and d["frames_synced"] > 0
+
+
+def _lost(r: Recovered) -> bool:
+    return r.state in NO_FILE and r.before is not None and r.before.frames_synced > 0
+
+
 def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool, ended: bool) -> Recovered:
     reached = Reached(d["frames_synced"], d["frames_visible"], d["frames_durable"])
     after = None if status is None else _after(reached, status)
@@ -277,8 +298,10 @@ def _after(before: Reached | None, status: DatasetStatus) -> Reached:
 
 
 def _dropped(d: DatasetSurvey, after: Reached | None, state: str) -> str | None:
-    if state == "failed":
+    if state == "failed" or (after is None and d["file"] == "away"):
         return None  # all of it stays staged
+    if state == "removed" or (after is None and d["file"] == "removed"):
+        return f"its file has been removed: {counted(d['frames_synced'], 'synced frame')} of it are in no file"
     if not d["closed"] and d["frames_synced"] == 0 and d["frames_visible"] == 0 and not d["tiles"]:
         return f"nothing of it was ever synced ({size_text(d['bytes_unsynced'])} put); its empty file goes"
     parts = []
@@ -312,9 +335,19 @@ def _show(
     for text in [*problems, *(result["errors"] if result else [])]:
         out.print(text, style="red", markup=False, soft_wrap=True)
     if result is None:
+        for d in _datasets(before):
+            if d["file"] == "away":
+                out.print(_away(d), style="red", markup=False, soft_wrap=True)
         for line in _under_way(before):
             out.print(line, style="yellow", markup=False, soft_wrap=True)
     out.print(_last_line(directory, found, result), markup=False, soft_wrap=True)
+
+
+def _away(d: DatasetSurvey) -> str:
+    return (
+        f"{d['path']}: neither the file nor the directory that held it is there: is its file system mounted? "
+        "`advectio recover` would keep what is staged"
+    )
 
 
 def _under_way(before: Sequence[Survey]) -> Iterator[str]:
@@ -335,7 +368,16 @@ def _last_line(directory: str, found: Sequence[Recovered], result: Status | None
         return f"advectio: {what}; what is staged stays in {directory}"
     if not found:
         return f"advectio: nothing was left in {directory}; it is removed"
-    return f"advectio: {counted(len(found), 'dataset')} complete; {directory} is removed"
+    return f"advectio: {_ended(found)}; {directory} is removed"
+
+
+def _ended(found: Sequence[Recovered]) -> str:
+    """Like "3 datasets complete, 1 dropped"."""
+    without = [(sum(r.state == state for r in found), state) for state in NO_FILE]
+    whole = len(found) - sum(number for number, _ in without)
+    parts = [f"{counted(whole, 'dataset')} complete"] if whole else []
+    parts += [f"{number if parts else counted(number, 'dataset')} {state}" for number, state in without if number]
+    return ", ".join(parts)
 
 
 def _table(found: Sequence[Recovered], dry: bool) -> "Table":

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from advectio import tables
-from advectio.protocol import DatasetStatus, Status, incomplete, spread_of
+from advectio.protocol import DatasetStatus, Status, incomplete, is_incomplete, spread_of
 from advectio.quantities import config_size_text, rate_text, size_text, time_text
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def counted(number: int, what: str) -> str:
 
 
 def incomplete_row(row: Row) -> bool:
-    return any(m["state"] == "failed" or m["error"] for m in row.members)
+    return any(is_incomplete(m) for m in row.members)
 
 
 def footer_of(status: Status) -> str:
@@ -204,11 +204,23 @@ def made_lines(status: Status) -> list[str]:
     return processed.lines_of(status["processed"])
 
 
+def _state_of(status: Status, failed: int) -> str:
+    """Like "complete", or "3 complete, 1 removed": a file that its program has removed is not complete."""
+    if failed:
+        return f"{failed} not finished"
+    if status.get("left"):
+        return "not all of it written yet"
+    without = [(sum(d["state"] == state for d in status["datasets"]), state) for state in ("dropped", "removed")]
+    whole = len(status["datasets"]) - sum(number for number, _ in without)
+    if whole == len(status["datasets"]):
+        return "complete"
+    return ", ".join(f"{number} {state}" for number, state in [(whole, "complete"), *without] if number)
+
+
 def show(status: Status, everything: bool = False) -> None:
     """On stderr. ``status`` has a dataset."""
     failed = incomplete(status)
-    state = f"{len(failed)} not finished" if failed else "not all of it written yet" if status.get("left") else "complete"
-    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {state}"
+    line = f"advectio: {counted(len(status['datasets']), 'dataset')}, {_state_of(status, len(failed))}"
     if "run_s" in status and "drain_wait_s" in status:
         line += f"; command {time_text(status['run_s'])}, then {time_text(status['drain_wait_s'])} to the last byte"
     servers = servers_of(status)

@@ -57,6 +57,15 @@ const char* name_of(journal::DatasetState state) {
   return "damaged";
 }
 
+const char* name_of(journal::FileNames names) {
+  switch (names) {
+    case journal::FileNames::there: return "there";
+    case journal::FileNames::removed: return "removed";
+    case journal::FileNames::away: return "away";
+  }
+  return "?";
+}
+
 json text_or_null(const std::string& text) {
   return text.empty() ? json() : json(text);
 }
@@ -89,6 +98,7 @@ json json_of(const journal::SurveyedDataset& d) {
           {"format", std::string(name_of(d.format))},
           {"state", name_of(d.state)},
           {"closed", d.closed},
+          {"file", name_of(d.file)},
           {"error", text_or_null(d.error)},
           {"frames_synced", d.frames_synced},
           {"frames_visible", d.frames_visible},

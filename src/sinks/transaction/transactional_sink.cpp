@@ -1,6 +1,8 @@
 #include "sinks/transaction/transactional_sink.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -91,11 +93,24 @@ void TransactionalSink::abandon() noexcept {
   drop();
 }
 
+namespace {
+constexpr std::size_t redo_name_max = 120;  // with what a sink adds to it; some file systems allow 143
+}
+
 std::string default_redo_path(const std::string& path) {
   const auto slash = path.find_last_of('/');
   const auto directory = slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
   const auto name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return directory + (name.starts_with('.') ? name + "-redo" : "." + name + ".advectio-redo");
+  auto redo = name.starts_with('.') ? name : "." + name + ".advectio";
+  if (redo.size() > redo_name_max) {
+    // A name of the greatest length has no room for an addition.
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
+    char text[32];
+    std::snprintf(text, sizeof text, ".advectio-%016" PRIx64, hash);
+    redo = text;
+  }
+  return directory + redo + "-redo";
 }
 
 void fill_with(std::byte* to, std::size_t bytes, const Bytes& element) noexcept {

@@ -68,7 +68,8 @@ class TransactionalSink : public Sink {
   std::optional<Error> error_;
 };
 
-/// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`.
+/// Beside the file and hidden: `.NAME.advectio-redo`; of a name that is hidden already `NAME-redo`; of a long name
+/// `.advectio-HASH-redo`.
 std::string default_redo_path(const std::string& path);
 
 /// `bytes` of it, beginning with a whole element.

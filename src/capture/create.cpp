@@ -131,7 +131,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
     p.created_ns = request.created_ns != 0 ? request.created_ns : journal::realtime_ns();
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
-    journal::note_directory(p, real);
+    journal::DirectoryId::of(real).keep_in(p);
   });
   if (!made) return std::move(made).error().with("register " + path);
   // On a file system without hard links the server goes by the name, and the program must not

@@ -185,11 +185,19 @@ std::string without_last_links(std::string path) {
   return path;
 }
 
-void note_directory(SharedState& shared_state, const std::string& path) noexcept {
+DirectoryId DirectoryId::of(const std::string& path) noexcept {
   struct stat st {};
-  if (::stat(directory_of(without_last_links(path)).c_str(), &st) != 0) return;
-  shared_state.directory_device = st.st_dev;
-  shared_state.directory_inode = st.st_ino;
+  if (::stat(directory_of(without_last_links(path)).c_str(), &st) != 0) return {};
+  return {st.st_dev, st.st_ino};
+}
+
+DirectoryId DirectoryId::in(const SharedState& shared_state) noexcept {
+  return {shared_state.directory_device, shared_state.directory_inode};
+}
+
+void DirectoryId::keep_in(SharedState& shared_state) const noexcept {
+  shared_state.directory_device = device;
+  shared_state.directory_inode = inode;
 }
 
 FileNames look_for_file(const SharedState& shared_state, const std::string& state_name) noexcept {
@@ -197,24 +205,24 @@ FileNames look_for_file(const SharedState& shared_state, const std::string& stat
   struct stat own {
   }, linked{};
   // A later mount, or another node, may know the device by another number.
-  const bool there = ::stat(path.c_str(), &own) == 0 && state_name.ends_with('-' + std::to_string(own.st_ino));
+  const auto is_it = [inode = state_name.substr(state_name.find('-') + 1)](const struct stat& st) {
+    return std::to_string(st.st_ino) == inode;
+  };
+  const bool there = ::stat(path.c_str(), &own) == 0 && is_it(own);
   if (!is_hard_link(link)) return there ? FileNames::there : FileNames::away;
   // Opened, because a network file system then asks its server how many names there are.
   const int fd = ::open(link.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd >= 0) {
-    const bool only = ::fstat(fd, &linked) == 0 && linked.st_nlink == 1 && !(there && is_same(own, linked));
+    const bool known = ::fstat(fd, &linked) == 0;
     ::close(fd);
-    return only ? FileNames::removed : FileNames::there;
+    if (known && !is_it(linked)) return there ? FileNames::there : FileNames::away;
+    return known && linked.st_nlink == 1 && !there ? FileNames::removed : FileNames::there;
   }
   const bool gone = errno == ENOENT;
   if (there || errno == EACCES || errno == EPERM || errno == EMFILE || errno == ENFILE) return FileNames::there;
-  struct stat directory {
-  }, ours{};
-  const bool seen = gone && shared_state.directory_inode != 0 && is_own_directory(directory_of(link)) &&
-                    ::stat(directory_of(link).c_str(), &ours) == 0 &&
-                    ::stat(directory_of(without_last_links(path)).c_str(), &directory) == 0 &&
-                    directory.st_dev == ours.st_dev && directory.st_dev == shared_state.directory_device &&
-                    directory.st_ino == shared_state.directory_inode;
+  const auto made_in = DirectoryId::in(shared_state);
+  const bool seen = gone && made_in != DirectoryId{} && DirectoryId::of(path) == made_in &&
+                    is_own_directory(directory_of(link)) && DirectoryId::of(link).device == made_in.device;
   return seen ? FileNames::removed : FileNames::away;
 }
 

@@ -51,8 +51,16 @@ enum class FileNames : std::uint8_t {
 /// A file without a hard link is never seen to be removed: the program may have renamed it.
 FileNames look_for_file(const SharedState& shared_state, const std::string& state_name) noexcept;
 
-/// The directory that holds `path` is kept in the shared state, for look_for_file.
-void note_directory(SharedState& shared_state, const std::string& path) noexcept;
+/// A directory as the kernel knows it; zeros: not known.
+struct DirectoryId {
+  std::uint64_t device = 0, inode = 0;
+  /// The directory that holds `path`, whose last symbolic links are followed.
+  static DirectoryId of(const std::string& path) noexcept;
+  /// In the shared state: of the directory that held the file when it was made.
+  static DirectoryId in(const SharedState& shared_state) noexcept;
+  void keep_in(SharedState& shared_state) const noexcept;
+  bool operator==(const DirectoryId&) const = default;
+};
 
 /// `path` with the symbolic links of its last name followed, also where they lead to nothing.
 std::string without_last_links(std::string path);

@@ -137,7 +137,7 @@ void Ending::remove_left_behind() {
     if (run_.files.exists(d.file.link))  // what its sink could not remove
       if (const auto done = writer_.bring_to_last_commit(d); !done && done.error().sys != 0) return false;
     if ((d.hidden || d.has_no_file()) && !writer_.remove_placeholder(d)) return false;
-    if (!journal::remove_hard_link(run_.files, d.file.link)) return false;
+    if (!writer_.remove_hard_link(d)) return false;
     run_.stage.remove_dataset(d.state_name, left.journal, left.number);
     return true;
   });

@@ -7,11 +7,14 @@
 #include <string>
 #include <utility>
 
+#include "journal/hard_link.h"
+
 namespace advectio {
 
 class FileOnDisk {
  public:
-  std::string link;  ///< the hard link by which the server opens it
+  std::string link;              ///< the hard link by which the server opens it
+  journal::DirectoryId made_in;  ///< the directory that held it then
 
   /// The file may hold commits of an earlier life of its sink.
   [[nodiscard]] bool may_hold_commits() const { return holds_ != Holds::nothing; }

@@ -14,6 +14,7 @@ std::shared_ptr<Output> Ledger::entry_of(const std::string& name, MappedState<Sh
   d->state_name = name;
   d->path = d->shared_state->path;
   d->file.link = d->shared_state->link;
+  d->file.made_in = journal::DirectoryId::in(*d->shared_state);
   d->number = d->shared_state->number;
   d->format = d->shared_state->format;
   d->policy = run_.coupled->policy(d->path);

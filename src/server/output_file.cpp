@@ -93,7 +93,8 @@ Result<void> make_output_file(Run& run, Output& output, const std::string& link_
     p.format = output.format;
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, output.file.link.c_str(), output.file.link.size() + 1);
-    journal::note_directory(p, path);
+    output.file.made_in = journal::DirectoryId::of(path);
+    output.file.made_in.keep_in(p);
     describe(p);
   });
   if (!made) {

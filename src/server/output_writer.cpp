@@ -23,6 +23,11 @@ void count_frames(SharedState& shared_state, std::uint64_t frames, std::uint64_t
   shared_state.frames_visible.store(frames, std::memory_order_relaxed);
 }
 
+/// On whatever device: another node, and a later mount, may know that by another number.
+bool has_inode(const Output& d, const struct stat& st) {
+  return d.state_name.ends_with('-' + std::to_string(st.st_ino));
+}
+
 std::uint64_t bytes_below(const std::string& directory) {
   std::uint64_t bytes = 0;
   std::error_code failed;
@@ -126,11 +131,9 @@ Result<void> OutputWriter::is_its_file(const Output& d) const {
                         : "the file is not there: it has been removed or renamed, or its file system is not mounted";
     return error;
   }
-  // Another node, and a later mount, may know its device by another number.
   const bool any_device = d.ownership.is_spread() || run_.stage.control().nodes > 1 ||
                           (run_.options.recover && journal::is_hard_link(d.file.link));
-  const bool same = any_device ? d.state_name.ends_with('-' + std::to_string(st.st_ino))
-                               : Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
+  const bool same = any_device ? has_inode(d, st) : Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
   if (S_ISREG(st.st_mode) && same) return {};
   return Error{Code::permission, d.file.link + " is no longer the file that the program has made", EACCES};
 }
@@ -165,9 +168,8 @@ bool OutputWriter::was_removed(const Output& d) const {
          ((*now)->journal != d.shared_state->journal || (*now)->number != d.shared_state->number);
 }
 
-/// No name of the file is there, and it is not known to be removed.
 bool OutputWriter::is_away(const Output& d) const {
-  return d.shared_state && !was_removed(d) &&
+  return d.shared_state && !run_.power_lost && !was_removed(d) &&
          journal::look_for_file(*d.shared_state, d.state_name) == journal::FileNames::away;
 }
 
@@ -566,7 +568,7 @@ bool OutputWriter::remove_links(Output& d, Result<void> brought) {
   auto removed = d.hidden || d.is_store() || d.has_no_file() ? remove_placeholder(d) : Result<void>{};
   if (!brought && brought.error().sys != 0) removed = std::move(brought);
   const bool is_linked = journal::is_hard_link(d.file.link);
-  if (is_linked && removed) removed = journal::remove_hard_link(run_.files, d.file.link);
+  if (is_linked && removed) removed = remove_hard_link(d);
   if (removed) return true;
   if (!is_linked) {
     run_.log.warning(d.path + " stays as it is: " + removed.error().message);
@@ -575,6 +577,17 @@ bool OutputWriter::remove_links(Output& d, Result<void> brought) {
   run_.report(d.path + ": its hard link " + d.file.link + " stays: " + removed.error().message);
   ledger_.left_behind.push_back({d.shared_from_this(), d.shared_state->journal, d.shared_state->number});
   return false;
+}
+
+Result<void> OutputWriter::remove_hard_link(const Output& d) const {
+  // A later mount may know the device by another number.
+  const auto inode = d.file.made_in.inode;
+  struct stat link {};
+  const bool is_its_link = ::lstat(d.file.link.c_str(), &link) == 0 && has_inode(d, link);
+  if (run_.options.recover && !run_.power_lost && inode != 0 && !is_its_link &&
+      journal::DirectoryId::of(d.path).inode != inode)
+    return Error{Code::not_found, "its directory is not there, or is not the one in which the program made it", ENOENT};
+  return journal::remove_hard_link(run_.files, d.file.link);
 }
 
 /// The stage keeps nothing of the output; of one that is `left` behind its shared state.
@@ -614,6 +627,8 @@ void OutputWriter::remove_store(const Output& d) const {
 
 void OutputWriter::drop_rest(Output& d, const std::string& writer) {
   if (d.state == State::ending) return;
+  // Its empty file and its hard link go when they are there again.
+  if (run_.options.recover && is_away(d)) return fail(d, is_its_file(d).error());
   if (auto done = take_back(d); !done) return fail(d, std::move(done).error());
   const auto told = (run_.power_lost ? d.shared_state->kept : d.shared_state->synced).load();
   if (!d.shared() && !d.join.sequencer && told > d.progress.visible) {

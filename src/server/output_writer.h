@@ -52,8 +52,13 @@ class OutputWriter {
   void end(Output& d, State state, Result<void> brought = {});
   /// The empty file that nc_create has made, where nothing ever came to be in it.
   Result<void> remove_placeholder(const Output& d);
+  /// Error: not while the directory of its file is away.
+  [[nodiscard]] Result<void> remove_hard_link(const Output& d) const;
   /// Its writer has gone without closing it.
   void drop_rest(Output& d, const std::string& writer);
+  /// No name of its file is there, and it is not known to be removed: its file system may not be mounted. What a later
+  /// recovery finds there stays as it is.
+  [[nodiscard]] bool is_away(const Output& d) const;
   /// What the durability queue has done, into the ledger.
   void collect_durable();
 
@@ -67,7 +72,6 @@ class OutputWriter {
   void leave_stage(Output& d, bool left);
   void remove_store(const Output& d) const;
   [[nodiscard]] bool was_removed(const Output& d) const;
-  [[nodiscard]] bool is_away(const Output& d) const;
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
   /// By live readers.
   [[nodiscard]] bool is_read(const Output& d) const { return run_.live && !d.is_further(); }

@@ -156,13 +156,11 @@ void Recovery::take_up_datasets() {
       d->hidden = !whole.empty() && whole != journal::alone;
     }
     if (ended && d->ownership.is_spread()) {
-      if (journal::is_hard_link(d->file.link) && run_.files.exists(d->file.link)) {
+      // The earlier server may have died before it could remove the link's directory.
+      if (journal::is_hard_link(d->file.link) && (run_.files.exists(d->file.link) || !writer_.remove_hard_link(*d))) {
         ledger_.left_behind.push_back({d, uid, d->number});
         d->become(*ended);
         ledger_.outputs.push_back(d);
-      } else if (journal::is_hard_link(d->file.link)) {
-        // The earlier server may have died before it could remove the link's directory.
-        (void)journal::remove_hard_link(run_.files, d->file.link);
       }
       continue;
     }
@@ -214,10 +212,17 @@ void Recovery::take_up_datasets() {
       if (uid != 0) d->writers.enter(w, uid, shared_.slot_of(*d, w).number);
     }
     // The server before died between the shared state of a dataset and those of its outputs: nothing has been
-    // committed.
+    // committed. Those that it has made are made anew.
     if (d->over() || d->is_further() || !d->shared_state || d->shared_state->visible.load() > 0 ||
         d->shared_state->outputs_made.load() != 0)
       continue;
+    for (const auto& o : taken) {
+      if (!o->is_further() || o->over() || o->further.source != d->path || o->id.journal != d->id.journal ||
+          o->number != d->number)
+        continue;
+      o->hidden = true;
+      writer_.end(*o, State::dropped);
+    }
     further_.make(d);
     for (const auto& o : ledger_.outputs_of(*d)) {
       std::set<std::pair<std::uint64_t, std::uint32_t>> keys{{o->shared_state->journal, o->number}};

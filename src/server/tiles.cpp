@@ -16,6 +16,7 @@ namespace advectio {
 /// the next.
 void Tiles::gather(const std::shared_ptr<Output>& d) {
   if (std::strcmp(d->shared_state->whole, journal::alone) == 0 || d->shared_state->visible.load() > 0) return;
+  if (run_.options.recover && writer_.is_away(*d)) return;  // it fails by itself, and is a tile next time
   // As the program has named it: a coupled tile may be in memory.
   const auto tile = run_.coupled->name(d->path);
   const auto name = whole_name(tile.substr(tile.find_last_of('/') + 1));

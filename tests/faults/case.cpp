@@ -199,6 +199,14 @@ Case Case::of_power(std::uint64_t seed) {
   return c;
 }
 
+Case Case::of_away(std::uint64_t seed) {
+  auto c = of(seed);
+  c.kinds = {Kind::server_killed};
+  c.restarts = 0;
+  c.away = true;
+  return c;
+}
+
 bool Case::has(Kind kind) const {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }

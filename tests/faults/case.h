@@ -92,10 +92,13 @@ struct Case {
   std::uint64_t segments_max = 16;  ///< of each node
   std::uint32_t pause_us = 0;       ///< of a writer after each frame
   std::uint32_t restarts = 0;       ///< of the server
+  bool away = false;                ///< the directory of the output, for a first recovery
 
   static Case of(std::uint64_t seed);
   /// The same of one whose only fault is that the power goes.
   static Case of_power(std::uint64_t seed);
+  /// The same of one whose server dies for good; the directory of the output is away when it is recovered.
+  static Case of_away(std::uint64_t seed);
   /// All datasets but tiles are written as stores of that format.
   void write_as(FileFormat store);
   [[nodiscard]] bool has(Kind kind) const;

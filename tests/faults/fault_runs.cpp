@@ -53,7 +53,7 @@ void add(Report::Count& sum, const Report::Count& c) {
 struct Options {
   std::uint64_t first = 0, runs = 1;
   unsigned jobs = 1;
-  bool table = false, json = false, loud = false, power = false;
+  bool table = false, json = false, loud = false, power = false, away = false;
   std::optional<FileFormat> store;
 };
 
@@ -93,7 +93,7 @@ class Runs {
 
  private:
   void begin(Slot& slot, std::uint64_t seed) {
-    slot.run = options_.power ? Case::of_power(seed) : Case::of(seed);
+    slot.run = options_.power ? Case::of_power(seed) : options_.away ? Case::of_away(seed) : Case::of(seed);
     if (options_.store) slot.run.write_as(*options_.store);
     slot.scratch = std::make_unique<Scratch>("/dev/shm");
     slot.report = share<Report>();
@@ -132,7 +132,9 @@ class Runs {
     for (std::size_t w = 0; w < writing_names.size(); ++w) add(of_[slot.run.nodes > 1 ? 1 : 0][w], r.of[w]);
     if (bad) {
       std::printf("FAILED %s\n  %s\n  again: fault_runs %s%s--seed %llu\n", slot.run.text().c_str(), r.failure,
-                  options_.power ? "--power " : "",
+                  options_.power  ? "--power "
+                  : options_.away ? "--away "
+                                  : "",
                   !options_.store                      ? ""
                   : options_.store == FileFormat::zarr ? "--store zarr "
                                                        : "--store bp5 ",
@@ -225,6 +227,8 @@ std::optional<Options> parse(int argc, char** argv) {
       o.jobs = static_cast<unsigned>(std::max<std::uint64_t>(1, number()));
     } else if (arg == "--power") {
       o.power = true;
+    } else if (arg == "--away") {
+      o.away = true;
     } else if (arg == "--store" && i + 1 < argc) {
       const std::string name = argv[++i];
       if (name != "zarr" && name != "bp5") return std::nullopt;
@@ -248,7 +252,8 @@ int main(int argc, char** argv) {
   if (!options) {
     std::fprintf(
         stderr,
-        "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power] [--store zarr|bp5] [--table] [--json]\n");
+        "fault_runs [--seed N] [--first N] [--runs N] [--jobs N] [--power | --away] [--store zarr|bp5] [--table] "
+        "[--json]\n");
     return 2;
   }
   if (options->store == advectio::FileFormat::bp5)

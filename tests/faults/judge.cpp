@@ -153,9 +153,13 @@ void Run::judge_leftover(const Path& file) {
       // Of one that could not be created the program has been told; nothing was put there.
       if (d.file_of(w) == name && (apart_[i] || (empty && ledger_.told[w] && ledger_.part[i][w].begun == 0))) return;
   }
+  // A tile of another node's file, which was complete when the output was away: docs/limitations.md.
+  if (case_.away && case_.nodes > 1 && name.starts_with(".advectio-")) return;
   // Empty: of who is killed within nc_create. And what was not promised need not be known of after a loss of power.
   if ((empty && writer_killed_) || left_in_stage_ || vanished_ || case_.has(Kind::power_lost)) return;
-  failed("left behind: " + name);
+  std::string within;
+  for (const auto& inner : files_in(file)) within += " " + inner.filename().string();
+  failed("left behind: " + name + (within.empty() ? "" : ", with" + within));
 }
 
 }  // namespace advectio::faults

@@ -33,6 +33,7 @@ void Run::go() {
   if (fs::exists(run_dir_)) damage();
   ledger_.weather.clear();
   if (met_by_restart_ && fs::exists(run_dir_)) drain_once_more();
+  if (case_.away && servers_.any_has("/control")) recover_where_the_output_is_away();
   recover();
   judge();
   report_.strikes = ledger_.weather.strikes;
@@ -221,6 +222,38 @@ void Run::drain_once_more() {
   const auto code = servers_.code();
   if (code != 0) said_by_exit_ = true;
   if (code >= 128) failed("the server that took up the damage died of signal " + std::to_string(code - 128));
+}
+
+/// Its file system is not mounted, another one is, or one with copies of the files.
+void Run::recover_where_the_output_is_away() {
+  const auto away = output_ + "-away";
+  fs::rename(output_, away);
+  const auto how = below(4);
+  if (how > 0) fs::create_directory(output_);
+  if (how == 2) {
+    const auto own = output_ + "/.advectio-" + std::to_string(::geteuid());
+    fs::create_directory(own);
+    std::ofstream(own + "/.other.nc.advectio-00000001-1");
+  }
+  if (how == 3) fs::copy(away, output_, fs::copy_options::recursive);
+  const auto picture = [this] {
+    std::string all;
+    for (const auto& file : files_in(output_))
+      all += file.string() + " " + std::to_string(fs::is_directory(file) ? 0 : fs::file_size(file)) + "\n";
+    return all;
+  };
+  const auto before = how > 0 ? picture() : std::string();
+  servers_.start(Servers::Task::recover);
+  const int code = servers_.wait();
+  if (code >= 128) failed("recovery without the output died of signal " + std::to_string(code - 128));
+  if ((code == 0) == servers_.any_has("/control"))
+    failed("recovery without the output ended with code " + std::to_string(code) + " and its stage is " +
+           (code == 0 ? "there" : "gone"));
+  if (how > 0 && picture() != before)
+    failed("recovery without the output has changed what is in its place: " + before + "became " + picture());
+  if (how == 0 && fs::exists(output_)) failed("recovery without the output has made its directory");
+  fs::remove_all(output_);
+  fs::rename(away, output_);
 }
 
 void Run::recover() {

@@ -42,6 +42,7 @@ class Run {
   void end_writers_soon();
   void strike();
   void drain_once_more();
+  void recover_where_the_output_is_away();
   void recover();
 
   // Until the power goes, perhaps once more while it is recovered (without_power.cpp).

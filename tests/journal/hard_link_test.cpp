@@ -140,7 +140,7 @@ class FileNamesTest : public HardLinkTest {
     HardLinkTest::SetUp();
     std::memcpy(shared_state_.path, file_.c_str(), file_.size() + 1);
     name_ = Stage::state_name_of(file_).value();
-    note_directory(shared_state_, file_);
+    DirectoryId::of(file_).keep_in(shared_state_);
     link_ = give(directories());
     std::ofstream(other_) << "y";
     SharedState other{};
@@ -199,8 +199,7 @@ TEST_F(FileNamesTest, AreAwayBehindASymbolicLinkThatLeadsToNothing) {
   const auto by = scratch_ / "link.nc";
   fs::create_symlink("by/a.nc", by);
   std::memcpy(shared_state_.path, by.c_str(), by.size() + 1);
-  shared_state_.directory_inode = 0;
-  note_directory(shared_state_, by);
+  DirectoryId::of(by).keep_in(shared_state_);
   EXPECT_EQ(look(), FileNames::there);
   fs::rename(out_, scratch_ / "away");
   EXPECT_EQ(look(), FileNames::away);

@@ -94,5 +94,25 @@ TEST_F(FurtherOutputsTest, LeaveNothingWhereOneIsGivenUpWhileItsDiskRefuses) {
   EXPECT_EQ(files(), (std::vector<std::string>{"a.nc", "second_a.nc"}));
 }
 
+/// So a server leaves them that dies before it has made all of them.
+TEST_F(FurtherOutputsTest, AreMadeAnewWhereOnlySomeAreThere) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, false, false);
+    return ::pause();
+  });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([this] { return image("second_a.nc").committed.size() == 3; }));
+  stop_after_a_failure();
+  a.kill();
+  for_each_page([](journal::SharedState& shared_state) { shared_state.outputs_made.store(0); });
+  std::ifstream keeps_its_inode(out("second_a.nc"));
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("second_a.nc").committed.size(), 3U);
+  EXPECT_EQ(files(), (std::vector<std::string>{"a.nc", "second_a.nc"}));
+}
+
 }  // namespace
 }  // namespace advectio

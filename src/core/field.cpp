@@ -66,6 +66,13 @@ void cut_off(const Box& common, Box& box, std::vector<Box>& rest) {
   }
 }
 
+/// The box holds all of the bounds: start and end per dimension.
+bool holds(const Box& box, const std::vector<std::uint64_t>& bounds) {
+  for (std::size_t i = 0; 2 * i < bounds.size(); ++i)
+    if (bounds[2 * i] < box.start[i] || bounds[2 * i + 1] > box.start[i] + box.count[i]) return false;
+  return true;
+}
+
 }  // namespace
 
 bool Part::dense() const noexcept {
@@ -87,6 +94,7 @@ struct AssembledField::Piece {
   std::uint64_t bytes = 0;
   Lease lease;
   std::vector<std::uint64_t> strings;  ///< where each begins in `data`
+  std::size_t number = 0;              ///< a piece with a greater number hides this one
 
   [[nodiscard]] Sequence sequence(std::size_t i) const { return {place[3 * i], place[3 * i + 1], place[3 * i + 2]}; }
   [[nodiscard]] std::uint64_t count(std::size_t i) const {
@@ -160,6 +168,20 @@ struct AssembledField::Piece {
   }
 };
 
+/// `bounds`, start and end per dimension, take in the piece.
+void AssembledField::widen(std::vector<std::uint64_t>& bounds, const Piece& piece) {
+  const bool first = bounds.empty();
+  for (std::size_t i = 0; 3 * i < piece.place.size(); ++i) {
+    const auto start = piece.place[3 * i], end = piece.place[3 * i + 1];
+    if (first) {
+      bounds.insert(bounds.end(), {start, end});
+      continue;
+    }
+    bounds[2 * i] = std::min(bounds[2 * i], start);
+    bounds[2 * i + 1] = std::max(bounds[2 * i + 1], end);
+  }
+}
+
 AssembledField::AssembledField(std::uint32_t variable, DataType type, std::size_t rank)
     : Field(variable, type), rank_(rank) {}
 
@@ -193,52 +215,145 @@ Result<void> AssembledField::add(const Block& block) {
   }
 
   const std::unique_lock lock(mutex_);
-  auto index = pieces_.size();
+  piece.number = pieces_.size();
   const auto& added = pieces_.emplace_back(std::move(piece));
-  for (auto& bounds : groups_) {
-    index /= fan;
-    if (bounds.size() <= index * 2 * rank_ || rank_ == 0) {
-      for (std::size_t i = 0; i < rank_; ++i) bounds.insert(bounds.end(), {added.place[3 * i], added.place[3 * i + 1]});
-      continue;
-    }
-    auto* group = bounds.data() + index * 2 * rank_;
-    for (std::size_t i = 0; i < rank_; ++i) {
-      group[2 * i] = std::min(group[2 * i], added.place[3 * i]);
-      group[2 * i + 1] = std::max(group[2 * i + 1], added.place[3 * i + 1]);
-    }
-  }
+  widen(bounds_, added);
+  widen(loose_bounds_, added);
   return {};
 }
 
-/// Looks through the members of a group, the latest first. False: there is no need to look further.
-bool AssembledField::search(const Box& box, std::size_t most, std::size_t level, std::size_t index,
-                            Pieces& found) const {
-  if (level == 0) {
-    const auto& piece = pieces_[index];
-    if (!piece.meets(box)) return true;
-    found.push_back(&piece);
-    return found.size() < most && !piece.contains(box);
+/// Pieces that follow each other in time, as a tree of boxes. A node's pieces are halved along the
+/// dimension in which they lie farthest apart; those in one place along time, so that the newest is
+/// found first.
+struct AssembledField::Tree {
+  struct Node {
+    std::size_t newest = 0;  ///< number of its newest piece
+    std::uint32_t begin = 0, end = 0;
+    std::uint32_t second = 0;  ///< the other child; the first is the next node. 0: a leaf
+  };
+
+  std::size_t first = 0;  ///< number of its oldest piece
+  std::vector<const Piece*> pieces;
+  std::vector<Node> nodes;
+  std::vector<std::uint64_t> bounds;  ///< of each node: start and end per dimension
+
+  /// Appends the node of pieces [begin, end), and those below it.
+  void grow(std::size_t rank, std::size_t begin, std::size_t end) {
+    const auto at = nodes.size();
+    Node node;
+    node.begin = static_cast<std::uint32_t>(begin);
+    node.end = static_cast<std::uint32_t>(end);
+    std::size_t along = 0;
+    std::uint64_t apart = 0;
+    for (std::size_t i = 0; i < rank; ++i) {
+      std::uint64_t start = UINT64_MAX, last = 0, nearest = UINT64_MAX, farthest = 0;
+      for (auto p = begin; p < end; ++p) {
+        const auto& place = pieces[p]->place;
+        start = std::min(start, place[3 * i]);
+        last = std::max(last, place[3 * i + 1]);
+        nearest = std::min(nearest, middle(*pieces[p], i));
+        farthest = std::max(farthest, middle(*pieces[p], i));
+      }
+      bounds.insert(bounds.end(), {start, last});
+      if (farthest - nearest > apart) {
+        apart = farthest - nearest;
+        along = i;
+      }
+    }
+    for (auto p = begin; p < end; ++p) node.newest = std::max(node.newest, pieces[p]->number);
+    nodes.push_back(node);
+    if (end - begin <= leaf) return;
+    const auto half = begin + (end - begin) / 2;
+    const auto place = [this](std::size_t p) { return pieces.begin() + static_cast<std::ptrdiff_t>(p); };
+    std::nth_element(place(begin), place(half), place(end), [along, apart](const Piece* a, const Piece* b) {
+      const auto x = apart == 0 ? 0 : middle(*a, along), y = apart == 0 ? 0 : middle(*b, along);
+      return x != y ? x < y : a->number < b->number;
+    });
+    grow(rank, begin, half);
+    nodes[at].second = static_cast<std::uint32_t>(nodes.size());
+    grow(rank, half, end);
   }
-  const auto* bounds = groups_[level - 1].data() + index * 2 * rank_;
-  for (std::size_t i = 0; i < rank_; ++i)
-    if (bounds[2 * i] >= box.start[i] + box.count[i] || bounds[2 * i + 1] <= box.start[i]) return true;
-  std::size_t below = pieces_.size();
-  for (std::size_t l = 1; l < level; ++l) below = (below + fan - 1) / fan;
-  for (auto i = std::min((index + 1) * fan, below); i > index * fan; --i)
-    if (!search(box, most, level - 1, i - 1, found)) return false;
-  return true;
+
+ private:
+  /// Half of the sum: ends are below 2^63.
+  static std::uint64_t middle(const Piece& piece, std::size_t i) {
+    return (piece.place[3 * i] + piece.place[3 * i + 1]) / 2;
+  }
+};
+
+/// Which pieces meet a box, as far as they are not known to be hidden.
+struct AssembledField::Search {
+  const Box& box;
+  const std::size_t most;
+  Pieces found;
+  std::size_t oldest = 0;  ///< pieces with smaller numbers are hidden, or not wanted
+  std::uint64_t looked_at = 0;
+
+  void look(const Piece& piece) {
+    ++looked_at;
+    if (piece.number < oldest || !piece.meets(box)) return;
+    found.push_back(&piece);
+    if (most == 1 || piece.contains(box)) oldest = piece.number;
+  }
+  void look(const Tree& tree, std::size_t index) {
+    ++looked_at;
+    const auto& node = tree.nodes[index];
+    const auto* bounds = tree.bounds.data() + index * 2 * box.rank();
+    if (node.newest < oldest || !meets(bounds)) return;
+    if (node.second == 0) {
+      for (auto p = node.begin; p < node.end; ++p) look(*tree.pieces[p]);
+      return;
+    }
+    auto sooner = index + 1, later = static_cast<std::size_t>(node.second);
+    if (tree.nodes[sooner].newest < tree.nodes[later].newest) std::swap(sooner, later);
+    look(tree, sooner);
+    look(tree, later);
+  }
+
+ private:
+  [[nodiscard]] bool meets(const std::uint64_t* bounds) const {
+    for (std::size_t i = 0; i < box.rank(); ++i)
+      if (bounds[2 * i] >= box.start[i] + box.count[i] || bounds[2 * i + 1] <= box.start[i]) return false;
+    return true;
+  }
+};
+
+/// Brings all pieces into trees. Each is at least twice as large as the next.
+void AssembledField::plant() const {
+  Tree tree;
+  tree.first = planted_;
+  while (!trees_.empty() && trees_.back().pieces.size() < 2 * (pieces_.size() - tree.first)) {
+    tree.first = trees_.back().first;
+    trees_.pop_back();
+  }
+  tree.pieces.reserve(pieces_.size() - tree.first);
+  for (auto i = tree.first; i < pieces_.size(); ++i) tree.pieces.push_back(&pieces_[i]);
+  tree.grow(rank_, 0, tree.pieces.size());
+  trees_.push_back(std::move(tree));
+  planted_ = pieces_.size();
+  loose_bounds_.clear();
 }
 
 /// The pieces that meet a box, the latest first, down to the one that hides all before it.
 AssembledField::Pieces AssembledField::meeting(const Box& box, std::size_t most) const {
-  Pieces found;
-  if (box.empty()) return found;
-  const std::shared_lock lock(mutex_);
-  auto top = pieces_.size();
-  for (std::size_t l = 0; l < groups_.size(); ++l) top = (top + fan - 1) / fan;
-  for (; top > 0; --top)
-    if (!search(box, most, groups_.size(), top - 1, found)) break;
-  return found;
+  if (box.empty()) return {};
+  std::shared_lock lock(mutex_);
+  if (pieces_.size() - planted_ > loose && !holds(box, loose_bounds_)) {
+    lock.unlock();
+    {
+      const std::unique_lock alone(mutex_);
+      if (pieces_.size() > planted_) plant();
+    }
+    lock.lock();
+  }
+  Search search{box, most, {}, 0, 0};
+  for (auto i = pieces_.size(); i > planted_ && i > search.oldest; --i) search.look(pieces_[i - 1]);
+  for (auto tree = trees_.rbegin(); tree != trees_.rend(); ++tree) search.look(*tree, 0);
+  looked_at_.fetch_add(search.looked_at, std::memory_order_relaxed);
+  std::erase_if(search.found, [&search](const auto* piece) { return piece->number < search.oldest; });
+  std::sort(search.found.begin(), search.found.end(),
+            [](const auto* a, const auto* b) { return a->number > b->number; });
+  return std::move(search.found);
 }
 
 void AssembledField::read(const Part& part, std::byte* destination) const {
@@ -333,19 +448,10 @@ std::vector<Block> AssembledField::blocks() const {
 Box AssembledField::bounds() const {
   Box out;
   const std::shared_lock lock(mutex_);
-  const auto& top = groups_.back();
-  for (std::size_t at = 0; rank_ > 0 && at < top.size(); at += 2 * rank_)
-    for (std::size_t i = 0; i < rank_; ++i) {
-      const auto start = top[at + 2 * i], end = top[at + 2 * i + 1];
-      if (at == 0) {
-        out.start.push_back(start);
-        out.count.push_back(end - start);
-        continue;
-      }
-      const auto last = std::max(out.start[i] + out.count[i], end);
-      out.start[i] = std::min(out.start[i], start);
-      out.count[i] = last - out.start[i];
-    }
+  for (std::size_t i = 0; i < bounds_.size(); i += 2) {
+    out.start.push_back(bounds_[i]);
+    out.count.push_back(bounds_[i + 1] - bounds_[i]);
+  }
   return out;
 }
 

@@ -7,7 +7,7 @@
 //  * Of blocks that overlap the later one wins.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -77,7 +77,10 @@ class Field {
   DataType type_;
 };
 
-/// A field made of blocks.
+/// A field made of blocks. A search costs about as much as what it finds, however many blocks there
+/// are and whatever their order: blocks are kept in trees of boxes (`Tree`). The newest blocks are in
+/// none until somebody searches for a part of them. A tree is made anew with older ones that are not
+/// much larger, so that there are few, and each block has been sorted few times.
 class AssembledField final : public Field {
  public:
   AssembledField(std::uint32_t variable, DataType type, std::size_t rank);
@@ -96,20 +99,30 @@ class AssembledField final : public Field {
   /// The smallest box that holds all blocks; of rank 0 where there are none.
   [[nodiscard]] Box bounds() const;
 
+  /// Blocks, and nodes of trees, that all searches so far have looked at.
+  [[nodiscard]] std::uint64_t looked_at() const noexcept { return looked_at_.load(std::memory_order_relaxed); }
+
  private:
   struct Piece;
+  struct Tree;
+  struct Search;
   using Pieces = std::vector<const Piece*>;
-  static constexpr std::size_t fan = 32;  ///< members of a group
+  static constexpr std::size_t leaf = 16;   ///< pieces of a leaf, at most
+  static constexpr std::size_t loose = 32;  ///< pieces that a search looks at one by one
 
   [[nodiscard]] Pieces meeting(const Box& box, std::size_t most) const;
-  bool search(const Box& box, std::size_t most, std::size_t level, std::size_t index, Pieces& found) const;
+  void plant() const;
+  static void widen(std::vector<std::uint64_t>& bounds, const Piece& piece);
 
   const std::size_t rank_;
   mutable std::shared_mutex mutex_;  // held for the search, never while values are copied
   std::deque<Piece> pieces_;         // in the order in which they were put; a piece stays at its place
-  // Bounds of groups of `fan` pieces, then of `fan` such groups, and so on: start and end per
-  // dimension.
-  std::array<std::vector<std::uint64_t>, 3> groups_;
+  mutable std::vector<Tree> trees_;  // of the first pieces, then of those behind them, and so on
+  mutable std::size_t planted_ = 0;  // pieces in trees
+  // Start and end per dimension; empty: there are none.
+  std::vector<std::uint64_t> bounds_;                // of all pieces
+  mutable std::vector<std::uint64_t> loose_bounds_;  // of those in no tree
+  mutable std::atomic<std::uint64_t> looked_at_ = 0;
 };
 
 /// The fields of the frame under way of one output. One thread.

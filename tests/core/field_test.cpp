@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
@@ -132,6 +134,76 @@ TEST(Field, OfThousandsOfSmallBlocksIsWhole) {
   std::shuffle(points.begin(), points.end(), random);
   for (const auto& p : points) twin.put(p);
   for (int i = 0; i < 50; ++i) twin.expect_same(random_part(random, {90, 100}));
+}
+
+/// Pieces of a row in no order: as `work` says, which is given all of them. Blocks and nodes looked at.
+std::uint64_t looked_at(std::uint64_t pieces, const std::function<void(AssembledField&, const Block&)>& work) {
+  AssembledField field(0, DataType::int32, 2);
+  const std::vector<std::int32_t> data(2);
+  std::vector<Block> blocks;
+  for (std::uint64_t i = 0; i < pieces; ++i)
+    blocks.push_back({0, {{0, i * 2}, {1, 2}}, {}, reinterpret_cast<const std::byte*>(data.data()), 8, nullptr});
+  Random random(3);
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  for (const auto& b : blocks) work(field, b);
+  for (const auto& b : blocks) {
+    EXPECT_TRUE(field.covers(b.box));
+    EXPECT_EQ(field.view(b.box).size(), 8U);
+  }
+  return field.looked_at();
+}
+
+TEST(Field, LooksAtFewBlocksForEachPartHoweverManyThereAre) {
+  const auto put = [](AssembledField& field, const Block& b) { ASSERT_TRUE(field.add(b).ok()); };
+  // Sixteen times as many: with their square it would be 256 times as much.
+  EXPECT_LT(looked_at(32000, put), 28 * looked_at(2000, put));
+  // A part is asked for whenever there is a new block, as chunks are.
+  const auto put_and_ask = [](AssembledField& field, const Block& b) {
+    ASSERT_TRUE(field.add(b).ok());
+    (void)field.covers({{0, b.box.start[1] / 64 * 64}, {1, 64}});
+  };
+  EXPECT_LT(looked_at(32000, put_and_ask), 28 * looked_at(2000, put_and_ask));
+}
+
+TEST(Field, LooksAtFewOfTheBlocksThatLieOverEachOther) {
+  std::uint64_t before = 0;
+  for (const std::uint64_t n : {2000, 32000}) {
+    AssembledField field(0, DataType::int32, 1);
+    const std::vector<std::int32_t> data(64);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const Box box{{i % 2 * 64}, {64}};
+      ASSERT_TRUE(field.add({0, box, {}, reinterpret_cast<const std::byte*>(data.data()), 256, nullptr}).ok());
+      if (i % 7 == 0) {
+        EXPECT_TRUE(field.covers({{i % 2 * 64 + i % 50}, {5}}));
+      }
+    }
+    if (before != 0) {
+      EXPECT_LT(field.looked_at(), 28 * before);
+    }
+    before = field.looked_at();
+  }
+}
+
+TEST(Field, OfManySmallBlocksInAnyOrderReadsAsAPlainArray) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    std::vector<std::uint64_t> lengths(1 + below(random, 3));
+    for (auto& n : lengths) n = lengths.size() == 1 ? 3000 : lengths.size() == 2 ? 60 : 14;
+    Twin twin(lengths);
+    for (int i = 0; i < 1500; ++i) {
+      Box box;
+      for (const auto n : lengths) {
+        box.start.push_back(below(random, n));
+        box.count.push_back(1 + below(random, std::min<std::uint64_t>(n - box.start.back(), i % 100 == 0 ? n : 5)));
+      }
+      twin.put(box);
+      if (i % 40 == 0) twin.expect_same(box);
+      if (i % 60 == 0) twin.expect_same(random_part(random, lengths));
+    }
+    for (int i = 0; i < 30; ++i) twin.expect_same(random_part(random, lengths));
+    twin.expect_same(twin.whole());
+  }
 }
 
 TEST(Field, CoversABoxOnceItsLastElementIsPut) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "sinks/cdf5/patches.h"
@@ -121,11 +123,61 @@ TEST_P(PatchesOf, ThatOverlapAndLeaveHolesAreAsIfPutOneByOne) {
   flush();
 }
 
+TEST_P(PatchesOf, ThatAreManyAndSmallAndInNoOrderArePutAsIfOneByOne) {
+  const auto& lengths = GetParam().lengths;
+  std::mt19937 random(11);
+  for (int i = 0; i < 400; ++i) {
+    Box box = found_.whole;
+    for (std::size_t d = 0; d < lengths.size(); ++d) {
+      box.start[d] = random() % lengths[d];
+      box.count[d] = d == 0 && GetParam().has_records
+                         ? 1
+                         : 1 + random() % std::min<std::uint64_t>(lengths[d] - box.start[d], 1 + lengths[d] / 8);
+    }
+    add(box, i * 5000000);
+  }
+  flush();
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, PatchesOf,
                          testing::Values(Case{{}, false}, Case{{1}, false}, Case{{17}, false}, Case{{5}, true},
                                          Case{{6, 9}, false}, Case{{3, 7, 11}, true}, Case{{4, 3, 7, 11}, true},
                                          Case{{2, 1300, 1100}, false}, Case{{2, 3, 1300, 700}, true},
                                          Case{{3, 1500000}, false}, Case{{2, 5, 900, 400}, true}));
+
+/// Pieces of a row of several megabytes, in no order: blocks and nodes that are looked at to put them.
+std::uint64_t looked_at(std::uint64_t pieces, bool with_holes) {
+  constexpr std::uint64_t length = 4000000;
+  const auto step = length / pieces, size = with_holes ? step / 2 : step;
+  const auto field = std::make_shared<AssembledField>(0, DataType::int32, 1);
+  const std::vector<std::int32_t> data(size, 5);
+  std::vector<std::uint64_t> order(pieces);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937(4));
+  Patches patches;
+  for (const auto i : order) {
+    const Box box{{i * step}, {size}};
+    EXPECT_TRUE(field->add({0, box, {}, reinterpret_cast<const std::byte*>(data.data()), size * 4, nullptr}).ok());
+    patches.add(field, box, false);
+  }
+  std::uint64_t puts = 0, values = 0;
+  EXPECT_TRUE(patches
+                  .flush(of_one_variable({length}, false),
+                         [&](std::uint32_t, const Box& box, const std::byte*) -> Result<void> {
+                           ++puts;
+                           values += box.volume();
+                           return {};
+                         })
+                  .ok());
+  EXPECT_EQ(values, pieces * size);
+  // Without holes it is written in a few large pieces, whatever the order.
+  EXPECT_LE(puts, with_holes ? pieces + 8 : 8);
+  return field->looked_at();
+}
+
+TEST(Patches, LookAtFewBlocksForEachHoweverManyThereAre) {
+  for (const bool with_holes : {false, true}) EXPECT_LT(looked_at(16000, with_holes), 28 * looked_at(1000, with_holes));
+}
 
 TEST(Patches, ForgetWhatTheyHoldWhenAPutFails) {
   const std::vector<std::int32_t> data(4);

@@ -1,6 +1,8 @@
 #include "sinks/cdf5/patches.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace advectio {
 
@@ -18,11 +20,38 @@ Box bounds_of(const std::vector<Box>& boxes) {
   return out;
 }
 
-/// Neither is empty.
-bool meet(const Box& a, const Box& b) noexcept {
-  for (std::size_t i = 0; i < a.rank(); ++i)
-    if (a.start[i] + a.count[i] <= b.start[i] || b.start[i] + b.count[i] <= a.start[i]) return false;
-  return true;
+/// Marks the elements of `part` in `marks`, which has one for each element of `whole`. Returns how
+/// many had none.
+std::uint64_t mark(const Box& part, const Box& whole, std::vector<bool>& marks) {
+  if (part.empty()) return 0;
+  const auto rank = part.rank();
+  const auto row = rank > 0 ? part.count[rank - 1] : 1;
+  std::uint64_t fresh = 0;
+  for (auto at = part;;) {
+    const auto first = offset_in(at, whole);
+    for (auto k = first; k < first + row; ++k) {
+      fresh += marks[k] ? 0 : 1;
+      marks[k] = true;
+    }
+    auto i = rank > 0 ? rank - 1 : 0;
+    for (; i > 0; --i) {
+      if (++at.start[i - 1] < part.start[i - 1] + part.count[i - 1]) break;
+      at.start[i - 1] = part.start[i - 1];
+    }
+    if (i == 0) return fresh;
+  }
+}
+
+/// Each element of `box` is in one of the boxes.
+bool cover(const std::vector<const Box*>& boxes, const Box& box) {
+  const auto volume = box.volume();
+  std::uint64_t most = 0;
+  for (const auto* b : boxes) most += intersect(*b, box).volume();
+  if (most < volume) return false;
+  std::vector<bool> marks(volume);
+  std::uint64_t marked = 0;
+  for (const auto* b : boxes) marked += mark(intersect(*b, box), box, marks);
+  return marked == volume;
 }
 
 }  // namespace
@@ -41,6 +70,7 @@ void Patches::clear() noexcept {
   variables_.clear();
   boxes_ = 0;
   gathered_ = {};
+  one_ = {};
 }
 
 Result<void> Patches::flush(const Schema& schema, const Put& put) {
@@ -64,7 +94,6 @@ Result<void> Patches::put_all(const Schema& schema, const Put& put) {
 Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint64_t>& lengths, const Put& put) {
   const auto bounds = bounds_of(place.boxes);
   Box piece = bounds;
-  Boxes there;
   std::uint64_t bytes = size_of(place.field->type());
   auto part = lengths.size();  // the dimension of which a part is taken is the one before it
   while (part > 1 && lengths[part - 1] <= together_max / bytes) {
@@ -73,6 +102,7 @@ Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint
     piece.start[part] = 0;
     piece.count[part] = lengths[part];
   }
+  Boxes there;
   if (part == 0) {
     for (const auto& b : place.boxes) there.push_back(&b);
     return put_together(*place.field, piece, there, put);
@@ -80,35 +110,56 @@ Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint
 
   --part;
   const auto step = std::max<std::uint64_t>(1, together_max / bytes);
-  const auto end = bounds.start[part] + bounds.count[part];
-  for (std::size_t i = 0; i < part; ++i) piece.count[i] = 1;
-  for (;;) {
-    for (piece.start[part] = bounds.start[part]; piece.start[part] < end; piece.start[part] += step) {
-      piece.count[part] = std::min(step, end - piece.start[part]);
-      there.clear();
-      for (const auto& b : place.boxes)
-        if (meet(b, piece)) there.push_back(&b);
-      if (!there.empty()) ADVECTIO_TRY(put_together(*place.field, piece, there, put));
+  // From box to piece, as from piece to box each would look at all boxes. Pieces are counted in the order of the file.
+  std::vector<std::pair<std::uint64_t, const Box*>> met;
+  const auto steps = (bounds.count[part] + step - 1) / step;
+  for (const auto& b : place.boxes) {
+    const auto from = (b.start[part] - bounds.start[part]) / step;
+    const auto to = (b.start[part] + b.count[part] - 1 - bounds.start[part]) / step;
+    auto at = b;
+    for (;;) {
+      std::uint64_t row = 0;
+      for (std::size_t i = 0; i < part; ++i) row = row * bounds.count[i] + (at.start[i] - bounds.start[i]);
+      for (auto k = from; k <= to; ++k) met.emplace_back(row * steps + k, &b);
+      auto i = part;
+      for (; i > 0; --i) {
+        if (++at.start[i - 1] < b.start[i - 1] + b.count[i - 1]) break;
+        at.start[i - 1] = b.start[i - 1];
+      }
+      if (i == 0) break;
     }
-    auto i = part;
-    for (; i > 0; --i) {
-      if (++piece.start[i - 1] < bounds.start[i - 1] + bounds.count[i - 1]) break;
-      piece.start[i - 1] = bounds.start[i - 1];
-    }
-    if (i == 0) return {};
   }
+  std::stable_sort(met.begin(), met.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t k = 0; k < met.size();) {
+    const auto number = met[k].first;
+    there.clear();
+    for (; k < met.size() && met[k].first == number; ++k) there.push_back(met[k].second);
+    piece.start[part] = bounds.start[part] + number % steps * step;
+    piece.count[part] = std::min(step, bounds.start[part] + bounds.count[part] - piece.start[part]);
+    auto row = number / steps;
+    for (auto i = part; i > 0; --i) {
+      piece.start[i - 1] = bounds.start[i - 1] + row % bounds.count[i - 1];
+      piece.count[i - 1] = 1;
+      row /= bounds.count[i - 1];
+    }
+    ADVECTIO_TRY(put_together(*place.field, piece, there, put));
+  }
+  return {};
 }
 
 Result<void> Patches::put_together(const Field& field, const Box& box, const Boxes& boxes, const Put& put) {
   if (const auto view = field.view(box); !view.empty()) return put(field.variable(), box, view.data());
-  const auto gather = [&](const Box& of) {
-    gathered_.resize(std::max<std::size_t>(gathered_.size(), of.volume() * size_of(field.type())));
-    field.read(of, gathered_.data());
-    return put(field.variable(), of, gathered_.data());
-  };
-  if (field.covers(box)) return gather(box);
+  const auto element = size_of(field.type());
+  gathered_.resize(std::max<std::size_t>(gathered_.size(), box.volume() * element));
+  field.read(box, gathered_.data());
+  if (field.covers(box) || cover(boxes, box)) return put(field.variable(), box, gathered_.data());
   // What nobody has put stays what it is.
-  for (const auto* b : boxes) ADVECTIO_TRY(gather(intersect(*b, box)));
+  for (const auto* b : boxes) {
+    const auto part = intersect(*b, box);
+    one_.resize(std::max<std::size_t>(one_.size(), part.volume() * element));
+    copy_part(part, gathered_.data(), box, one_.data(), part, element);
+    ADVECTIO_TRY(put(field.variable(), part, one_.data()));
+  }
   return {};
 }
 

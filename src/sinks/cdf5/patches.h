@@ -53,7 +53,8 @@ class Patches {
   /// In the order of the file: the variables without records (0), then those of each record (its
   /// index + 1).
   std::map<std::pair<std::uint64_t, std::uint32_t>, Place> by_place_;
-  std::vector<std::byte> gathered_;
+  std::vector<std::byte> gathered_;  ///< of several boxes
+  std::vector<std::byte> one_;       ///< of one of them
 };
 
 }  // namespace advectio

@@ -64,6 +64,7 @@ ProcessSession* open_session() {
   constexpr std::uint64_t restart_max_ns = 10'000'000'000;
   const auto give_up_ns = journal::monotonic_ns() + restart_max_ns;
   while (!stage->server_alive()) {
+    if (stage->closed()) return without_server(" (the run has ended)");
     if (journal::monotonic_ns() > give_up_ns) return without_server(" (nobody serves " + *directory + ")");
     ::usleep(20'000);
   }

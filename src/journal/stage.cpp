@@ -224,9 +224,9 @@ Result<MappedState<WriterSlot>> Stage::open_slots(const std::string& shared_stat
 namespace {
 
 /// Ranks of a node come here at the same time.
-Result<ProcessLock> lock_datasets(const std::string& directory) {
+Result<ProcessLock> await_lock(const std::string& path) {
   for (unsigned tries = 0;; ++tries) {
-    auto taken = ProcessLock::take(directory + "/datasets.lock");
+    auto taken = ProcessLock::take(path);
     if (taken || taken.error().code != Code::exists || tries > 100'000) return taken;
     ::usleep(100);
   }
@@ -234,8 +234,26 @@ Result<ProcessLock> lock_datasets(const std::string& directory) {
 
 }  // namespace
 
+bool Stage::close(const std::function<bool()>& nobody_is_new) const {
+  // Never waits: whoever holds the lock may have been stopped.
+  const auto lock = ProcessLock::take(directory_ + "/journals.lock");
+  if (!lock && lock.error().code == Code::exists) return false;
+  if (!nobody_is_new()) return false;
+  control_->closed.store(1, std::memory_order_release);
+  return true;
+}
+
+Result<void> Stage::enter(const std::function<Result<void>()>& publish) const {
+  const auto ended = [this] { return Error{Code::gone, "the run " + directory_ + " has ended", 0}; };
+  if (closed()) return ended();  // its directory may be on its way out: nothing is made there
+  auto lock = await_lock(directory_ + "/journals.lock");
+  if (!lock) return std::move(lock).error();
+  if (closed()) return ended();
+  return publish();
+}
+
 Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(SharedState&)>& fill) const {
-  auto lock = lock_datasets(directory_);
+  auto lock = await_lock(directory_ + "/datasets.lock");
   if (!lock) return std::move(lock).error();
   const std::string hidden = "." + name;
   ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
@@ -275,7 +293,7 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
 }
 
 void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const {
-  const auto lock = lock_datasets(directory_);
+  const auto lock = await_lock(directory_ + "/datasets.lock");
   const auto shared_state = open_state(name);
   if (!shared_state || (*shared_state)->journal != journal || (*shared_state)->number != number) return;
   (void)files_->remove(datasets() + "/" + name);

@@ -68,6 +68,7 @@ struct StageControl {
   std::atomic<std::uint64_t> segments_peak;  ///< most that there were at one time
   std::atomic<std::uint64_t> input_bytes;    ///< of the largest netCDF file that a program has opened to read it
   std::atomic<std::uint64_t> relieved_ns;    ///< CLOCK_MONOTONIC when one that had found none last got a segment
+  std::atomic<std::uint32_t> closed;         ///< 1: no program begins a journal here any more (Stage::close)
 };
 
 struct WriterState {
@@ -297,6 +298,15 @@ class Stage {
                                                   const std::function<void(SharedState&)>& fill) const;
   /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
   void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
+
+  /// The server's end: from here on no program begins a journal in this stage. False, and nothing
+  /// has changed: a program is about to begin one, or `nobody_is_new`, which is asked while none can,
+  /// has found one.
+  [[nodiscard]] bool close(const std::function<bool()>& nobody_is_new) const;
+  /// `publish` makes a journal's name. Errors: Code::gone where the stage is closed.
+  [[nodiscard]] Result<void> enter(const std::function<Result<void>()>& publish) const;
+  [[nodiscard]] bool closed() const noexcept { return control_->closed.load(std::memory_order_acquire) != 0; }
+  void reopen() const noexcept { control_->closed.store(0, std::memory_order_release); }
 
   /// False when somebody has removed the directory.
   [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }

@@ -54,7 +54,14 @@ Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
   fill(*shared_state);
   shared_state->magic = writer_magic;
   shared_state->version = format_version;
-  ADVECTIO_TRY(stage.files().rename(hidden, stage.journals() + "/" + name));
+  const auto publish = [&] { return stage.files().rename(hidden, stage.journals() + "/" + name); };
+  // What another node sends is expected after the last program here has gone, too.
+  const auto done = shared_state->mirror != 0 ? publish() : stage.enter(publish);
+  if (!done) {
+    (void)stage.files().remove(hidden + "/writer");
+    ::rmdir(hidden.c_str());
+    return done.error();
+  }
   return MadeJournal{std::move(shared_state), std::move(lock).value()};
 }
 

@@ -25,7 +25,7 @@ bool Ending::may_leave() {
     if (!j->begun() && !run_.in_debt()) return false;
     rest = rest || !j->is_read();
   }
-  return rest;
+  return rest && journal_set_.close([](const Journal& j) { return !j.reader || !j.reader->writer_alive(); });
 }
 
 void Ending::leave() {
@@ -46,10 +46,11 @@ bool Ending::finished() {
                         seconds(now - run_.last_writer_ns) > run_.options.exit_when_idle_s &&
                         (run_.any_writer || seconds(now - run_.started_ns) > 60) && nodes_.others_idle();
   if (!run_.shutdown.draining() && !run_.options.recover && !idle_end) return false;
-  // Whoever came in since the last look has to be seen.
-  journal_set_.look_for_writers();
+  const auto over = [](const Journal& j) { return !j.alive && j.is_read(); };
   for (const auto& [name, j] : ledger_.journals)
-    if (!journal::is_mirror(name) && (j->alive || !j->is_read())) return false;
+    if (!journal::is_mirror(name) && !over(*j)) return false;
+  // Either we see who has just begun to write, or it sees that nobody serves it any more.
+  if (!journal_set_.close(over)) return false;
   if (run_.has_other_nodes()) {
     run_.peers->drain();
     if (!run_.peers->is_quiet()) nodes_.announce_rest();

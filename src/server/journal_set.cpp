@@ -1,5 +1,6 @@
 #include "server/journal_set.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "journal/mirror.h"
@@ -37,6 +38,15 @@ void JournalSet::look_for_writers() {
     run_.log.info("writer " + name + " (" + j->reader->writer().command + ")");
     ledger_.journals[name] = std::move(j);
   }
+}
+
+bool JournalSet::close(const std::function<bool(const Journal&)>& over) {
+  if (run_.stage.closed()) return true;
+  return run_.stage.close([&] {
+    look_for_writers();
+    return std::all_of(ledger_.journals.begin(), ledger_.journals.end(),
+                       [&over](const auto& j) { return journal::is_mirror(j.first) || over(*j.second); });
+  });
 }
 
 void JournalSet::release(Journal& j) {

@@ -1,6 +1,7 @@
 // The journals of this node: found, followed, and given back segment by segment.
 #pragma once
 
+#include <functional>
 #include "server/durability.h"
 #include "server/tiles.h"
 
@@ -12,6 +13,9 @@ class JournalSet {
       : run_(run), ledger_(ledger), durability_(durability), tiles_(tiles) {}
 
   void look_for_writers();
+  /// True: no program of this node begins a journal any more, and all that have are known and are
+  /// `over`.
+  bool close(const std::function<bool(const Journal&)>& over);
   /// A journal speaks of that output.
   void attach(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d);
   /// Gives back segments, oldest first: those read to their end, in which every record is committed

@@ -100,6 +100,7 @@ Result<void> ServerImpl::begin() {
     run_.log.warning("the power was lost during this run: what its programs had not made durable may be lost");
     recovery_.forget_unforced_journals();
   }
+  if (!run_.options.recover) run_.stage.reopen();
   if (run_.stage.control().left != 0) {
     // From here on it changes again.
     run_.stage.control().left = 0;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -357,6 +358,36 @@ TEST_F(JournalTest, AWriterWhoseDescriptorsAreClosedLivesUntilItsProcessEnds) {
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(r->writer_alive());
   for (const int fd : {told[0], told[1], go[0], go[1]}) ::close(fd);
+}
+
+TEST_F(JournalTest, IsBegunByNobodyOnceTheStageIsClosed) {
+  const WriterIdentity identity{0, static_cast<std::uint32_t>(::getpid()), "n", "m"};
+  // One that comes while the server closes: it waits for that, and sees it.
+  std::optional<Result<std::unique_ptr<Writer>>> late;
+  std::thread newcomer;
+  EXPECT_TRUE(stage_.close([&] {
+    newcomer = std::thread([&] { late = Writer::open(stage_, identity); });
+    return true;
+  }));
+  newcomer.join();
+  ASSERT_FALSE(late->ok());
+  EXPECT_EQ(late->error().code, Code::gone);
+  EXPECT_TRUE(system_files().list(stage_.journals()).value().empty()) << "it leaves nothing there";
+  stage_.reopen();
+  EXPECT_TRUE(Writer::open(stage_, identity).ok());
+}
+
+TEST_F(JournalTest, IsSeenByTheServerBeforeItClosesTheStage) {
+  const auto nobody = [this] { return system_files().list(stage_.journals()).value().empty(); };
+  {
+    // Its process has taken the lock, and may have been stopped there: the server does not wait.
+    const auto entering = ProcessLock::take(stage_.directory() + "/journals.lock");
+    ASSERT_TRUE(entering.ok());
+    EXPECT_FALSE(stage_.close(nobody));
+  }
+  const auto w = writer();
+  EXPECT_FALSE(stage_.close(nobody));
+  EXPECT_FALSE(stage_.closed());
 }
 
 TEST_F(JournalTest, ALockDoesNotCloseTheFileThatHasItsNumberNow) {

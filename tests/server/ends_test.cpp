@@ -168,5 +168,36 @@ TEST_F(EndsTest, AProgramThatClosesDescriptorsItDoesNotKnowIsNotTakenForDead) {
   EXPECT_EQ(rows(), 3U);
 }
 
+TEST_F(EndsTest, AProgramThatBeginsToWriteAfterTheEndIsToldSo) {
+  Program a(run_dir(), [this](Session& s) {
+    tell();
+    live_on();
+    const auto made = s.create({out("a.nc"), FileFormat::netcdf4, false, 0});
+    return !made.ok() && made.error().code == Code::gone && !std::filesystem::exists(out("a.nc")) ? 0 : 1;
+  });
+  start();
+  a.go();
+  await_told();
+  (void)drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  let_end();
+  EXPECT_EQ(a.wait(), 0);
+}
+
+TEST_F(EndsTest, TheServerWaitsForAProgramThatIsAboutToBegin) {
+  start();
+  auto entering =
+      std::make_unique<Result<journal::ProcessLock>>(journal::ProcessLock::take(run_dir() + "/journals.lock"));
+  ASSERT_TRUE(entering->ok());
+  bool waited = false;
+  (void)drain("drain", [&] {
+    wait_turns();
+    waited = true;
+    entering.reset();
+  });
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(outcome_, Outcome::clean);
+}
+
 }  // namespace
 }  // namespace advectio

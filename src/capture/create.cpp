@@ -151,7 +151,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       stage_.remove_dataset(state_name, (*w)->journal(), number);
     return std::move(dataset).error().with("create " + path);
   }
-  file->keep();
+  (*dataset)->set_mark(file->keep());
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
   (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return dataset;

@@ -298,6 +298,7 @@ Result<void> JournalledDataset::close() {
     closed_ = true;
     if (!r) return r;
     shared_state_->closed.store(1, std::memory_order_release);
+    mark_.remove();  // the server has one
     session_.closed(this, rule_.drops_frames());
   }
   const auto target = shared_state_->synced.load(std::memory_order_acquire);
@@ -320,6 +321,7 @@ Result<void> JournalledDataset::abort() {
   if (!sequence) return std::move(sequence).error();
   if (!collective_calls_.shared()) shared_state_->synced.store(*sequence, std::memory_order_release);
   shared_state_->closed.store(1, std::memory_order_release);
+  mark_.remove();
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include "capture/rules.h"
 #include "capture/waiting.h"
 #include "journal/format.h"
+#include "journal/run_mark.h"
 #include "journal/stage.h"
 
 namespace advectio::capture {
@@ -35,6 +36,10 @@ class JournalledDataset final : public SharedDataset {
   void share(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
     collective_calls_.begin(std::move(slots), writer, writers);
   }
+  /// Until this process has closed the dataset.
+  void set_mark(journal::RunMark mark) noexcept { mark_ = std::move(mark); }
+  /// This process was forked from the one that writes the dataset.
+  void leave_mark_to_parent() noexcept { mark_.leave_to_parent(); }
   [[nodiscard]] journal::SharedState& shared_state() const noexcept { return *shared_state_; }
 
   Result<void> schema(const Schema& schema) override;
@@ -110,6 +115,7 @@ class JournalledDataset final : public SharedDataset {
   const std::uint32_t number_;
   journal::MappedState<journal::SharedState> shared_state_;
   const std::string link_;
+  journal::RunMark mark_;
   const Rule rule_;
   bool closed_ = false;
   bool put_ever_ = false;

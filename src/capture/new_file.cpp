@@ -70,9 +70,13 @@ Result<void> NewFile::empty() {
   return {};
 }
 
-void NewFile::keep() {
+journal::RunMark NewFile::keep() {
   is_new_ = false;
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  auto mark = journal::RunMark::on(fd_);
+  // Before the lock goes there is the mark, for whoever gets the lock next.
+  if (mark) (void)::flock(fd_, LOCK_UN);
+  fd_ = -1;
+  return mark;
 }
 
 NewFile::~NewFile() {

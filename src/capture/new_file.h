@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "journal/run_mark.h"
 
 namespace advectio::capture {
 
@@ -22,8 +23,8 @@ class NewFile {
   [[nodiscard]] bool is_locked() const { return locked_; }
   /// It may become another inode by that: of a file with several names overlayfs makes a copy.
   Result<void> empty();
-  /// It stays, and the lock goes.
-  void keep();
+  /// It stays, and the lock goes. The run's mark stays on it.
+  [[nodiscard]] journal::RunMark keep();
   [[nodiscard]] const struct stat& stat() const { return stat_; }
   /// Without `keep` a file that was made here is removed: the library creates it then. Not without the lock: another
   /// process may have begun to write it.

@@ -75,6 +75,11 @@ void ProcessSession::forget(JournalledDataset* dataset) noexcept {
 
 void ProcessSession::become_foreign() noexcept {
   foreign_ = true;
+  // Not free: another thread was changing them when the process forked.
+  if (mutex_.try_lock()) {
+    for (auto* dataset : open_) dataset->leave_mark_to_parent();
+    mutex_.unlock();
+  }
   if (writer_) writer_->forget_in_child();
   (void)writer_.release();  // its thread lives in the parent: leaked on purpose
 }

@@ -8,6 +8,7 @@
 
 #include "capture/dataset_state.h"
 #include "journal/hard_link.h"
+#include "journal/run_mark.h"
 #include "platform/machine.h"
 
 namespace advectio::capture {
@@ -81,12 +82,28 @@ std::string writer_of(const SharedState& p) {
   return "process " + std::to_string(p.writer_pid);
 }
 
+/// For files of which this run has no shared state: no other run is writing it.
+Result<void> is_of_no_other_run(const std::string& path) {
+  // A process of this run that has closed it may be about to take its mark away.
+  for (unsigned tries = 0; journal::RunMark::is_on(path); ++tries) {
+    if (tries == 100)
+      return Error{Code::exists,
+                   path + " is being written by another run; wait until that has ended, or choose another name",
+                   EACCES};
+    ::usleep(1000);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> Waiting::not_written_now(const std::string& path) const {
   const auto name = Stage::state_name_of(path);
   if (!name) return {};
   const auto shared_state = stage_.open_state(*name);
+  // On several nodes others of this run may have marks on it, and only `for_file` asks them.
+  if (!shared_state && shared_state.error().code == Code::not_found && stage_.control().nodes < 2)
+    return is_of_no_other_run(path);
   if (!shared_state || (*shared_state)->writers > 0 || !is_written_now(**shared_state, *name)) return {};
   return Error{Code::exists, path + " is open for writing in " + writer_of(**shared_state), EACCES};
 }
@@ -105,7 +122,8 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
     // A model reads a restart at its start. Its own restart will be about as large.
     if (!for_writing && S_ISREG(st.st_mode))
       raise(stage_.control().input_bytes, static_cast<std::uint64_t>(st.st_size));
-    return ask_other_nodes(path, name, for_writing, st.st_mtime);
+    ADVECTIO_TRY(ask_other_nodes(path, name, for_writing, st.st_mtime));
+    return for_writing ? is_of_no_other_run(path) : Result<void>{};
   }
   auto shared_state = stage_.open_state(name);
   if (!shared_state) {

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "platform/files.h"
+
 namespace advectio {
 
 void FileOnDisk::lend_permission() {
@@ -21,6 +23,10 @@ void FileOnDisk::give_permission_back() {
   struct stat st {};
   if (const auto lent = std::exchange(lent_permission_, 0); lent != 0 && ::stat(link.c_str(), &st) == 0)
     (void)::chmod(link.c_str(), st.st_mode & 07777 & ~lent);
+}
+
+void FileOnDisk::mark_as_ours() {
+  if (!mark_ && !is_short_of_descriptors()) mark_ = journal::RunMark::on(link);
 }
 
 void tell_watchers(const std::string& path) {

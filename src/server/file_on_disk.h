@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "journal/run_mark.h"
 
 namespace advectio {
 
@@ -35,6 +36,10 @@ class FileOnDisk {
   void lend_permission();
   void give_permission_back();
 
+  /// While the file is written here no other run writes it.
+  void mark_as_ours();
+  void remove_mark() { mark_.remove(); }
+
   /// True the first time: its directory entries are to survive a loss of power, too.
   [[nodiscard]] bool needs_durable_names() { return !std::exchange(names_durable_, true); }
 
@@ -43,6 +48,7 @@ class FileOnDisk {
 
   Holds holds_ = Holds::nothing;
   mode_t lent_permission_ = 0;
+  journal::RunMark mark_;
   bool names_durable_ = false;  ///< asked for
 };
 

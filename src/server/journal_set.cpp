@@ -122,6 +122,7 @@ void JournalSet::forget_journals() {
 
 void JournalSet::attach(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d) {
   j.datasets.insert({number, d});
+  if (!d->over() && !d->is_further() && !d->is_elsewhere()) d->file.mark_as_ours();
   if (d->shared())
     j.shared.push_back(d);
   else if (d->policy.join && !d->is_further() && !d->is_tile() && !d->is_elsewhere() && !d->over())

@@ -524,6 +524,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   const bool shared = d.shared_state->writers > 0;
   journal::set_visible(*d.shared_state, shared ? d.shared_state->synced.load() : d.progress.seen);
   if (run_.survives_power && (d.is_store() ? !is_durable : d.state == State::finished)) durability_.keep_end(d);
+  d.file.remove_mark();  // who waits for the end may create the file anew
   // First of all: a server that takes over from here must not look for what is removed below.
   tell_state(*d.shared_state, d.has_no_file() ? DatasetState::dropped : DatasetState::finished);
   // On the disk, too, before its hard link goes.

@@ -44,7 +44,7 @@ TEST_F(NewFileTest, StaysWhereAnotherHoldsTheLock) {
     EXPECT_FALSE(second->is_locked());
   }
   EXPECT_TRUE(fs::exists(path_));
-  made->keep();
+  const auto mark = made->keep();
   EXPECT_TRUE(NewFile::take(path_, false, free)->is_locked());
   EXPECT_TRUE(fs::exists(path_));
 }

@@ -255,7 +255,11 @@ bool Records::follow(Journal& j) {
     if (j.loads.empty() || j.loads.back().index != index) j.loads.push_back({index, {}, 0});
     j.loads.back().last[r.dataset] = r.sequence;
     j.loads.back().bytes += r.payload.size();
-    if (r.type != RecordType::put) run_.backlog_peak = std::max(run_.backlog_peak, ledger_.backlog());
+    if (r.type != RecordType::put) {
+      const auto backlog = ledger_.backlog();
+      run_.backlog.store(backlog, std::memory_order_relaxed);
+      run_.backlog_peak = std::max(run_.backlog_peak, backlog);
+    }
     handle(j, r, run_.verify);
     if (r.type != RecordType::put) journal_set_.release(j);
   }

@@ -107,7 +107,8 @@ struct Run {
   bool state_damaged = false;
   bool output_lost = false;  ///< a further output could not be made, or was given up
 
-  std::uint64_t commits = 0;  ///< of all outputs, and their ends
+  std::uint64_t commits = 0;              ///< of all outputs, and their ends
+  std::atomic<std::uint64_t> backlog{0};  ///< when the latest frame was about to be committed
   std::uint64_t backlog_peak = 0;
   std::uint64_t last_writer_ns = 0;
   bool any_writer = false;

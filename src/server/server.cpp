@@ -41,7 +41,7 @@ class ServerImpl final : public Server {
   void drain() noexcept override { run_.shutdown.drain(); }
   std::uint64_t turns() const noexcept override { return turns_.load(); }
   std::string status() override {
-    return snapshot_.get([this] { journal::ring(run_.stage.control().work); });
+    return snapshot_.get([this] { journal::ring(run_.stage.control().work); }, run_.backlog);
   }
 
  private:

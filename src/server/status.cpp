@@ -165,7 +165,19 @@ json Status::to_json(bool final) {
   return run_.has_other_nodes() ? with_others(std::move(all)) : all;
 }
 
-std::string Snapshot::get(const std::function<void()>& wake) {
+namespace {
+
+/// The backlog of now in a status that is older.
+std::string with_backlog(const std::string& text, std::uint64_t bytes) {
+  auto status = json::parse(text, nullptr, false);
+  if (!status.is_object() || !status.contains("stage")) return text;
+  status["stage"]["backlog_bytes"] = bytes;
+  return status.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string Snapshot::get(const std::function<void()>& wake, const std::atomic<std::uint64_t>& backlog) {
   std::unique_lock guard(mutex_);
   if (concluded_) return text_;
   wanted_ = true;
@@ -173,7 +185,8 @@ std::string Snapshot::get(const std::function<void()>& wake) {
   made_.wait_for(guard, patience_, [this] { return !wanted_; });
   // Of a server that has only begun there is no last one.
   made_.wait_for(guard, std::chrono::seconds(30), [this] { return !text_.empty(); });
-  return text_;
+  // The server is deep in a commit. How much it has to do is what is asked for then.
+  return wanted_ ? with_backlog(text_, backlog) : text_;
 }
 
 bool Snapshot::is_wanted() {

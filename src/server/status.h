@@ -15,8 +15,9 @@ class Snapshot {
  public:
   /// `patience`: how long to wait for a fresh one where there is one already.
   explicit Snapshot(std::chrono::milliseconds patience = std::chrono::milliseconds(500)) : patience_(patience) {}
-  /// Waits a little for a fresh one; where the loop is deep in a commit, the last one. Any thread.
-  std::string get(const std::function<void()>& wake);
+  /// Waits a little for a fresh one; where the loop is deep in a commit, the last one with `backlog`
+  /// in place of the backlog of then. Any thread.
+  std::string get(const std::function<void()>& wake, const std::atomic<std::uint64_t>& backlog);
   /// Somebody waits, or there is none yet. The loop's thread, as `put` and `conclude`.
   [[nodiscard]] bool is_wanted();
   void put(std::string text);

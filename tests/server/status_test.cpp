@@ -16,13 +16,14 @@ TEST(SnapshotTest, WhoAsksGetsAFreshOneOrTheLast) {
     while (!asked) std::this_thread::yield();
     box.put("first");
   });
-  EXPECT_EQ(box.get([&] { asked = true; }), "first") << "nobody is answered with nothing";
+  std::atomic<std::uint64_t> backlog{7};
+  EXPECT_EQ(box.get([&] { asked = true; }, backlog), "first") << "nobody is answered with nothing";
   slow.join();
   EXPECT_FALSE(box.is_wanted());
-  EXPECT_EQ(box.get([] {}), "first") << "the loop is deep in a commit";
+  EXPECT_EQ(box.get([] {}, backlog), "first") << "the loop is deep in a commit";
   EXPECT_TRUE(box.is_wanted());
   box.conclude("last");
-  EXPECT_EQ(box.get([] { FAIL() << "the loop has ended"; }), "last");
+  EXPECT_EQ(box.get([] { FAIL() << "the loop has ended"; }, backlog), "last");
 }
 
 TEST(SnapshotTest, WhoAsksIsAnsweredAtTheLoopsNextPass) {
@@ -33,8 +34,18 @@ TEST(SnapshotTest, WhoAsksIsAnsweredAtTheLoopsNextPass) {
     while (!woken) std::this_thread::yield();
     box.put("second");
   });
-  EXPECT_EQ(box.get([&] { woken = true; }), "second");
+  const std::atomic<std::uint64_t> backlog{0};
+  EXPECT_EQ(box.get([&] { woken = true; }, backlog), "second");
   loop.join();
+}
+
+TEST(SnapshotTest, AnOldOneTellsHowMuchThereIsToDoNow) {
+  Snapshot box(std::chrono::milliseconds(0));
+  box.put(R"({"stage":{"backlog_bytes":0,"waits":3}})");
+  const std::atomic<std::uint64_t> backlog{12345};
+  const auto told = json::parse(box.get([] {}, backlog));
+  EXPECT_EQ(told["stage"]["backlog_bytes"], 12345);
+  EXPECT_EQ(told["stage"]["waits"], 3);
 }
 
 using StatusTest = PartsTest;

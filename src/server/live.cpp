@@ -52,13 +52,13 @@ readers::DatasetKey Live::key_of(const Output& d) {
 void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
   std::shared_ptr<LiveFrame> frame;
   const bool whole =
-      !d.frame.in_parts() && d.waiting.empty() && d.schema.written &&
+      store_->is_wanted(d.path) && !d.frame.in_parts() && d.waiting.empty() && d.schema.written &&
       std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
         // Memory that nobody holds a lease on is gone with the commit.
         const auto blocks = f.second->blocks();
         return std::all_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.lease != nullptr; });
       });
-  if (whole && store_->is_wanted(d.path)) {
+  if (whole) {
     frame = std::make_shared<LiveFrame>();
     frame->schema = std::make_shared<const Schema>(*d.schema.asked);  // values are as put: no mark of operators
     frame->synced_ns = synced_ns;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -95,6 +96,8 @@ struct Run {
   std::unique_ptr<Live> live;                                  ///< null: nobody reads while it runs (recovery)
   std::unique_ptr<SegmentPool> pool;                           ///< null: nobody writes any more (recovery)
   Shutdown shutdown;
+  /// Answers who has asked for the status. Long work calls it from time to time.
+  std::function<void()> answer = [] {};
 
   bool survives_power = false;          ///< of the stage: segments wait until what was in them is durable
   bool power_lost = false;              ///< and that has happened to what is taken up here

@@ -87,6 +87,9 @@ ServerImpl::~ServerImpl() {
 
 Result<void> ServerImpl::begin() {
   run_.last_writer_ns = monotonic_ns();
+  run_.answer = [this] {
+    if (snapshot_.is_wanted()) snapshot_.put(status_.text(false));
+  };
   ADVECTIO_TRY(journal::remove_mirrors(run_.stage));
   const auto left = run_.files.list(run_.stage.journals());
   run_.verify = run_.options.recover || (left && !left->empty());
@@ -197,8 +200,7 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
     }
     // Gone. What it had written before is handled first.
     j->reader->set_writer_gone();
-    while (records_.follow(*j) && !run_.shutdown.leaving()) {
-    }
+    while (records_.follow(*j) && !run_.shutdown.leaving()) run_.answer();
     if (!j->is_read()) continue;  // not all of it yet: `server.drain_max`, or it will be left
     if (!j->broken()) records_.writer_gone(*j);
     j->alive = false;
@@ -231,7 +233,10 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
   // In an idle drain the death of a program may be all that is waited for.
   const bool look = now - last_look_ns_ > look_around_ns || (run_.shutdown.draining() && !moved_);
   bool moved = false;
-  for (auto& [name, j] : ledger_.journals) moved = records_.follow(*j) || moved;
+  for (auto& [name, j] : ledger_.journals) {
+    moved = records_.follow(*j) || moved;
+    run_.answer();
+  }
   if (look || !moved) journal_set_.look_for_writers();
   if (run_.shutdown.leaving() && ending_.may_leave()) {
     ending_.leave();
@@ -266,7 +271,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
       return Turn::ended;
     }
   }
-  if (snapshot_.is_wanted()) snapshot_.put(status_.text(false));
+  run_.answer();
   if ((run_.shutdown.stopping() || run_.shutdown.stage_gone) && !moved) {
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
     for (auto& d : ledger_.outputs)

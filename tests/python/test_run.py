@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -432,6 +433,93 @@ def test_ctrl_c_on_a_terminal_reaches_the_command_once_and_not_the_server(fake):
     assert process.wait(30) == 0
     assert b"got 1" in seen
     assert not any(e.startswith("signal 2") for e in fake.events)
+
+
+UNTIL_TOLD = """
+import os, signal, sys, time
+signal.signal(signal.SIGCONT, lambda *_: print('continued', flush=True))
+print('up', os.getpid(), flush=True)
+while not os.path.exists('told'): time.sleep(0.01)
+"""
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat_:
+        return stat_.read().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize("who", ["the command line", "its process group"])
+def test_a_run_that_is_suspended_and_goes_on_ends_as_always(fake, who):
+    """For longer than it waits for a signal at a time. Python's sigtimedwait then gives a signal that nobody has sent."""
+    process = fake.start("run", "--", *python(UNTIL_TOLD), start_new_session=True)
+    model = int(process.stdout.readline().split()[1])
+    send = process.send_signal if who == "the command line" else lambda number: os.killpg(process.pid, number)
+    for _ in range(3):
+        send(signal.SIGSTOP)
+        until(lambda: state_of(process.pid) == "T", "the stop")
+        time.sleep(0.6)
+        send(signal.SIGCONT)
+        until(lambda: state_of(process.pid) != "T" and state_of(model) != "T", "the end of the stop")
+        while process.stdout.readline() != "continued\n":
+            pass
+        assert process.poll() is None, process.stderr.read()
+    (fake.work / "told").touch()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert fake.events[-2:] == ["drain", "end 0"]
+
+
+def test_a_stop_from_a_batch_system_stops_the_command_too(fake):
+    """It sends SIGTSTP to the process that it has started."""
+    run = fake.start("run", "--", *python(UNTIL_TOLD), preexec_fn=os.setpgrp)
+    model = int(run.stdout.readline().split()[1])
+    run.send_signal(signal.SIGTSTP)
+    until(lambda: state_of(run.pid) == "T" and state_of(model) == "T", "both to stop")
+    run.send_signal(signal.SIGCONT)
+    assert run.stdout.readline() == "continued\n"
+    (fake.work / "told").touch()
+    run.communicate(timeout=30)
+    assert run.returncode == 0
+    assert fake.events[-2:] == ["drain", "end 0"]
+
+
+def test_ctrl_z_in_a_shell_stops_the_command_and_fg_lets_it_go_on(fake):
+    leader, follower = pty.openpty()
+
+    def take_terminal():
+        os.setsid()
+        import fcntl
+        import termios
+
+        fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+
+    shell = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"], env=fake.env | {"PS1": ""}, cwd=fake.work, stdin=follower, stdout=follower,
+        stderr=follower, preexec_fn=take_terminal,
+    )  # fmt: skip
+    os.close(follower)
+    seen = ""
+
+    def read_until(pattern: str) -> re.Match:
+        nonlocal seen
+        while not (found := re.search(pattern, seen)):
+            seen += os.read(leader, 4096).decode(errors="replace")
+        seen = seen[found.end() :]
+        return found
+
+    (fake.work / "model.py").write_text(UNTIL_TOLD)
+    os.write(leader, f"{shlex.join(fake.command('run', '-q', '--', sys.executable, 'model.py'))}; echo code $?\n".encode())
+    model = int(read_until(r"up (\d+)")[1])
+    os.write(leader, b"\x1a")
+    read_until("Stopped")
+    until(lambda: state_of(model) == "T", "the command to stop")
+    os.write(leader, b"fg\n")
+    read_until("continued")
+    (fake.work / "told").touch()
+    fake.wait_for_event("end 0")
+    os.write(leader, b"exit\n")
+    shell.wait(30)
+    os.close(leader)
 
 
 def test_interrupting_the_drain_twice_leaves_the_server_to_finish(fake):

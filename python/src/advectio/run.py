@@ -435,15 +435,20 @@ def forget(server: Server) -> None:
 
 def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -> int:
     """Until the command has ended; its exit code, or the signal that ended it as a negative number."""
-    while True:
-        code = child.poll()
-        if code is not None:
-            return code
-        server.watch()
-        got = signals.take(0.5)
-        if got is not None and not signals.from_terminal(got):
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(got.si_signo)
+    with signals.with_job_control():
+        while True:
+            code = child.poll()
+            if code is not None:
+                return code
+            server.watch()
+            got = signals.take(0.5)
+            if got is None:
+                continue
+            if not got.from_terminal:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(got.number)
+            if got.number == signal.SIGTSTP:
+                signals.suspend()
 
 
 def how_ended(ended: int) -> str | None:

@@ -15,6 +15,7 @@ from advectio.json_file import read_map
 from advectio.live.client import Client, Gone
 
 CONTACT = "advectio.contact"
+Run = tuple[str, str]  # its directory, and the directory where it was started
 
 
 def pattern(match: str | os.PathLike[str]) -> str:
@@ -122,7 +123,7 @@ def servers(run: str | None, contact: str | None) -> Iterator[Client]:
                     yield connect_node(directory)
 
 
-def live_runs() -> list[tuple[str, str]]:
+def live_runs() -> list[Run]:
     """Run directories of this user on this node whose servers answer, and where each was started."""
     found = []
     for run in places.runs():
@@ -134,38 +135,47 @@ def live_runs() -> list[tuple[str, str]]:
 
 
 def run_of(match: Sequence[str], wait_s: float) -> str:
-    """The run that writes files of these patterns: the only one there is, or the only one started in their directory."""
+    """The run that writes files of these patterns: started in their directory, else above or below it. It may still begin."""
     until = time.monotonic() + wait_s
     while True:
         runs = live_runs()
-        near = _near(runs, match)
-        runs = near if len(near) == 1 else runs
-        if len(runs) == 1:
-            return runs[0][0]
-        # In a directory that a pattern names one may still begin.
-        if len(runs) > 1 and (time.monotonic() >= until or not any("/" in p for p in match)):
-            listed = "".join(f"\n  {run}  started in {where}" for run, where in runs)
-            raise UserError(f"{len(runs)} runs are under way; say which one with run= (--run of a command):{listed}")
-        if not runs and time.monotonic() >= until:
-            raise UserError(
-                "no run of yours is under way on this node. Start one with `advectio run`; on another node name its "
-                f"contact file (contact={CONTACT!r}, --contact of a command; see the config's readers.listen)"
-            )
+        meant = _meant(runs, match)
+        if len(meant) == 1:
+            return meant[0][0]
+        if time.monotonic() >= until:
+            raise _not_found(meant, runs, match)
         time.sleep(0.2)
 
 
+def _not_found(meant: Sequence[Run], runs: Sequence[Run], match: Sequence[str]) -> UserError:
+    listed = "".join(f"\n  {run}  started in {where}" for run, where in meant or runs)
+    if meant:
+        return UserError(f"{len(meant)} runs are under way; say which one with run= (--run of a command):{listed}")
+    if runs:
+        where = " or ".join(sorted({_directory(p) for p in match}))
+        return UserError(
+            f"no run was started in {where}, nor above or below it. To follow a run that was started elsewhere, name it with run= "
+            f"(--run of a command):{listed}"
+        )
+    return UserError(
+        "no run of yours is under way on this node. Start one with `advectio run`; on another node name its "
+        f"contact file (contact={CONTACT!r}, --contact of a command; see the config's readers.listen)"
+    )
+
+
 def nearer_than(run: str, match: Sequence[str]) -> bool:
-    """Has another run been started meanwhile in the directory of these patterns, and this one has not?"""
+    """Has another run been started meanwhile that is meant by these patterns, and not this one?"""
     if len(places.runs()) < 2:
         return False
-    near = [directory for directory, _ in _near(live_runs(), match)]
-    return len(near) == 1 and near != [run]
+    meant = [directory for directory, _ in _meant(live_runs(), match)]
+    return len(meant) == 1 and meant != [run]
 
 
-def _near(runs: Sequence[tuple[str, str]], match: Sequence[str]) -> list[tuple[str, str]]:
-    """Those started in the directory of a pattern (in ours, where it has none), above it or below it."""
+def _meant(runs: Sequence[Run], match: Sequence[str]) -> list[Run]:
+    """Those started in the directory of a pattern (in ours, where it has none). There is none: those above it and below it."""
     directories = {_directory(p) for p in match}
-    return [r for r in runs if r[1] and any(os.path.commonpath([d, r[1]]) in (d, r[1]) for d in directories)]
+    there = [r for r in runs if r[1] in directories]
+    return there or [r for r in runs if r[1] and any(os.path.commonpath([d, r[1]]) in (d, r[1]) for d in directories)]
 
 
 def _directory(match: str) -> str:

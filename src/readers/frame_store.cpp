@@ -37,6 +37,7 @@ bool has_records(const Schema& schema, const Variable& v) {
 struct FrameStore::Dataset {
   DatasetKey key;
   std::string path;
+  std::uint64_t inode = 0;
   FileFormat format = FileFormat::netcdf4;
   std::map<std::uint64_t, std::uint64_t> orders;  ///< by the frame's number
   std::uint64_t visible = 0;
@@ -116,6 +117,7 @@ void FrameStore::take_log(const std::string& text) {
                               x["path"].get<std::string>(), FileFormat::netcdf4);
     const auto frame = number("frame");
     datasets_[d].over = false;
+    datasets_[d].inode = number("inode");
     if (!datasets_[d].orders.insert({frame, places_.size() + 1}).second) continue;
     Records records;
     if (const auto r = x.find("records");
@@ -153,10 +155,11 @@ bool FrameStore::is_wanted(const std::string& path) {
 }
 
 void FrameStore::publish(DatasetKey key, const std::string& path, FileFormat format, std::uint64_t number,
-                         Records records, std::shared_ptr<LiveFrame> live) {
+                         Records records, std::shared_ptr<LiveFrame> live, std::uint64_t inode) {
   const std::lock_guard guard(mutex_);
   const auto index = dataset_of(key, path, format);
   auto& d = datasets_[index];
+  d.inode = inode;
   if (live) {
     if (!d.schema || *d.schema != *live->schema) {
       schemas_.push_back(live->schema);
@@ -206,6 +209,7 @@ void FrameStore::publish(DatasetKey key, const std::string& path, FileFormat for
             {"journal", key.journal},
             {"number", key.number},
             {"path", path},
+            {"inode", inode},
             {"records", records ? json{records->first, records->second} : json()}});
     places_.push_back({index, number, records, live});
   } else if (live) {
@@ -345,7 +349,8 @@ std::uint64_t FrameStore::before(Subscription& s) {
 
 TakenFrame FrameStore::taken(const Entry& entry) const {
   const auto& place = places_[entry.order - 1];
-  return {entry.order, place.dataset + 1, place.number, datasets_[place.dataset].path, place.records, 0, entry.live};
+  const auto& d = datasets_[place.dataset];
+  return {entry.order, place.dataset + 1, place.number, d.path, d.inode, place.records, 0, entry.live};
 }
 
 std::optional<TakenFrame> FrameStore::take(Subscription& s, bool in_memory) {

@@ -68,6 +68,7 @@ struct DatasetKey {
 struct TakenFrame {
   std::uint64_t order = 0, dataset = 0, number = 0;
   std::string path;
+  std::uint64_t inode = 0;                ///< of the file, also where it was renamed; 0: not known
   Records records;                        ///< first, and the one behind the last
   std::uint64_t left_out = 0;             ///< frames of this subscription since the one before
   std::shared_ptr<const LiveFrame> live;  ///< null: it is in the file
@@ -86,9 +87,9 @@ class FrameStore {
   /// Somebody has subscribed to files of that name.
   [[nodiscard]] bool is_wanted(const std::string& path);
   /// Frame `number` (from 0) of the dataset has been synced. Again after a failure or a restart: then
-  /// it has the order of before. Without `live` it can only be had from the file.
+  /// it has the order of before. Without `live` it can only be had from the file. `inode`: of the file; 0: not known.
   void publish(DatasetKey key, const std::string& path, FileFormat format, std::uint64_t number, Records records,
-               std::shared_ptr<LiveFrame> live);
+               std::shared_ptr<LiveFrame> live, std::uint64_t inode = 0);
   /// The file is being changed from here on, or has been.
   void note_commit(DatasetKey key, bool begins);
   /// So many frames are in the file.

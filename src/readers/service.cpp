@@ -413,6 +413,7 @@ void Service::answer_next(Connection& c) {
     if (auto frame = store_.take(s, in_memory < frames_held_max)) {
       json f = {{"frame", frame->order},   {"dataset", frame->dataset},   {"path", frame->path},
                 {"number", frame->number}, {"left_out", frame->left_out}, {"in_memory", frame->live != nullptr}};
+      if (frame->inode != 0) f["inode"] = frame->inode;
       if (frame->records) f["records"] = {frame->records->first, frame->records->second};
       if (frame->live) {
         const auto& live = *frame->live;
@@ -490,6 +491,7 @@ bool Service::say_end(Connection& c) {
   for (const auto& [id, s] : with_rest)
     for (const auto& f : store_.take_rest(*s)) {
       rest.push_back({{"subscription", id}, {"frame", f.order}, {"path", f.path}, {"number", f.number}});
+      if (f.inode != 0) rest.back()["inode"] = f.inode;
       if (f.records) rest.back()["records"] = {f.records->first, f.records->second};
     }
   (void)send_head(c.socket.get(), {{"id", 0}, {"end", true}, {"frames", std::move(rest)}});

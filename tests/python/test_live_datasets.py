@@ -2,6 +2,7 @@
 
 import base64
 import os
+import pickle
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 xr = pytest.importorskip("xarray")
 pytest.importorskip("netCDF4")
 
+from advectio.errors import UserError  # noqa: E402
 from advectio.live import datasets, engine  # noqa: E402
 from advectio.live.stream import Frame  # noqa: E402
 
@@ -99,3 +101,20 @@ def test_a_file_that_has_changed_is_opened_again(tmp_path):
     found = in_file(path, 0, lambda path: next(commits))
     assert float(found.V0.values[0, 0]) == 100
     assert datasets._open_files._files[str(path)][0] is not opened
+
+
+def test_a_file_that_was_renamed_is_found_in_its_directory(tmp_path):
+    path = tmp_path / "a.nc.tmp"
+    history(path, 0)
+    inode = path.stat().st_ino
+    frame = Frame({"path": str(path), "number": 1, "inode": inode}, None, None, lambda path: None)
+    os.link(path, tmp_path / ".hidden")
+    os.rename(path, tmp_path / "a.nc")
+    assert values(datasets.from_file(frame, None)) == list(range(20))
+    history(path, 100)  # the next file is written by the same name
+    assert values(datasets.from_file(frame, None)) == list(range(20))
+    assert values(pickle.loads(pickle.dumps(datasets.from_file(frame, None)))) == list(range(20))
+    (tmp_path / "a.nc").unlink()
+    path.unlink()
+    with pytest.raises(UserError, match=r"a\.nc\.tmp: .*No such file"):
+        datasets.from_file(frame, None)

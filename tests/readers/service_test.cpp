@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 constexpr auto patience = std::chrono::seconds(5);
 const DatasetKey served{7, 1};
 const std::string served_path = "/run/wrfout_d01";
+constexpr std::uint64_t served_inode = 4711;
 const std::string secret = "0123456789abcdef0123456789abcdef";
 
 class ServiceTest : public ::testing::Test {
@@ -59,7 +60,7 @@ class ServiceTest : public ::testing::Test {
   }
   void put(std::uint64_t number, bool with_static = false) {
     store_->publish(served, served_path, FileFormat::netcdf4, number, {{number, number + 1}},
-                    live_frame(number, with_static));
+                    live_frame(number, with_static), served_inode);
     store_->set_visible(served, number + 1);
   }
   static std::uint64_t subscribe(Client& c, const std::string& policy = "wait") {
@@ -89,6 +90,7 @@ TEST_P(OverBothTest, AReaderGetsTheValuesOfAFrame) {
   const auto frame = next(*c, s)["frame"];
   EXPECT_EQ(frame["number"], 3);
   EXPECT_EQ(frame["path"], served_path);
+  EXPECT_EQ(frame["inode"], served_inode);
   EXPECT_EQ(frame["records"], json({3, 4}));
   EXPECT_TRUE(frame["in_memory"]);
   float t[6] = {};
@@ -223,6 +225,7 @@ TEST_F(ServiceTest, TheEndSaysWhichFramesAreLeftInTheFiles) {
   ASSERT_TRUE(end.is_object());
   ASSERT_EQ(end["frames"].size(), 1U);
   EXPECT_EQ(end["frames"][0]["number"], 1);
+  EXPECT_EQ(end["frames"][0]["inode"], served_inode);
   EXPECT_EQ(end["frames"][0]["subscription"], s);
 }
 

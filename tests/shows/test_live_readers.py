@@ -177,6 +177,23 @@ def test_who_joins_late_gets_what_it_asks_of_the_past(start: Any, pair: Pair, co
     assert seen == list(range(seen[0], 12)) and 1 <= seen[0] <= 6
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["", "its first name is that of another file"])
+def test_frames_of_a_file_that_was_renamed_are_found(start: Any, pair: Pair, again: bool):
+    """Its frames come from the file: they are of before."""
+    running, run = start("out.nc", 12, 0, "--hold")
+    go(pair)
+    wait_for_frames(running, pair, 12)
+    (pair.carried / "out.nc").rename(pair.carried / "final.nc")
+    if again:
+        with netCDF4.Dataset(pair.carried / "out.nc", "w") as other:
+            other.createDimension("Time", 0)
+    reader = Collected(run, numbered, history=12)
+    running.wait_for(lambda: len(reader.seen) >= 6 or not reader.is_alive(), "half of them were read")
+    (pair.carried / "end").touch()
+    assert running.finish().code == 0
+    assert reader.end() == list(range(12))
+
+
 @pytest.mark.parametrize("kills", [1, 3])
 def test_no_frame_is_missed_or_comes_twice_when_the_server_is_killed(start: Any, pair: Pair, kills: int):
     running, run = start("out.nc", 40, 0.05)
@@ -583,7 +600,7 @@ def test_a_snapshot_is_found_by_any_path_of_the_file(start: Any, pair: Pair, tmp
 
 
 @pytest.mark.parametrize("the_other", ["ends", "goes on"])
-def test_a_run_elsewhere_is_not_taken_for_the_one_that_is_meant(pair: Pair, monkeypatch: pytest.MonkeyPatch, the_other: str):
+def test_a_run_above_is_not_taken_for_the_one_that_is_meant(pair: Pair, monkeypatch: pytest.MonkeyPatch, the_other: str):
     runs: list[str] = []  # those of this test alone
     monkeypatch.setattr(find.places, "runs", lambda: list(runs))
 
@@ -598,26 +615,27 @@ def test_a_run_elsewhere_is_not_taken_for_the_one_that_is_meant(pair: Pair, monk
         running.wait_for(lambda: subscribed(status_of(run, 60.0)) == 1, "the reader had subscribed")
 
     Collected.begun.clear()
-    other = begin(pair.carried / "there")
-    reader = Collected(None, numbered, match=pair.carried / "here" / "out*.nc")
+    other = begin(pair.carried / "job")
+    reader = Collected(None, numbered, match=pair.carried / "job" / "here" / "out*.nc")
     wait_for_reader(other, runs[0])
     if the_other == "ends":
-        go_in(pair.carried / "there")
+        go_in(pair.carried / "job")
         assert other.finish().code == 0
         runs.clear()
-    meant = begin(pair.carried / "here")
+    meant = begin(pair.carried / "job" / "here")
     wait_for_reader(meant, runs[-1])
-    go_in(pair.carried / "here")
+    go_in(pair.carried / "job" / "here")
     assert meant.finish().code == 0
     assert reader.end() == [0, 1, 2]
     if the_other == "goes on":
-        go_in(pair.carried / "there")
+        go_in(pair.carried / "job")
         assert other.finish().code == 0
 
 
 def test_a_pattern_that_no_file_has_had_is_said(start: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch):
     running, run = start("out.nc", 2, 0)
     monkeypatch.setattr(find.places, "runs", lambda: [run] if os.path.exists(run) else [])
+    monkeypatch.chdir(pair.carried)
     reader = Collected(None, numbered, match="wrfoout*", wait=2)
     go_when_subscribed(pair)
     assert running.finish().code == 0

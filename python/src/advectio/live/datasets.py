@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import threading
@@ -111,7 +112,8 @@ class FileArray(BackendArray):
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process reads a file that is complete. Of one that is being written it gets the values."""
         if self.file.commit(self.file.path) is None:
-            return _of_complete_file, (self.file.path, self.name, self.dtype, self.shape, self.axis, self.first)
+            its = (self.file.path, self.file.inode)
+            return _of_complete_file, (its, self.name, self.dtype, self.shape, self.axis, self.first)
         return _values, (self.read_key(tuple(slice(None) for _ in self.shape)),)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
@@ -144,8 +146,8 @@ def _values(values: np.ndarray[Any, Any]) -> indexing.NumpyIndexingAdapter:
     return indexing.NumpyIndexingAdapter(values)  # type: ignore[no-untyped-call]
 
 
-def _of_complete_file(path: str, *rest: Any) -> FileArray:
-    return FileArray(InFile(path, _complete), *rest)
+def _of_complete_file(its: tuple[str, int | None], *rest: Any) -> FileArray:
+    return FileArray(InFile(its[0], _complete, its[1]), *rest)
 
 
 def _complete(path: str) -> None:
@@ -163,9 +165,9 @@ class _OpenFiles:
         ] = {}  # with the state in which it was opened, and the last look
         self._timer: threading.Timer | None = None
 
-    def look(self, path: str, commit: int | None, look: Callable[[xr.Dataset], Any]) -> Any:
+    def look(self, path: str, commit: int | None, look: Callable[[xr.Dataset], Any], inode: int | None = None) -> Any:
         with self._lock:
-            path = on_disk(path)
+            path = on_disk(path, inode)
             about = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path)
             state = (commit, about.st_ino, about.st_mtime_ns, about.st_size)
             if path in self._files and self._files[path][1] != state:
@@ -209,10 +211,10 @@ _open_files = _OpenFiles()
 
 class InFile:
     """A file that a server may be writing. ``commit``: how many commits it has begun and ended; odd while one is under way,
-    None when the file is complete."""
+    None when the file is complete. ``inode``: of the file, by which it is found where the program has renamed it."""
 
-    def __init__(self, path: str, commit: Callable[[str], int | None]) -> None:
-        self.path, self.commit = path, commit
+    def __init__(self, path: str, commit: Callable[[str], int | None], inode: int | None = None) -> None:
+        self.path, self.commit, self.inode = path, commit, inode
 
     def read(self, look: Callable[[xr.Dataset], Any]) -> Any:
         until = time.monotonic() + _OPEN_AGAIN_S
@@ -220,7 +222,7 @@ class InFile:
             before = self.commit(self.path)
             if before is None or before % 2 == 0:
                 try:
-                    found = _open_files.look(self.path, before, look)
+                    found = _open_files.look(self.path, before, look, self.inode)
                     if before is None or self.commit(self.path) == before:
                         return found
                 except (OSError, KeyError, IndexError, RuntimeError, ValueError) as error:
@@ -231,14 +233,29 @@ class InFile:
             time.sleep(0.01)
 
 
-def on_disk(path: str) -> str:
-    """Where the file is that a program wrote as `path`: there, or the Zarr store in its place (format: zarr)."""
+def on_disk(path: str, inode: int | None = None) -> str:
+    """Where the file is that a program wrote as `path`: there, or the Zarr store in its place (format: zarr). Where the program
+    has renamed it since, within its directory, `inode` finds it."""
+    if inode is not None and (renamed := _renamed(path, inode)):
+        return renamed
     store = path.removesuffix(".nc").removesuffix(".zarr") + ".zarr"
     written = os.path.isfile(path) and os.path.getsize(path) > 0
     bp = path.removesuffix(".nc").removesuffix(".bp") + ".bp"
     if not written and os.path.exists(os.path.join(bp, "advectio.json")):
         raise UserError(f"{bp} is read by ADIOS2; Advectio's readers get the frames that are still in the stage")
     return store if not written and os.path.exists(os.path.join(store, "zarr.json")) else path
+
+
+def _renamed(path: str, inode: int) -> str | None:
+    """None: the file is where it was, or not to be found. The hidden names are the server's own, until the file is complete."""
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_ino == inode:
+            return None
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(path) or ".") as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.inode() == inode and entry.is_file():
+                return entry.path
+    return None
 
 
 def _unlimited_in_store(store: str) -> set[str]:
@@ -315,7 +332,7 @@ def in_memory(frame: Frame, chosen: Sequence[str] | None) -> xr.Dataset:
         chosen,
         lambda n: ([dims[d]["name"] for d in by_name[n]["dimensions"]], attributes(by_name[n]["attributes"])),
     )
-    file = InFile(frame.path, frame.commit)
+    file = InFile(frame.path, frame.commit, frame.about.get("inode"))
     out: dict[str, xr.Variable] = {}
     for number, v in enumerate(variables):
         if v["name"] not in keep:
@@ -343,7 +360,7 @@ def in_memory(frame: Frame, chosen: Sequence[str] | None) -> xr.Dataset:
 
 def from_file(frame: Frame, chosen: Sequence[str] | None) -> xr.Dataset:
     """The same frame out of its file."""
-    file = InFile(frame.path, frame.commit)
+    file = InFile(frame.path, frame.commit, frame.about.get("inode"))
 
     def look(ds: xr.Dataset) -> Any:
         unlimited = ds.encoding.get("unlimited_dims", set())

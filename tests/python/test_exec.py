@@ -1,6 +1,8 @@
 """`advectio exec`: ranks of one job share one server, and it ends with the last of them."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -51,6 +53,21 @@ def test_the_server_stays_as_long_as_one_rank_does(fake):
     slow.communicate(timeout=30)
     fake.wait_for_event("end 0")
     assert len([e for e in fake.events if e.startswith("serve")]) == 1
+
+
+def test_signals_to_every_process_of_a_job_do_not_end_what_keeps_its_server(fake):
+    """A batch system warns a job by SIGUSR1. After SIGTERM it ends with the ranks, and the summary is there."""
+    fake.tell(datasets=[dataset()])
+    ignores = "import os,signal,time; signal.signal(10, signal.SIG_IGN); print('up', flush=True)\nwhile not os.path.exists('told'): time.sleep(0.01)"
+    (rank,) = start_ranks(fake, 1, ignores, PMIX_NAMESPACE=f"told{id(fake)}")
+    assert rank.stdout.readline() == "up\n"
+    with open(f"/proc/{rank.pid}/task/{rank.pid}/children") as children:
+        (keeper,) = (int(pid) for pid in children.read().split())
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(keeper, number)
+    (fake.work / "told").touch()
+    rank.communicate(timeout=30)
+    until(lambda: (fake.work / "advectio-summary.json").exists() and not fake.run_directories, "the summary")
 
 
 def test_two_jobs_are_two_servers(fake):

@@ -435,6 +435,30 @@ def test_ctrl_c_on_a_terminal_reaches_the_command_once_and_not_the_server(fake):
     assert not any(e.startswith("signal 2") for e in fake.events)
 
 
+def test_what_was_complete_before_a_restart_is_not_said_to_be_missing(fake):
+    fake.tell(die_draining=1)
+    done = fake.run("run", "--json", "s.json", "--", "sh", "-c", "cat $ADVECTIO_RUN/capture.conf")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "advectio: no dataset was captured since the server was restarted; a new server does not list files that were complete before"
+    )
+    why = json.loads((fake.work / "s.json").read_text())["why_no_dataset"]
+    assert why == "since the server was restarted; a new server does not list files that were complete before"
+
+
+def test_a_server_that_ends_at_the_request_of_another_has_lost_nothing(fake):
+    code = (
+        "import os\nfrom advectio.protocol import Connection\nrun = os.environ['ADVECTIO_RUN']\n"
+        "with Connection(run) as server: server.send({'do': 'drain'}); server.receive()\n"
+        "import time\nwhile os.path.exists(run): time.sleep(0.01)\n"
+    )
+    done = fake.run("run", "--", *python(code))
+    assert done.returncode == 3
+    assert done.stderr == (
+        "advectio: error: the server has ended at somebody else's request; all that was staged by then is in its files\n"
+    )
+
+
 UNTIL_TOLD = """
 import os, signal, sys, time
 signal.signal(signal.SIGCONT, lambda *_: print('continued', flush=True))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXIT_INCOMPLETE = 3
 LEFT = 3  # advectiod's exit code when it has left what is not written, safe in the stage
+SINCE_RESTART = "since the server was restarted; a new server does not list files that were complete before"
 _NOT_THE_SERVERS = ("keeper", places.PROCESSED_FILE)
 _OURS = ("keeper", places.CONFIG_FILE, places.SERVERS_FILE, places.PROCESSED_FILE, "advectiod.log")
 
@@ -86,9 +87,18 @@ def explain(final: Status, run: Run) -> None:
     else:
         final["unmatched_rules"], final["not_readable"] = [], []
     if not final["datasets"]:
+        if final["server"].get("restarts") and run.called is not False and not run.inner:
+            final["why_no_dataset"] = SINCE_RESTART
+            return
         from advectio import nothing
 
         final["why_no_dataset"] = nothing.reason(run)
+
+
+def no_dataset(final: Status) -> str:
+    """As a sentence."""
+    why = final["why_no_dataset"]
+    return f"no dataset was captured{' ' if why == SINCE_RESTART else ': '}{why}"
 
 
 def say_unmatched(final: Status) -> None:

@@ -52,8 +52,8 @@ class Keeper:
                 "run has ended",
             )
         signal.signal(signal.SIGTERM, self._end)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)  # they are for the ranks
         self._listener = self._listen()
         try:
             self._server.start()
@@ -159,7 +159,7 @@ class Keeper:
             return ending.EXIT_INCOMPLETE
         ending.take_away(self._run)
         if not final["datasets"]:
-            say("", f"no dataset was captured: {final['why_no_dataset']}")
+            say("", ending.no_dataset(final))
             return 0
         ending.say_unmatched(final)
         put = sum(d["bytes_put"] for d in final["datasets"])

@@ -573,10 +573,12 @@ def outputs_lack(made: "list[Made] | None", options: Options) -> bool:
 
 
 def show(final: Status, everything: bool) -> None:
+    from advectio import ending
+
     if not final["datasets"]:
-        say("", f"no dataset was captured: {final['why_no_dataset']}")
+        say("", ending.no_dataset(final))
         return
-    from advectio import ending, summary
+    from advectio import summary
 
     summary.show(final, everything)
     ending.say_unmatched(final)

@@ -216,6 +216,12 @@ class Server:
             happened = f"the servers do not answer, {START_TIMEOUT_S:.0f} s after they were started again"
         else:
             happened = f"{self._subject} died ({ended_how(code, self.job is not None)})"
+        if code == 0 and not os.path.isdir(self.run_directory):
+            # It removes the directory when all is written. We have not asked for that end.
+            self.given_up = True
+            self.stage_gone = True
+            say("error", f"{self._subject} has ended at somebody else's request; all that was staged by then is in its files")
+            return
         if code == STAGE_GONE or not os.path.isdir(self.run_directory):
             # A new server would serve a new, empty stage, and all would seem well.
             self.given_up = True

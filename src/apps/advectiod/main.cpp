@@ -72,12 +72,22 @@ int complain(const std::string& text) {
 
 Server* serving = nullptr;
 volatile std::sig_atomic_t stopped = 0;
-void on_signal(int) {
+pid_t supervisor = 0;  // `advectio run`, or the keeper of `advectio exec`; 0: there is none
+
+/// At its time limit a batch system sends SIGTERM to every process of the job. The programs end, and the supervisor
+/// asks for the drain and for the summary. Both need this server.
+bool is_supervised() {
+  return supervisor != 0 && ::getppid() == supervisor;
+}
+
+void on_signal(int, siginfo_t* by, void*) {
+  if (is_supervised() && by->si_pid != supervisor) return;
   stopped = 1;
   if (serving != nullptr) serving->stop();
 }
 
 void on_hangup(int) {
+  if (is_supervised()) return;
   if (serving != nullptr) serving->drain();
 }
 
@@ -251,13 +261,19 @@ int serve(Arguments a, const Config& config, bool recover) {
   log.also_to(a.run_dir + "/advectiod.log", 0600);
   if (!config.log.file.empty()) log.also_to(config.log.file);
   serving = server->get();
+  if (a.ready_fd >= 0) supervisor = ::getppid();
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGTERM, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  // What batch systems send to warn a job, perhaps to all its processes.
+  if (!recover)
+    for (const int number : {SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);
   // Ctrl-C reaches the whole group; the run ends when its command does, and the server after that.
   ::signal(SIGINT, recover ? SIG_DFL : SIG_IGN);
   // Whoever has started the run is gone: nobody will ask for the drain any more.
+  action.sa_flags = 0;
   action.sa_handler = on_hangup;
   ::sigaction(SIGHUP, &action, nullptr);
   // mpirun passes this one on; SIGHUP it takes for itself.

@@ -19,7 +19,7 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 [ -z "$(git status --porcelain 2>/dev/null)" ] || commit=$commit+changes
 export CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER
 command -v ccache >/dev/null && CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-renice -n 10 $$ >/dev/null
+(($(nice) >= 10)) || renice -n 10 $$ >/dev/null
 
 # Build tests with a sanitizer, and run those whose names match. The address space is not
 # randomised: some kernels place mappings where the thread sanitizer wants its shadow.

@@ -45,6 +45,15 @@ def test_what_was_preloaded_stays_preloaded_and_nothing_is_preloaded_twice(fake)
     assert done.stdout.splitlines()[1] == f"{ours}:{other}"
 
 
+def test_a_sanitizer_that_is_preloaded_stays_the_first(fake):
+    """It refuses to come later."""
+    asan = fake.prefix / "lib" / "libasan.so.8"
+    asan.symlink_to((fake.prefix / "lib" / "libadvectio_netcdf.so").resolve())
+    ours = str(fake.prefix / "lib" / "libadvectio_netcdf.so")
+    done = fake.run("run", "--", *python(SHOW_ENV), env={"LD_PRELOAD": f"{ours}:{asan}"})
+    assert done.stdout.splitlines()[1] == f"{asan}:{ours}"
+
+
 def test_stdout_is_the_commands_alone(fake):
     fake.tell(datasets=[dataset()])
     done = fake.run("run", "--verbose", "--", "echo", "model says")
@@ -78,6 +87,62 @@ def test_a_command_that_a_signal_has_ended_is_said_to_be(fake):
         done = fake.run("run", "--", *python(f"import os; os.kill(os.getpid(), {number})"))
         assert done.returncode == 128 + number
         assert f"was ended by {name}; completing what it has synced" in done.stderr
+
+
+def test_an_exit_code_of_a_launcher_is_not_taken_for_a_signal_of_its_program(fake):
+    """Open MPI has 132 where the program is not there."""
+    fake.add_script(fake.work / "mpirun", "exit 132")
+    (fake.work / "model").symlink_to("/bin/true")
+    done = fake.run("run", "--", "./mpirun", "-n", "2", "./model")
+    assert done.stderr == (
+        "advectio: warning: ./mpirun has ended with exit code 132; completing what it has synced\n"
+        "advectio: no dataset was captured: the command failed (exit code 132)\n"
+    )
+    done = fake.run("run", "--", "./mpirun", "-n", "2", "-x", "A", "./wrf.exe", ":", "-n", "1", "./model", "-a")
+    assert "the command failed (exit code 132): ./wrf.exe: command not found\n" in done.stderr
+    done = fake.run("run", "--", "./mpirun", "--wdir", "elsewhere", "./wrf.exe")
+    assert "the command failed (exit code 132)\n" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- >&- 2>&-"])
+def test_a_run_whose_streams_are_closed_runs(fake, closed):
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *fake.command("run", "--json", "s.json", "--", "touch", "started")]
+    done = subprocess.run(shell, env=fake.env, cwd=fake.work, timeout=60, check=False)
+    assert done.returncode == 0
+    assert (fake.work / "started").exists()
+    assert json.loads((fake.work / "s.json").read_text())["exit_code"] == 0
+    assert fake.run_directories == []
+
+
+def test_a_run_in_a_directory_that_was_removed_runs(fake):
+    gone = fake.work / "gone"
+    show = "import os; print(os.readlink('/proc/self/cwd'))"
+
+    def run(*options) -> subprocess.CompletedProcess:
+        gone.mkdir()
+        words = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *fake.command("run", *options, "--", *python(show))]
+        return subprocess.run(
+            words, env=fake.env, cwd=gone, timeout=60, capture_output=True, text=True, check=False
+        )  # fmt: skip
+
+    done = run("-c", fake.work / "advectio.yaml")
+    assert (done.returncode, done.stdout) == (0, f"{gone} (deleted)\n"), done.stderr
+    done = run("--json", "s.json")
+    assert (done.returncode, done.stderr) == (
+        2, "advectio: error: s.json: the current directory has been removed; give an absolute name\n"
+    )  # fmt: skip
+
+
+def test_files_that_may_not_be_as_large_as_one_of_the_stage_are_found_before_the_run(fake):
+    limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *fake.command("run", "--", "touch", "started")]
+    done = subprocess.run(limited, env=fake.env, cwd=fake.work, timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "advectio: error: no file may grow beyond 102 kB (ulimit -f), and a file of the stage has 2.10 MB; ulimit -f unlimited "
+        "permits it\n"
+    )
+    assert not (fake.work / "started").exists()
+    assert fake.run_directories == []
 
 
 def test_how_a_launched_server_has_ended():

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import sys
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ _MPI_SERVER_AT = ("bin/" + MPI_SERVER, "src/apps/advectiod/" + MPI_SERVER)
 _NETCDF_AT = ("lib/" + NETCDF, "lib64/" + NETCDF, "src/capture/netcdf/" + NETCDF, "src/capture/" + NETCDF)
 _PNETCDF_AT = ("lib/" + PNETCDF, "lib64/" + PNETCDF, "src/capture/pnetcdf/" + PNETCDF)
 _READERS_AT = ("lib/" + READERS, "lib64/" + READERS, "src/readers/" + READERS)
+
+_SANITIZER = re.compile(r"lib(asan|hwasan|tsan|lsan|ubsan|clang_rt\.)")
 
 NO_MPI_SERVER = (
     f"{MPI_SERVER}, which serves several nodes, is not there: build Advectio where MPI is found (Debian: libopenmpi-dev)"
@@ -90,7 +93,9 @@ def readers_library() -> str:
 
 
 def preload(installed: Installation, already: str | None) -> str:
-    """LD_PRELOAD with our libraries in front; once, however deep runs are nested."""
+    """LD_PRELOAD with our libraries in front; once, however deep runs are nested. Before them only what refuses to come later."""
     ours = [installed.netcdf, *([installed.pnetcdf] if installed.pnetcdf else [])]
     entries = (already or "").replace(":", " ").split()
-    return ":".join([*ours, *(entry for entry in entries if os.path.basename(entry) not in (NETCDF, PNETCDF))])
+    others = [entry for entry in entries if os.path.basename(entry) not in (NETCDF, PNETCDF)]
+    first = [entry for entry in others if _SANITIZER.match(os.path.basename(entry))]
+    return ":".join([*first, *ours, *(entry for entry in others if entry not in first)])

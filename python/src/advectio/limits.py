@@ -22,6 +22,17 @@ def limits_in_the_way(frame_bytes: int | None = None) -> list[tuple[str, str]]:
     return found
 
 
+def too_small_files(segment_bytes: int) -> str | None:
+    """The system ends whatever makes a segment of the stage then, the model too."""
+    largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if largest == resource.RLIM_INFINITY or largest >= segment_bytes:
+        return None
+    return (
+        f"no file may grow beyond {size_text(largest)} (ulimit -f), and a file of the stage has {size_text(segment_bytes)}; "
+        "ulimit -f unlimited permits it"
+    )
+
+
 def few_files() -> tuple[str, str] | None:
     """A server, or a rank, that cannot open more files than this cannot do anything."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -169,6 +169,8 @@ class Launch:
         self.path = path
         self.contexts = contexts  # where options of its programs begin; several where they are separated by ':'
         self.hosts: list[str] | None = None
+        self.programs: list[str] = []  # those that it starts
+        self.elsewhere = False  # in another directory
         self.gives_variables = False  # -x
         self.keeps_variables = False  # -genvnone and the like: ranks do not get the environment
 
@@ -191,6 +193,7 @@ class Launch:
             words = [value] if equals else list(command[position : position + _WORDS.get(option, 0)])
             position += 0 if equals else len(words)
             self._read_option(option, words[0] if words else "")
+        self.programs += command[position : position + 1]
         for i in range(position, len(command)):
             if command[i] == ":":
                 self.contexts.append(i + 1)
@@ -204,5 +207,6 @@ class Launch:
         elif option in _HOST_FILES:
             hosts = host_file(value)
         self.hosts = _unique([*(self.hosts or []), *hosts]) if hosts else self.hosts
+        self.elsewhere |= option in ("wdir", "wd", "path")
         self.gives_variables |= option == "x"
         self.keeps_variables |= option in ("genvnone", "envnone", "genvlist", "envlist")

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advectio import launching
+from advectio import commands, launching
+from advectio.errors import UserError
 from advectio.nodes import Launch
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def reason(run: "Run") -> str:
     programs = [path for path in programs_of(run.command) if os.path.basename(os.path.realpath(path)) not in SHELLS]
     static = next((_static_sentence(program) for program in programs if is_static(program)), None)
     if run.exit_code:
-        return f"the command failed (exit code {run.exit_code})" + (f"; besides, {static}" if static else "")
+        missing = _missing_program(run.command)
+        failed = f"the command failed (exit code {run.exit_code})" + (f": {missing}" if missing else "")
+        return failed + (f"; besides, {static}" if static else "")
     if static:
         return static
     if run.called:
@@ -53,6 +56,17 @@ def reason(run: "Run") -> str:
     both = "the command made no call to netCDF or PnetCDF, or LD_PRELOAD and ADVECTIO_RUN did not reach its program"
     left = left_to_netcdf(run.config)
     return f"{both}, or {left}" if left and run.called is None else both
+
+
+def _missing_program(command: Sequence[str]) -> str | None:
+    """What a launcher was to start and could not: it says so itself, but not always by its name."""
+    launch = Launch.of(command)
+    for program in launch.programs if launch and not launch.elsewhere else []:
+        try:
+            commands.find(program)
+        except UserError as error:
+            return str(error)
+    return None
 
 
 def _static_sentence(program: str) -> str:

@@ -55,7 +55,7 @@ def begin_early(config: str | None) -> Reading | None:
     """Where something is in the way, whoever needs the config finds it again, and says it in its turn."""
     try:
         return Reading(installation.find().server, places.config_file(config))
-    except UserError:
+    except (UserError, FileNotFoundError):  # the latter: the current directory has been removed
         return None
 
 

@@ -33,6 +33,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
     # Everything that can be wrong is found before the model starts; what is said twice is said once, here.
     command = list(options.command)
     executable = commands.find(command[0])
+    removed = leave_removed_directory(options)
     installed = installation.find()
     directory = os.getcwd()
     config = places.config_file(options.config)
@@ -43,7 +44,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
     stage = os.path.dirname(os.path.abspath(options.run_directory)) if options.run_directory else wanted.stage_directory
     look_at_stage(wanted, stage, is_configured=not options.run_directory)
     writable_target(options.json_file)
-    say_limits()
+    say_limits(wanted.raw)
     say_where_it_stands()
     job = servers_of(options, installed)
     if job and job.nodes.simulated is None:
@@ -106,7 +107,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
                 command,
                 executable=executable,
                 env=environment,
-                preexec_fn=Signals.released,
+                preexec_fn=Signals.released if removed is None else lambda: back_to(removed),
                 pass_fds=[member.lock] if member else [],
             )
         except OSError as error:
@@ -121,7 +122,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
         ended = wait_for(child, server, signals)
         code = ended if ended >= 0 else 128 - ended  # as a shell tells it
         run_s = time.monotonic() - began
-        by_signal = how_ended(ended)
+        by_signal = how_ended(ended, command)
         if by_signal and not options.quiet:
             say("warning", f"{command[0]} {by_signal}; completing what it has synced")
 
@@ -141,6 +142,27 @@ def run(options: Options, begun: Reading | None = None) -> int:
     if member:
         member.leave(finished)
     return finished or (ending.EXIT_INCOMPLETE if out and out.failed else 0)
+
+
+def leave_removed_directory(options: Options) -> int | None:
+    """The current directory may have been removed, and a command with absolute names runs all the same. A descriptor by which it
+    gets back there; None: the directory is there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        for name in (options.config, options.json_file, options.run_directory):
+            if name and not os.path.isabs(name):
+                raise UserError(f"{name}: the current directory has been removed; give an absolute name") from None
+        here = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.chdir("/")
+        return here
+    return None
+
+
+def back_to(directory: int) -> None:
+    """For the command, before it starts."""
+    os.fchdir(directory)
+    Signals.released()
 
 
 def workflow_of(options: Options, raw: dict[str, Any], job: "launching.Job | None") -> "workflow.Wanted | None":
@@ -296,7 +318,10 @@ def look_at_stage(wanted: Settings, stage: str, *, is_configured: bool) -> None:
         say(trouble.level, trouble.line)
 
 
-def say_limits() -> None:
+def say_limits(raw: dict[str, Any]) -> None:
+    too_small = limits.too_small_files(int(raw["here"]["segment_bytes"]))
+    if too_small:
+        raise UserError(too_small)
     few = limits.few_files()
     for what, advice in [*limits.limits_in_the_way(), *([few] if few else [])]:
         say("warning", f"{what}: {advice}")
@@ -451,11 +476,13 @@ def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -
                 signals.suspend()
 
 
-def how_ended(ended: int) -> str | None:
+def how_ended(ended: int, command: Sequence[str]) -> str | None:
     """Of a command that a signal has ended, or whose exit code says so of what it started."""
     if ended < 0:
         return f"was ended by {name_of(-ended)}"
     number = of_exit_code(ended)
+    if number in (signal.SIGILL, signal.SIGTRAP) and on_nodes.Launch.of(command):
+        return f"has ended with exit code {ended}"  # Open MPI's own errors have such codes, too: a program is not there
     return f"has ended with exit code {ended}, which stands for {name_of(number)}" if number else None
 
 

@@ -267,6 +267,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGTERM, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: an error of that file
   // What batch systems send to warn a job, perhaps to all its processes.
   if (!recover)
     for (const int number : {SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);

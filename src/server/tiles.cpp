@@ -20,10 +20,13 @@ void Tiles::gather(const std::shared_ptr<Output>& d) {
   // As the program has named it: a coupled tile may be in memory.
   const auto tile = run_.coupled->name(d->path);
   const auto name = whole_name(tile.substr(tile.find_last_of('/') + 1));
-  if (name.empty())
-    return run_.log.warning(d->path +
-                            ": not named like a tile (NAME_0000, NAME.pe000000.nc, NAME_0000.nc); it is written "
-                            "as it is");
+  if (name.empty()) {
+    if (!std::exchange(told_of_names_, true))
+      run_.log.warning(d->path +
+                       ": not named like a tile (NAME_0000, NAME.pe000000.nc, NAME_0000.nc); it is written as it is, "
+                       "like all files of such names");
+    return;
+  }
   const auto path = directory_of(tile) + name;
   if (ledger_.split.contains(path)) return stay_alone(*d);
   auto it = std::find_if(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) {

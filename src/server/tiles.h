@@ -53,6 +53,7 @@ class Tiles {
   Ledger& ledger_;
   OutputWriter& writer_;
   std::function<bool()> read_on_;
+  bool told_of_names_ = false;  ///< that are none of tiles
 };
 
 }  // namespace advectio

@@ -43,6 +43,15 @@ def test_a_command_that_called_netcdf_and_made_no_file(fake):
     assert why(fake.run("run", "--", "sh", "-c", CALLS)) == "the command called netCDF, but made no file with it"
 
 
+def test_another_library_that_calls_netcdf_is_named(fake):
+    other = fake.prefix / "lib" / "libtracer.so"
+    other.symlink_to((fake.prefix / "lib" / "libadvectio_netcdf.so").resolve())
+    assert why(fake.run("run", "--", "sh", "-c", CALLS, env={"LD_PRELOAD": str(other)})) == (
+        "the command called netCDF, but Advectio saw it make no file: it made none, or by a library that is preloaded, too, and "
+        "calls netCDF itself (libtracer.so)"
+    )
+
+
 def test_a_config_that_leaves_files_to_netcdf(fake):
     fake.tell(rules=[rule("*", capture="false")])
     assert why(fake.run("run", "--", "sh", "-c", CALLS)) == (

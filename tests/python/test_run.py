@@ -500,6 +500,32 @@ def test_ctrl_c_on_a_terminal_reaches_the_command_once_and_not_the_server(fake):
     assert not any(e.startswith("signal 2") for e in fake.events)
 
 
+def test_a_file_that_the_library_has_written_on_is_said_to_be(fake):
+    """A program opens it again for writing when the server has completed it."""
+    for name, size in (("header.nc", 1500), ("appended.nc", 3000), ("whole.nc", 1000), ("anew.nc", 2000)):
+        (fake.work / name).write_bytes(bytes(size))
+    nothing = {"frames_synced": 0, "bytes_put": 0}
+    fake.tell(
+        datasets=[
+            dataset(str(fake.work / "header.nc"), bytes_written=1000, **nothing),
+            dataset(str(fake.work / "appended.nc"), bytes_written=1000),
+            dataset(str(fake.work / "whole.nc"), bytes_written=1000),
+            dataset(str(fake.work / "anew.nc"), bytes_written=1000, **nothing),
+            dataset(str(fake.work / "anew.nc"), bytes_written=2000),
+            dataset(str(fake.work / "removed.nc"), bytes_written=1000, **nothing),
+        ]
+    )
+    done = fake.run("run", "--json", "s.json", "--", "true")
+    rows = {line.split()[0]: line for line in done.stderr.splitlines() if ".nc " in line}
+    assert [name for name, line in rows.items() if "written by the library" in line] == ["header.nc"]
+    assert done.stderr.splitlines()[-1] == (
+        "advectio: 2 files have grown by 2.50 kB after completion (header.nc, appended.nc): what a program puts into a file that it "
+        "opens again for writing is written by the library, not by Advectio"
+    )
+    listed = json.loads((fake.work / "s.json").read_text())["datasets"]
+    assert [d.get("bytes_by_library") for d in listed] == [500, 2000, None, None, None, None]
+
+
 def test_what_was_complete_before_a_restart_is_not_said_to_be_missing(fake):
     fake.tell(die_draining=1)
     done = fake.run("run", "--json", "s.json", "--", "sh", "-c", "cat $ADVECTIO_RUN/capture.conf")

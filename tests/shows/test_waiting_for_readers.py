@@ -53,6 +53,7 @@ def test_the_program_starts_when_the_readers_are_there_and_they_get_every_frame(
     result = running.finish()
     assert result.code == 0, result.said
     assert first.end() == second.end() == all_frames()
+    assert f"2 of 2 live readers subscribed: pid {os.getpid()} (out*.nc), pid {os.getpid()} (out*.nc)" in result.stderr
 
 
 def test_a_reader_of_several_servers_counts_once(pair: Pair):

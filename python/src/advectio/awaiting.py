@@ -48,6 +48,8 @@ def readers(server: Server, number: int, within_s: float, signals: Signals, *, q
         if server.given_up:
             raise AlreadySaid(2)
         if len(there) >= number:
+            if not quiet:
+                say("", f"{len(there)} of {_counted(number)} subscribed: {', '.join(there)}")
             return
         caught = signals.interrupted()
         if caught is not None:

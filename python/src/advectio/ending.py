@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advectio import places
 from advectio.errors import say
 from advectio.protocol import DatasetStatus, Made, Status, incomplete
+from advectio.quantities import size_text
 from advectio.server import Server
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def explain(final: Status, run: Run) -> None:
         final["not_readable"] = rules.not_readable(run.config, final)
     else:
         final["unmatched_rules"], final["not_readable"] = [], []
+    note_changed(final)
     if not final["datasets"]:
         if final["server"].get("restarts") and run.called is not False and not run.inner:
             final["why_no_dataset"] = SINCE_RESTART
@@ -93,6 +96,32 @@ def explain(final: Status, run: Run) -> None:
         from advectio import nothing
 
         final["why_no_dataset"] = nothing.reason(run)
+
+
+def note_changed(final: Status) -> None:
+    """Into the summary: files that have grown since they were complete. A program has opened them again for writing, and that
+    goes by the library. Of a file that was made anew there is a later dataset."""
+    for d in {d["path"]: d for d in final["datasets"]}.values():
+        if d["state"] != "finished" or d.get("in_place_of"):
+            continue
+        with contextlib.suppress(OSError):
+            about = os.stat(d["path"])
+            if stat.S_ISREG(about.st_mode) and about.st_size > d["bytes_written"]:
+                d["bytes_by_library"] = about.st_size - d["bytes_written"]
+
+
+def say_changed(final: Status) -> None:
+    grown = [d for d in final["datasets"] if d.get("bytes_by_library")]
+    if not grown:
+        return
+    names = ", ".join(os.path.basename(d["path"]) for d in grown[:3]) + (", …" if len(grown) > 3 else "")
+    size = size_text(sum(d["bytes_by_library"] for d in grown))
+    files = "1 file has" if len(grown) == 1 else f"{len(grown)} files have"
+    say(
+        "",
+        f"{files} grown by {size} after completion ({names}): what a program puts into a file that it opens again for writing is "
+        "written by the library, not by Advectio",
+    )
 
 
 def no_dataset(final: Status) -> str:

@@ -161,6 +161,7 @@ class Keeper:
         if not final["datasets"]:
             say("", ending.no_dataset(final))
             return 0
+        ending.say_changed(final)
         ending.say_unmatched(final)
         put = sum(d["bytes_put"] for d in final["datasets"])
         written = sum(d["bytes_written"] for d in final["datasets"])

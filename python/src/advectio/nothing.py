@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advectio import commands, launching
+from advectio import commands, installation, launching
 from advectio.errors import UserError
 from advectio.nodes import Launch
 
@@ -46,6 +46,13 @@ def reason(run: "Run") -> str:
         left = left_to_netcdf(run.config)
         if left:
             return f"{left}; what it matches is written by the netCDF library itself"
+        others = [os.path.basename(path) for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split()]
+        others = [name for name in others if name not in (installation.NETCDF, installation.PNETCDF)]
+        if others:
+            return (
+                "the command called netCDF, but Advectio saw it make no file: it made none, or by a library that is preloaded, too, "
+                f"and calls netCDF itself ({', '.join(others)})"
+            )
         return "the command called netCDF, but made no file with it"
     for program in programs:
         if has_netcdf_inside(program):

@@ -77,6 +77,7 @@ class DatasetStatus(TypedDict):
     promise: str
     bytes_put: int
     bytes_written: int
+    bytes_by_library: NotRequired[int]  # by which the file has grown since; added by the command line
     ratio: float | None
     stall_s: Spread | None
     to_visible_s: Spread | None

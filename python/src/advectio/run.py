@@ -608,6 +608,7 @@ def show(final: Status, everything: bool) -> None:
     from advectio import summary
 
     summary.show(final, everything)
+    ending.say_changed(final)
     ending.say_unmatched(final)
 
 

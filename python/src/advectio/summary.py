@@ -64,6 +64,11 @@ class Row:
         return max(values) if values else None
 
     @property
+    def is_by_library(self) -> bool:
+        """Nothing of it came by us: it was opened again for writing before the first frame."""
+        return all(m.get("bytes_by_library") and not m["frames_synced"] for m in self.members)
+
+    @property
     def state(self) -> str:
         states = sorted({m["state"] for m in self.members})
         return ", ".join(states)
@@ -120,7 +125,7 @@ def cells_of(status: Status, everything: bool) -> Cells:
             time_text(row.largest("stall_s")),
             time_text(row.median("to_visible_s")),
             time_text(row.median("to_durable_s")),
-            "" if row.state == "finished" else row.state,
+            "written by the library" if row.is_by_library else "" if row.state == "finished" else row.state,
         ]
         if row.total("frames_dropped"):
             cells[-1] = ", ".join(filter(None, [cells[-1], f"{counted(int(row.total('frames_dropped')), 'frame')} left out"]))

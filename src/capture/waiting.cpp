@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "capture/dataset_state.h"
 #include "journal/hard_link.h"
@@ -25,6 +26,8 @@ constexpr std::uint64_t link_removed_max_ns = 1'000'000'000;  // from the end of
 
 Patience::State Patience::look() {
   const auto now = monotonic_ns();
+  const auto between = now - std::exchange(looked_, now);
+  if (between > suspended_ns_) since_ += between;  // the server was stopped, too
   if (const auto activity = control_.activity.load(std::memory_order_relaxed); activity != activity_) {
     activity_ = activity;
     since_ = now;

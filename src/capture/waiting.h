@@ -16,17 +16,21 @@ namespace advectio::capture {
 
 /// One wait for the server. It is over when the server has done nothing for `stage.wait_max`. A
 /// process that has given up once, and waits again while the server has still done nothing, waits
-/// less long.
+/// less long. The time in which the job was suspended does not count.
 class Patience {
  public:
   static constexpr std::uint64_t never = UINT64_MAX;
+  static constexpr std::uint64_t suspended_ns = 10'000'000'000;
   /// `gave_up_at`: `activity` of the server when this process last gave up. `again_max_ns`: the
-  /// shorter wait.
-  Patience(const journal::StageControl& control, std::atomic<std::uint64_t>& gave_up_at, std::uint64_t again_max_ns)
+  /// shorter wait. `suspended`, ns: nobody waits that long between two looks, but a process that was stopped.
+  Patience(const journal::StageControl& control, std::atomic<std::uint64_t>& gave_up_at, std::uint64_t again_max_ns,
+           std::uint64_t suspended = suspended_ns)
       : control_(control),
         gave_up_at_(gave_up_at),
         again_max_ns_(again_max_ns),
+        suspended_ns_(suspended),
         since_(journal::monotonic_ns()),
+        looked_(since_),
         activity_(control.activity.load()) {}
   enum class State : std::uint8_t {
     moves,   ///< the server has done something since the last look
@@ -38,8 +42,8 @@ class Patience {
  private:
   const journal::StageControl& control_;
   std::atomic<std::uint64_t>& gave_up_at_;
-  std::uint64_t again_max_ns_;
-  std::uint64_t since_, activity_;
+  std::uint64_t again_max_ns_, suspended_ns_;
+  std::uint64_t since_, looked_, activity_;
 };
 
 /// All waits of one process. Any thread may call.

@@ -118,8 +118,9 @@ def run(options: Options, begun: Reading | None = None) -> int:
             raise commands.refused(command[0], error) from error
         from advectio import ending  # not before the model has started
 
-        beside = outputs_beside(wanted.raw, server, config, directory, started)
-        ended = wait_for(child, server, signals)
+        with signals.with_job_control():  # also in threads that begin here
+            beside = outputs_beside(wanted.raw, server, config, directory, started)
+            ended = wait_for(child, server, signals)
         code = ended if ended >= 0 else 128 - ended  # as a shell tells it
         run_s = time.monotonic() - began
         by_signal = how_ended(ended, command)
@@ -460,20 +461,19 @@ def forget(server: Server) -> None:
 
 def wait_for(child: subprocess.Popen[bytes], server: Server, signals: Signals) -> int:
     """Until the command has ended; its exit code, or the signal that ended it as a negative number."""
-    with signals.with_job_control():
-        while True:
-            code = child.poll()
-            if code is not None:
-                return code
-            server.watch()
-            got = signals.take(0.5)
-            if got is None:
-                continue
-            if not got.from_terminal:
-                with contextlib.suppress(ProcessLookupError):
-                    child.send_signal(got.number)
-            if got.number == signal.SIGTSTP:
-                signals.suspend()
+    while True:
+        code = child.poll()
+        if code is not None:
+            return code
+        server.watch()
+        got = signals.take(0.5)
+        if got is None:
+            continue
+        if not got.from_terminal:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(got.number)
+        if got.number == signal.SIGTSTP:
+            signals.suspend()
 
 
 def how_ended(ended: int, command: Sequence[str]) -> str | None:

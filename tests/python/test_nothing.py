@@ -44,9 +44,12 @@ def test_a_command_that_called_netcdf_and_made_no_file(fake):
 
 
 def test_another_library_that_calls_netcdf_is_named(fake):
-    other = fake.prefix / "lib" / "libtracer.so"
-    other.symlink_to((fake.prefix / "lib" / "libadvectio_netcdf.so").resolve())
-    assert why(fake.run("run", "--", "sh", "-c", CALLS, env={"LD_PRELOAD": str(other)})) == (
+    paths = {name: fake.prefix / "lib" / f"lib{name}.so" for name in ("tracer", "other")}
+    for name, path in paths.items():
+        text = f'const char* const {name} = "{"nc__create" if name == "tracer" else "open"}";'
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", path, "-x", "c", "-"], input=text, text=True, check=True)
+    preloaded = ":".join(map(str, paths.values()))
+    assert why(fake.run("run", "--", "sh", "-c", CALLS, env={"LD_PRELOAD": preloaded})) == (
         "the command called netCDF, but Advectio saw it make no file: it made none, or by a library that is preloaded, too, and "
         "calls netCDF itself (libtracer.so)"
     )

@@ -46,9 +46,7 @@ def reason(run: "Run") -> str:
         left = left_to_netcdf(run.config)
         if left:
             return f"{left}; what it matches is written by the netCDF library itself"
-        others = [os.path.basename(path) for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split()]
-        others = [name for name in others if name not in (installation.NETCDF, installation.PNETCDF)]
-        if others:
+        if others := _others_that_create():
             return (
                 "the command called netCDF, but Advectio saw it make no file: it made none, or by a library that is preloaded, too, "
                 f"and calls netCDF itself ({', '.join(others)})"
@@ -74,6 +72,24 @@ def _missing_program(command: Sequence[str]) -> str | None:
         except UserError as error:
             return str(error)
     return None
+
+
+def _others_that_create() -> list[str]:
+    """Names of other preloaded libraries that make files by netCDF: behind ours, their calls do not reach us."""
+    found = []
+    for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split():
+        name = os.path.basename(path)
+        if name not in (installation.NETCDF, installation.PNETCDF) and _has(path, rb"nc_+create|ncmpi_create"):
+            found.append(name)
+    return found
+
+
+def _has(path: str, pattern: bytes) -> bool:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return re.search(pattern, text) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def _static_sentence(program: str) -> str:

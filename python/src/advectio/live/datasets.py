@@ -16,6 +16,7 @@ import xarray as xr
 from xarray.backends.common import BackendArray
 from xarray.core import indexing
 
+from advectio import open_files
 from advectio.errors import UserError
 from advectio.live.client import Gone, LetGo
 from advectio.live.stream import Frame
@@ -159,14 +160,13 @@ class _OpenFiles:
     Not for longer, as a program may want to write its file again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._files: dict[
             str, tuple[xr.Dataset, object, float]
         ] = {}  # with the state in which it was opened, and the last look
         self._timer: threading.Timer | None = None
 
     def look(self, path: str, commit: int | None, look: Callable[[xr.Dataset], Any], inode: int | None = None) -> Any:
-        with self._lock:
+        with open_files.alone():
             path = on_disk(path, inode)
             about = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path)
             state = (commit, about.st_ino, about.st_mtime_ns, about.st_size)
@@ -197,7 +197,7 @@ class _OpenFiles:
         self._timer.start()
 
     def _close_some(self) -> None:
-        with self._lock:
+        with open_files.alone():
             self._timer = None
             for path, (_, _, looked) in list(self._files.items()):
                 if time.monotonic() - looked >= _OPEN_S:

@@ -17,6 +17,7 @@ import xarray as xr
 from xarray.backends.common import AbstractDataStore, BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
+from advectio import open_files
 from advectio.errors import UserError
 from advectio.live import datasets, find
 from advectio.live.client import Client, Gone
@@ -171,7 +172,8 @@ class AdvectioBackend(BackendEntrypoint):
         ds = snapshot(path, run, contact)
         if ds is None:
             path = datasets.on_disk(path)
-            ds = xr.open_dataset(path, engine=datasets._engine(path), decode_cf=False)
+            with open_files.alone():
+                ds = xr.open_dataset(path, engine=datasets._engine(path), decode_cf=False)
         close = ds._close
         ds = xr.decode_cf(
             ds,

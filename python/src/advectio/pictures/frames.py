@@ -145,11 +145,13 @@ def expanded(patterns: Sequence[str]) -> list[str]:
 
 def opened(path: str) -> xr.Dataset:
     """Lazy and decoded. Raises UserError."""
-    xr = for_pictures("xarray")
+    for_pictures("xarray")
+    from advectio import open_files
+
     if not os.path.exists(path):
         raise UserError(f"{path}: there is no such file")
     try:
-        ds = xr.open_dataset(path, decode_cf=False, cache=False)
+        ds = open_files.opened(path)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{path}: cannot be read: {_first_line(error)}", 1) from error
     except ValueError as error:
@@ -157,7 +159,7 @@ def opened(path: str) -> xr.Dataset:
             for_pictures("netCDF4")
         raise UserError(f"{path}: is no netCDF file", 1) from error
     ds.encoding["source"] = path
-    return ds  # type: ignore[no-any-return]
+    return ds
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import xarray as xr
 
+from advectio import open_files
 from advectio.errors import UserError
 
 TIME_DIMENSIONS = ("Time", "time", "time_counter")
@@ -33,7 +34,7 @@ def replay(files: Sequence[str], pace_s: float) -> Iterator[xr.Dataset]:
     first = True
     for path in files:
         try:
-            whole = xr.open_dataset(path, decode_times=False, decode_coords=False)
+            whole = xr.decode_cf(open_files.opened(path), decode_times=False, decode_coords=False)
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}") from error
         dimension = time_dimension(whole)
@@ -113,7 +114,7 @@ class Run:
 def _as_it_is(path: str) -> xr.Dataset:
     from advectio.live import datasets
 
-    found = xr.open_dataset(path, decode_cf=False, cache=False, engine=datasets._engine(path))
+    found = open_files.opened(path, datasets._engine(path))
     if os.path.isdir(path):
         found.encoding["unlimited_dims"] = datasets._unlimited_in_store(path)
     return found

@@ -28,6 +28,21 @@ if(ADVECTIO_SANITIZE)
   target_link_options(advectio_flags INTERFACE -fsanitize=${ADVECTIO_SANITIZE})
 endif()
 
+# advectio_existing_includes(PREFIX): take directories that do not exist out of what pkg_check_modules(PREFIX …) has found, as
+# CMake refuses them. Debian 13's pnetcdf.pc names those of the machine that made the package.
+function(advectio_existing_includes prefix)
+  set(existing)
+  foreach(directory ${${prefix}_INCLUDE_DIRS})
+    if(EXISTS ${directory})
+      list(APPEND existing ${directory})
+    endif()
+  endforeach()
+  set(${prefix}_INCLUDE_DIRS ${existing} PARENT_SCOPE)
+  if(TARGET PkgConfig::${prefix})
+    set_property(TARGET PkgConfig::${prefix} PROPERTY INTERFACE_INCLUDE_DIRECTORIES ${existing})
+  endif()
+endfunction()
+
 # advectio_compiled_singly(targets…): not joined with CMAKE_UNITY_BUILD, as their sources have names in common.
 function(advectio_compiled_singly)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD OFF)

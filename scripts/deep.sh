@@ -8,6 +8,7 @@
 # tsan        C++ tests with the thread sanitizer
 # long        the tests that `make test` leaves out
 # seeds       fault runs: SEEDS=500 from FIRST=now
+# debian13    build and tests on Debian 13 (scripts/debian13.sh; root). Only where it is named
 # Each prints one line when it is done; build/reports/deep.txt keeps them with date and commit.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -80,6 +81,10 @@ seeds() {
     build/release/tests/faults/fault_runs --store zarr --power --first "$first" --runs $((runs / 5)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/reader_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/coupling_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs"
+}
+
+debian13() {
+  scripts/debian13.sh make JOBS="$jobs" test
 }
 
 scripts/setup.sh deep || exit

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the system packages that a build needs and that are missing (Debian 12 and what is like it). Quick when nothing is.
+# Install the system packages that a build needs and that are missing (Debian 12, 13 and what is like them). Quick when nothing is.
 #   scripts/setup.sh          to build, test and show
 #   scripts/setup.sh lint     also what `make lint` and .ci/run need
 #   scripts/setup.sh deep     also what `make deep` needs

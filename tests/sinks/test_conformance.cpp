@@ -55,7 +55,7 @@ std::string dump(const std::string& path, bool allocation) {
   std::string out;
   std::FILE* p =
       ::popen(("h5dump -p -A '" + path +
-               "' | sed -E -e 's/DATASET [0-9]+ /DATASET /' -e '/^HDF5 /d' -e '/OFFSET/d' -e '/ SIZE [0-9]+/d' "
+               "' | sed -E -e 's/DATASET [0-9]+ /DATASET /g' -e '/^HDF5 /d' -e '/OFFSET/d' -e '/ SIZE [0-9]+/d' "
                "-e '/_NCProperties/,/}/d' -e '/version=2,/d' -e '/_Netcdf4Dimid/,/^      }/d'" +
                (allocation ? "" : " -e '/H5D_ALLOC_TIME_/d'"))
                   .c_str(),

@@ -372,7 +372,9 @@ TEST_F(Codecs, RoundsAsNetcdfDoesAndSaysSo) {
       const auto ours = read_by_netcdf(path), theirs = read_by_netcdf(reference);
       EXPECT_EQ(ours.values[0], theirs.values[0]);
       EXPECT_EQ(ours.values[1], theirs.values[0]);
-      EXPECT_EQ(ours.schema.variables[0].attributes, theirs.schema.variables[0].attributes);
+      // netCDF 4.9.3 marks the variable before its other attributes, 4.9.0 behind them.
+      EXPECT_THAT(ours.schema.variables[0].attributes,
+                  ::testing::UnorderedElementsAreArray(theirs.schema.variables[0].attributes));
     }
   }
 }

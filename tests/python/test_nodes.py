@@ -79,6 +79,18 @@ def test_hosts_are_read_from_the_file_that_an_mpirun_is_given(tmp_path, option):
     assert launch.hosts == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("version", "quiet"),
+    [("mpirun (Open MPI) 4.1.4", ["--quiet"]), ("mpirun (Open MPI) 5.0.7", []), ("prterun (PRRTE) 3.0.8", [])],
+)
+def test_an_mpirun_that_knows_no_quiet_is_not_told_it(tmp_path, version, quiet):
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\necho '{version}'\n")
+    mpirun.chmod(0o755)
+    words = launching.Job(str(mpirun), Nodes(("a", "b"))).prefix({})
+    assert words[1 : words.index("--host")] == quiet
+
+
 def test_the_batch_systems_are_asked(tmp_path, monkeypatch):
     assert nodes.of_batch_system({}) == ("", None)
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
@@ -259,7 +271,8 @@ def test_servers_that_hang_when_they_are_started_again_are_ended(several, monkey
     mpirun = several.directory / "mpirun"
     several.add_script(
         mpirun,
-        f"""echo started >>{starts}
+        f"""if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
+echo started >>{starts}
 if [ "$(wc -l <{starts})" = 2 ]; then trap '' TERM; while :; do sleep 0.1; done; fi
 until [ "$1" = {several.prefix}/bin/advectiod_mpi ]; do shift; done
 exec "$@\"""",

@@ -3,6 +3,7 @@
 The servers of a run are one MPI job of their own, started by Open MPI's mpirun: whatever MPI the model uses.
 """
 
+import functools
 import os
 import re
 import shlex
@@ -40,6 +41,13 @@ def is_open_mpi(launcher: str) -> bool:
     return any(name in version for name in ("(Open MPI)", "(OpenRTE)", "(PRRTE)"))
 
 
+@functools.cache
+def _talks(launcher: str) -> bool:
+    """Open MPI says helpful things unless it is told --quiet. Since 5, whose launcher is PRRTE, it refuses that option."""
+    version = re.search(r"\((Open MPI|OpenRTE|PRRTE)\) (\d+)", version_of(launcher))
+    return version is None or (version[1] != "PRRTE" and int(version[2]) < 5)
+
+
 def launcher() -> str:
     """The mpirun that belongs to our servers."""
     named = os.environ.get("ADVECTIO_MPIRUN")
@@ -74,7 +82,8 @@ class Job:
             where = ["--host", f"localhost:{number}", "-n", number, "--oversubscribe"]
         told = dict(environment) | self.additions(environment)
         passed = [word for name in sorted(told) if _OF_A_SERVER.fullmatch(name) for word in ("-x", name)]
-        return [self.mpirun, "--quiet", *where, "--bind-to", "none", *passed]
+        quiet = ["--quiet"] if _talks(self.mpirun) else []
+        return [self.mpirun, *quiet, *where, "--bind-to", "none", *passed]
 
     def additions(self, environment: Mapping[str, str]) -> dict[str, str]:
         """What its environment has beyond the user's."""

@@ -362,7 +362,8 @@ def two_hosts(several):
         'OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 sh -c "$*"',
     )
     several.env |= {
-        "OMPI_MCA_plm_rsh_agent": str(several.directory / "ssh"), "HDF5_X": "yes",
+        "OMPI_MCA_plm_rsh_agent": str(several.directory / "ssh"), "PRTE_MCA_plm_ssh_agent": str(several.directory / "ssh"),
+        "HDF5_X": "yes",
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }  # fmt: skip
     return several
@@ -429,7 +430,7 @@ def test_nodes_that_were_asked_for_must_be_possible(fake):
 
 @needs_open_mpi
 def test_servers_that_cannot_be_started_are_told_with_a_way_to_see_why(several):
-    env = {"OMPI_MCA_plm_rsh_agent": "/bin/false"}
+    env = {"OMPI_MCA_plm_rsh_agent": "/bin/false", "PRTE_MCA_plm_ssh_agent": "/bin/false"}
     done = several.run("run", "--nodes", f"{HERE},other", "--", "touch", "started", env=env)
     assert done.returncode == 2
     assert "one of the servers ended while starting" in done.stderr

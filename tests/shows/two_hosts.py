@@ -92,6 +92,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         agent.chmod(0o755)
         environment = {
             "OMPI_MCA_plm_rsh_agent": os.fspath(agent),
+            "PRTE_MCA_plm_ssh_agent": os.fspath(agent),
             "OMPI_MCA_oob_tcp_if_include": f"{net}.0/24",
             "OMPI_MCA_btl_tcp_if_include": f"{net}.0/24",
         }

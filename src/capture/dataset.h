@@ -129,6 +129,8 @@ class Collective {
   ~Collective() { end(); }
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
+  /// The library has refused the call on this rank, and then waits for no other: it was none.
+  void refused() noexcept { dataset_ = nullptr; }
   /// Already here.
   void end() noexcept {
     if (auto* dataset = std::exchange(dataset_, nullptr); dataset != nullptr) dataset->end_collective_call();

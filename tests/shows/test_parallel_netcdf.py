@@ -33,6 +33,16 @@ def test_every_call_gives_the_same_answers_and_the_same_file(calls: Path, pair: 
     assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("how", ["wrong-alone", "wrong-alone-classic-model"])
+def test_a_wrong_call_of_one_rank_is_answered_without_the_others(calls: Path, pair: Pair, how: str, ranks: int):
+    pair.run([*ranks_of(ranks), calls, how, "out.nc"], datasets=1)
+    plain, carried = (answers(directory, ranks) for directory in (pair.plain, pair.carried))
+    assert all(sum(not line.endswith(": ok") for line in lines) > 25 for lines in plain)
+    assert plain == carried
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("how", ["append", "append-classic-model"])
 def test_a_finished_file_is_opened_again_and_made_longer(calls: Path, pair: Pair, how: str, ranks: int):

@@ -58,6 +58,7 @@ CHOSEN = {  # and how many datasets are written
     "modes_by_rank": 1,
     "closes_with_pending_calls": 1,
     "without_variables": 2,
+    "wrong_calls_of_one_rank": 1,
 }
 
 

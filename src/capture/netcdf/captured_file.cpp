@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "capture/netcdf/open_files.h"
@@ -53,16 +54,20 @@ void CapturedFile::write_together(std::unique_ptr<shadow::Ranks> ranks, SharedDa
 // --- modes --------------------------------------------------------------------------------------
 
 int CapturedFile::redef() {
-  const Collective in_call(together_.collective_out());
+  Collective in_call(together_.collective_out());
   const bool was_defining = shadow_.defining();
-  if (const int code = shadow_.redef(); code != NC_NOERR) return code;
+  if (const int code = shadow_.redef(); code != NC_NOERR) {
+    in_call.refused();
+    return code;
+  }
   if (!was_defining) schema_.begin_define_mode();
   return NC_NOERR;
 }
 
 int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, std::size_t data_pad,
                          std::size_t record_align) {
-  const Collective in_call(together_.collective_out());
+  const shadow::Stall stall(stall_);
+  Collective in_call(together_.collective_out());
   int code = NC_NOERR;
   if (shadow_.classic_format()) {
     if (!shadow_.defining()) return NC_ENOTINDEFINE;
@@ -73,16 +78,22 @@ int CapturedFile::enddef(const std::size_t* header_pad, std::size_t data_align, 
   } else {
     code = shadow_.enddef(header_pad, data_align, data_pad, record_align);
   }
-  if (code != NC_NOERR) return code;
+  if (code != NC_NOERR) {
+    in_call.refused();
+    return code;
+  }
   description_.end_define_mode();
   return schema_.flush_structure();
 }
 
 int CapturedFile::set_fill(int fill_mode, int* old_mode) {
-  const Collective in_call(together_.collective_out());
+  Collective in_call(together_.collective_out());
   if (fill_mode != shadow_.fill_mode())
     if (const int code = keep_filled(); code != NC_NOERR) return code;
-  if (const int code = shadow_.set_fill(fill_mode, old_mode); code != NC_NOERR) return code;
+  if (const int code = shadow_.set_fill(fill_mode, old_mode); code != NC_NOERR) {
+    in_call.refused();
+    return code;
+  }
   // One mode for the whole file in the classic formats; with netCDF-4 it is that of variables
   // defined from now on.
   if (shadow_.classic_format()) touch(Touched::everything);
@@ -135,17 +146,32 @@ bool CapturedFile::grown_length(int dimension, std::size_t& length) {
   return shapes_.ask(dimension, length);
 }
 
+/// The same dimensions, variables and attributes under the same numbers, all new.
+int CapturedFile::make_likeness(int& likeness) {
+  static std::atomic<unsigned> count{0};
+  const std::string name = "/dev/null/advectio-likeness-" + std::to_string(count.fetch_add(1));
+  const int code = lib.nc_create(name.c_str(), (mode & (NC_NETCDF4 | NC_CLASSIC_MODEL)) | NC_DISKLESS, &likeness);
+  if (code != NC_NOERR) return code;
+  return define(lib, likeness, schema_.read());
+}
+
 // --- data ---------------------------------------------------------------------------------------
 
 PutAnswer CapturedFile::put(const PutCall& call) {
   const shadow::Stall stall(stall_);
-  const Collective in_call(together_.collective(call.variable) ? together_.collective_out() : nullptr);
+  Collective in_call(together_.collective(call.variable) ? together_.collective_out() : nullptr);
+  const auto answer = put_checked(call);
+  if (answer.refused) in_call.refused();
+  return answer;
+}
+
+PutAnswer CapturedFile::put_checked(const PutCall& call) {
   const bool forbidden = shadow_.forbids_data();
   const auto* v = shapes_.of(call.variable);
   // In define mode the shadow has the whole answer, unless it depends on lengths: they are zero
   // there.
   if (forbidden && call.form != PutCall::Form::varm)
-    return {call.count == nullptr && v != nullptr && has_grown(*v) ? NC_EINDEFINE : NC_NOERR, true};
+    return {call.count == nullptr && v != nullptr && has_grown(*v) ? NC_EINDEFINE : NC_NOERR, true, true};
   if (v == nullptr) {
     // The shadow of a classic format is always in define mode, where its program is not.
     // The other forms ask for the variable's rank or type first.
@@ -153,7 +179,7 @@ PutAnswer CapturedFile::put(const PutCall& call) {
     const bool one_step =
         complete && (call.form == PutCall::Form::var1 || (call.form == PutCall::Form::vara && call.memory != NC_NAT));
     const bool global = call.variable == NC_GLOBAL && one_step && shadow_.classic_format();
-    return {global ? NC_EGLOBAL : NC_ENOTVAR, !shadow_.classic_format()};
+    return {global ? NC_EGLOBAL : NC_ENOTVAR, !shadow_.classic_format(), true};
   }
   const nc_type memory = call.memory == NC_NAT ? v->type : call.memory;
 
@@ -163,13 +189,14 @@ PutAnswer CapturedFile::put(const PutCall& call) {
   answer.code = place_.of(call, *v, memory, answer.ask_shadow);
   if (forbidden && (answer.code == NC_NOERR || answer.code == NC_EBADTYPE || place_.clipped())) {
     const bool nothing = place_.box().empty() && call.map != nullptr;
-    return {nothing ? NC_NOERR : NC_EINDEFINE, false};
+    return {nothing ? NC_NOERR : NC_EINDEFINE, false, true};
   }
   // Strings for numbers are refused when define mode has ended. The mapped form is taken apart into
   // others, which do so.
   const bool mapped = call.form == PutCall::Form::varm && call.map != nullptr;
   if (!forbidden && (answer.code == NC_EBADTYPE || (mapped && place_.clipped()))) leave_define_mode();
-  if (answer.code != NC_NOERR) return answer;
+  answer.refused = answer.code != NC_NOERR;
+  if (answer.refused) return answer;
   answer.ask_shadow = false;
   if (mapped && place_.box().empty()) return answer;
   answer.code = leave_define_mode();
@@ -224,23 +251,57 @@ int CapturedFile::grow(const PutCall& call, const Shape& v) {
   return NC_NOERR;
 }
 
-CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole, bool placed) {
+/// The library's code for a get beyond the ends; NC_NOERR: there is none. Of a variable that grows it
+/// answers when all ranks have made the call, as they tell each other the length then.
+int CapturedFile::wrong_place(const Shape& v, const ReadPlace& place) const {
+  const auto grows = [this](int d) { return shapes_.extent(d).unlimited; };
+  if (place.start == nullptr || std::any_of(v.dimensions.begin(), v.dimensions.end(), grows)) return NC_NOERR;
+  for (std::size_t i = 0; i < v.dimensions.size(); ++i)
+    if (place.stride != nullptr && place.stride[i] <= 0) return NC_ESTRIDE;
+  for (std::size_t i = 0; i < v.dimensions.size(); ++i) {
+    const auto length = shapes_.extent(v.dimensions[i]).length;
+    const auto start = place.start[i];
+    const std::uint64_t count = place.one ? 1 : place.count != nullptr ? place.count[i] : 0;
+    const auto stride = place.stride != nullptr ? place.stride[i] : 1;
+    if (start > length || (start == length && count > 0)) return NC_EINVALCOORDS;
+    if (count > 0 && (length - 1 - start) / static_cast<std::uint64_t>(stride) < count - 1) return NC_EEDGE;
+  }
+  return NC_NOERR;
+}
+
+CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whole, bool placed,
+                                         const ReadPlace& place) {
   const shadow::Stall stall(stall_);
   Collective in_call(together_.collective(variable) ? together_.collective_out() : nullptr);
   const auto* v = shapes_.of(variable);
   if (shadow_.forbids_data()) {
+    in_call.refused();
     const bool grown = v != nullptr && has_grown(*v);
     return {grown && whole ? NC_EINDEFINE : NC_NOERR, true, grown};
   }
   if (!shadow_.classic_format()) {
     if (v == nullptr) return {NC_ENOTVAR, true};
     // The library refuses a read without a place, and text as numbers, before it ends define mode.
-    if (!placed && !v->dimensions.empty()) return {NC_EINVALCOORDS, true};
-    if (memory != NC_NAT && (memory == NC_CHAR) != (v->type == NC_CHAR)) return {NC_ECHAR, true};
+    const int code = !placed && !v->dimensions.empty()                                 ? NC_EINVALCOORDS
+                     : memory != NC_NAT && (memory == NC_CHAR) != (v->type == NC_CHAR) ? NC_ECHAR
+                                                                                       : NC_NOERR;
+    if (code != NC_NOERR) {
+      in_call.refused();
+      return {code, true};
+    }
   }
   Reading reading;
   reading.code = leave_define_mode();
   if (reading.code != NC_NOERR) return reading;
+  // A wrong call does not wait for the other ranks, which may not make it.
+  if (v != nullptr && together_.collective(variable)) {
+    shapes_.load();
+    reading.code = wrong_place(*v, place);
+  }
+  if (reading.code != NC_NOERR) {
+    in_call.refused();
+    return reading;
+  }
   if (!reader_.is_open()) {
     reading.code = schema_.flush();
     if (reading.code != NC_NOERR) return reading;
@@ -262,10 +323,13 @@ CapturedFile::Reading CapturedFile::read(int variable, nc_type memory, bool whol
 int CapturedFile::sync() {
   if (inherited()) return NC_NOERR;  // nothing here is new
   shadow::Stall stall(stall_);
-  const Collective in_call(together_.collective_out());
-  if (shadow_.forbids_data()) return NC_EINDEFINE;
-  if (!shadow_.classic_format()) {
-    if (const int code = shadow_.sync(); code != NC_NOERR) return code;
+  Collective in_call(together_.collective_out());
+  const bool forbidden = shadow_.forbids_data();
+  if (forbidden || !shadow_.classic_format()) {
+    if (const int code = forbidden ? NC_EINDEFINE : shadow_.sync(); code != NC_NOERR) {
+      in_call.refused();
+      return code;
+    }
     description_.end_define_mode();
   }
   reader_.close_unless_copy();

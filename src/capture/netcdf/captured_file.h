@@ -32,6 +32,8 @@ struct PutAnswer {
   int code = NC_NOERR;
   /// The call cannot be right. The shadow, asked the same, knows the library's own code for it.
   bool ask_shadow = false;
+  /// The library would have refused it before it waits for other ranks.
+  bool refused = false;
 };
 
 /// A signal handler has called sync or close while the thread was in another call of the dataset.
@@ -45,6 +47,14 @@ class WantedLater {
 
  private:
   std::atomic<What> what_{What::nothing};
+};
+
+/// Of a get. What the form lacks is null.
+struct ReadPlace {
+  const std::size_t* start = nullptr;
+  const std::size_t* count = nullptr;
+  const std::ptrdiff_t* stride = nullptr;
+  bool one = false;  ///< of one element
 };
 
 class CapturedFile {
@@ -121,7 +131,7 @@ class CapturedFile {
     int ncid = -1, variable = -1;
   };
   /// `whole`: the call leaves out the counts, so that lengths count.
-  Reading read(int variable, nc_type memory, bool whole, bool placed);
+  Reading read(int variable, nc_type memory, bool whole, bool placed, const ReadPlace& place = {});
 
   // --- frames and the end -----------------------------------------------------------------------
   int sync();
@@ -142,9 +152,24 @@ class CapturedFile {
   }
   /// The program has ended without closing it.
   void close_at_exit() { (void)close(); }
-  /// Collective. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make
+  /// Where no other rank has a part in the call.
+  [[nodiscard]] bool can_hand_over_alone() const noexcept { return !together_.several(); }
+  /// Collective: only after the library has found the call right, as it answers a wrong one on that
+  /// rank alone. Not so when one of several ranks has put data: parallel HDF5 (1.10) cannot make
   /// chunked variables longer in a file that it has not made itself.
-  [[nodiscard]] bool can_hand_over() const { return !together_.several() || together_.all(!puts_.any()); }
+  [[nodiscard]] bool can_hand_over() const {
+    return !together_.several() || (!inherited() && together_.all(!puts_.any()));
+  }
+  /// The library's answer to a call that we cannot carry. `call(ncid)` is made on a dataset in memory
+  /// that is defined like this one, and nothing else knows of it.
+  template <typename Call>
+  int would_be(Call&& call) {
+    int likeness = -1;
+    int code = make_likeness(likeness);
+    if (code == NC_NOERR) code = call(likeness);
+    if (likeness >= 0) lib.nc_abort(likeness);
+    return code;
+  }
   /// Collective. Give the file to the real library under the same ncid. From then on the number is
   /// not ours.
   int hand_over();
@@ -159,8 +184,11 @@ class CapturedFile {
  private:
   int leave_define_mode();
   bool has_grown(const Shape& variable);
+  PutAnswer put_checked(const PutCall& call);
   int grow(const PutCall& call, const Shape& variable);
   void keep_from_server();
+  int make_likeness(int& likeness);
+  int wrong_place(const Shape& variable, const ReadPlace& place) const;
 
   std::unique_ptr<CapturedDataset> out_;
   std::optional<workflow::Opened> coupled_;

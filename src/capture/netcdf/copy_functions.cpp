@@ -19,26 +19,31 @@ struct Source {
 };
 
 int define_copy(const RealLibrary& lib, Source& from, CapturedFile& to, int& id) {
-  const Collective in_call(to.together().collective_out());
+  Collective in_call(to.together().collective_out());
   if (to.shadow().classic_format() && !to.shadow().defining()) return NC_ENOTINDEFINE;
+  const auto refused = [&in_call](int why) {
+    in_call.refused();
+    return why;
+  };
   int rank = 0, attributes = 0;
   std::vector<int> dimensions(NC_MAX_VAR_DIMS);
   int code = lib.nc_inq_var(from.ncid, from.variable, from.name, &from.type, &rank, dimensions.data(), &attributes);
   if (code != NC_NOERR) return code;
-  if (!is_known(static_cast<DataType>(from.type))) return NC_EBADTYPE;
+  if (!is_known(static_cast<DataType>(from.type))) return refused(NC_EBADTYPE);
   for (int i = 0; i < rank; ++i) {
     char name[NC_MAX_NAME + 1] = {};
     std::size_t length = 0;
     auto& dimension = dimensions[static_cast<std::size_t>(i)];
     code = lib.nc_inq_dim(from.ncid, dimension, name, &length);
     if (code == NC_NOERR) code = lib.nc_inq_dimid(to.ncid, name, &dimension);
-    if (code != NC_NOERR) return code;
+    if (code != NC_NOERR) return refused(code);
     from.shape.push_back(length);
   }
   if (to.shadow().enddef_pending()) to.shadow().end_pending();
   to.before_change();
   code = lib.nc_def_var(to.ncid, from.name, from.type, rank, dimensions.data(), &id);
   to.shadow().after_change();
+  if (code != NC_NOERR) return refused(code);
   to.touch(Touched::dimensions);
   for (int i = 0; i < attributes && code == NC_NOERR; ++i) {
     char name[NC_MAX_NAME + 1] = {};

@@ -107,7 +107,7 @@ bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, i
     return true;
   }
   // In the classic formats it does so for the library: a program may have forgotten to close the file.
-  if (auto* open = file_at(at); open != nullptr && (mode & NC_NOCLOBBER) == 0 && open->can_hand_over()) {
+  if (auto* open = file_at(at); open != nullptr && (mode & NC_NOCLOBBER) == 0 && open->can_hand_over_alone()) {
     session->say_once(open->path +
                       " is created again while this process has it open; the netCDF library has the first one");
     (void)open_files().remove(*open)->hand_over();
@@ -174,22 +174,23 @@ bool capture_together(const RealLibrary& lib, const shadow::ProgramCommunicator&
   return true;
 }
 
-/// The program opens a file for writing that it writes already: both are the library's then.
-int share(CapturedFile& file) {
-  if (!file.can_hand_over()) return EBUSY;
+/// The program opens a file for writing that it writes already: both are the library's then. `all`: all
+/// ranks open it.
+int share(CapturedFile& file, bool all) {
+  if (all ? !file.can_hand_over() : !file.can_hand_over_alone()) return EBUSY;
   if (auto* session = Session::current(); session != nullptr)
     session->say_once(file.path +
                       " is opened for writing a second time; the netCDF library writes this file from here on");
   return open_files().remove(file)->hand_over();
 }
 
-/// Before the real library touches a path: let what is in flight there arrive.
-int wait_for(const char* path, bool writing) {
+/// Before the real library touches a path: let what is in flight there arrive. `all`: as in `share`.
+int wait_for(const char* path, bool writing, bool all = false) {
   if (path == nullptr) return NC_NOERR;
   path = trimmed(path);
   if (*path == '\0' || is_url(path)) return NC_NOERR;
   if (auto* open = file_at(path); open != nullptr) {
-    if (writing) return share(*open);
+    if (writing) return share(*open, all);
     // In define mode nothing new can be shown; what was synced can.
     const int code = open->make_visible();
     return code == NC_EINDEFINE ? NC_NOERR : code;
@@ -337,18 +338,24 @@ PlaceTogether place_together(const Entry& entry, const shadow::ProgramCommunicat
   return out;
 }
 
+/// The library answers such a call before it asks for other ranks.
+bool refused_alone(const char* path, int mode) {
+  const int format = mode & (NC_NETCDF4 | NC_64BIT_OFFSET | NC_64BIT_DATA);
+  return path == nullptr || *trimmed(path) == '\0' || (format & (format - 1)) != 0;
+}
+
 /// Collective. All ranks go into the library or none: it waits for all of them.
 template <typename Open>
 int open_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, bool writing,
                   int* ncid, Open&& open) {
-  if (entry.nested()) return open(path);
+  if (entry.nested() || refused_alone(path, 0)) return open(path);
   auto at = place_together(entry, program, path, [&] { return capture::place_to_open(trimmed(path), writing); });
   if (at.code != NC_NOERR) return at.code;
   if (at.ranks != nullptr) {
     if (!at.place.coupled) at.place.coupled.emplace();
     return lend(path, at.place, ncid, open, std::move(at.ranks));
   }
-  const int code = wait_for(path, writing);
+  const int code = wait_for(path, writing, true);
   const auto ranks = shadow::beyond_this_node()
                          ? nullptr
                          : shadow::duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
@@ -359,7 +366,7 @@ int open_together(const Entry& entry, const shadow::ProgramCommunicator& program
 template <typename Create>
 int create_file_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, int mode,
                          int* ncid, Create&& create) {
-  if (entry.nested()) return create(path);
+  if (entry.nested() || refused_alone(path, mode)) return create(path);
   const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
   auto at = place_together(entry, program, path, [&] { return capture::place_to_create(trimmed(path), no_clobber); });
   if (at.code != NC_NOERR) return at.code;
@@ -526,13 +533,28 @@ ADVECTIO_EXPORT int nc_redef(int ncid) {
   return ADVECTIO_REAL(nc_redef, ncid);
 }
 
+/// False: the code is the answer. True: the library has failed in the midst of the end of define mode
+/// (4.9.0 does so for a quantized variable in the classic model). Only its own file tells what may be
+/// done from here on, so it has the file now.
+static bool must_end_in_library(CapturedFile& file, int& code) {
+  const auto& shadow = file.shadow();
+  // Of netCDF-4 proper only the library knows whether it was in define mode.
+  const bool was_none = !shadow.defining() || (code == NC_ENOTINDEFINE && !shadow.explicit_modes());
+  if (code == NC_NOERR || was_none || shadow.classic_format() || !file.can_hand_over_alone()) return false;
+  if (auto* session = Session::current(); session != nullptr)
+    session->say_once(file.path + ": the netCDF library fails to end define mode; it writes this file from here on");
+  const int handed = open_files().remove(file)->hand_over();
+  if (handed != NC_NOERR) code = handed;
+  return handed == NC_NOERR;
+}
+
 ADVECTIO_EXPORT int nc_enddef(int ncid) {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
-    const shadow::Stall stall(file->stall());
-    return file->enddef(nullptr, 0, 0, 0);
+    int code = file->enddef(nullptr, 0, 0, 0);
+    if (!must_end_in_library(*file, code)) return code;
   }
   return ADVECTIO_REAL(nc_enddef, ncid);
 }
@@ -542,8 +564,8 @@ ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, s
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
-    const shadow::Stall stall(file->stall());
-    return file->enddef(&header_pad, data_align, data_pad, record_align);
+    int code = file->enddef(&header_pad, data_align, data_pad, record_align);
+    if (!must_end_in_library(*file, code)) return code;
   }
   return ADVECTIO_REAL(nc__enddef, ncid, header_pad, data_align, data_pad, record_align);
 }

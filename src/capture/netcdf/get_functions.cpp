@@ -5,8 +5,8 @@
 
 namespace advectio::netcdf {
 
-// WHOLE: lengths count. PLACED: where to read from is not left out.
-#define ADVECTIO_GET(F, NUMBER, WHOLE, PLACED, ...)                                                       \
+// WHOLE: lengths count. PLACED: where to read from is not left out. PLACE: a ReadPlace.
+#define ADVECTIO_GET(F, NUMBER, WHOLE, PLACED, PLACE, ...)                                                \
   ADVECTIO_ENTER;                                                                                         \
   auto* file = entry.find(ncid);                                                                          \
   if (file != nullptr && file->must_be_taken_over_to_read()) {                                            \
@@ -14,7 +14,7 @@ namespace advectio::netcdf {
     file = nullptr;                                                                                       \
   }                                                                                                       \
   if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                 \
-  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED);                            \
+  const CapturedFile::Reading from = file->read(varid, NUMBER, WHOLE, PLACED, ReadPlace PLACE);           \
   if (from.ask_shadow) {                                                                                  \
     file->shadow().end_pending();                                                                         \
     const int code = ADVECTIO_REAL(F, ncid, varid, __VA_ARGS__);                                          \
@@ -26,21 +26,25 @@ namespace advectio::netcdf {
 
 #define ADVECTIO_GETS(SUFFIX, TYPE, NUMBER)                                                                            \
   ADVECTIO_EXPORT int nc_get_var##SUFFIX(int ncid, int varid, TYPE* data) {                                            \
-    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, true, data);                                                        \
+    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, true, ({}), data);                                                  \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) {                      \
-    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index != nullptr, index, data);                                   \
+    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index != nullptr, ({index, nullptr, nullptr, true}), index,       \
+                 data);                                                                                                \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count, TYPE* data) { \
-    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, data);                 \
+    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count}), start, count,      \
+                 data);                                                                                                \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
                                           const ptrdiff_t* stride, TYPE* data) {                                       \
-    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, stride, data);         \
+    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start,     \
+                 count, stride, data);                                                                                 \
   }                                                                                                                    \
   ADVECTIO_EXPORT int nc_get_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
                                           const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) {                 \
-    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start != nullptr, start, count, stride, map, data);    \
+    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start,     \
+                 count, stride, map, data);                                                                            \
   }
 
 #define ADVECTIO_TYPED_GETS(SUFFIX, PUT, GET, NUMBER) ADVECTIO_GETS(_##SUFFIX, GET, NUMBER)

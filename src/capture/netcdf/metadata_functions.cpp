@@ -18,7 +18,7 @@ bool in_classic_data_mode(CapturedFile& file) {
 template <typename Call>
 int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   const shadow::Stall stall(file.stall());
-  const Collective in_call(file.together().collective_out());
+  Collective in_call(file.together().collective_out());
   const bool was_defining = file.shadow().defining();
   file.before_change();
   int code = call();
@@ -29,7 +29,10 @@ int change(CapturedFile& file, Touched what, int variable, Call&& call) {
   }
   file.shadow().after_change();
   // An attribute with values out of range has been put all the same.
-  if (code == NC_NOERR || code == NC_ERANGE) file.touch(what, variable);
+  if (code == NC_NOERR || code == NC_ERANGE)
+    file.touch(what, variable);
+  else
+    in_call.refused();
   return code;
 }
 
@@ -124,13 +127,28 @@ int give_away(CapturedFile& file, const char* why) {
   return can ? open_files().remove(file)->hand_over() : NC_ENOTBUILT;
 }
 
+/// `call(ncid)` is made by the library, on its own file, as we cannot carry it. A wrong one is not: it
+/// changes nothing, and the other ranks may not make it.
+template <typename Call>
+int by_library(CapturedFile& file, const char* why, Call&& call) {
+  const int ncid = file.ncid;
+  if (const int code = file.would_be(call); code != NC_NOERR) return code;
+  if (const int code = give_away(file, why); code != NC_NOERR) return code;
+  return call(ncid);
+}
+
+/// The same for how a variable is stored. What define mode has ended for it only the shadow knows.
+template <typename Call>
+int stored_by_library(CapturedFile& file, int variable, const char* why, Call&& call) {
+  end_pending_of(file, variable);
+  if (file.shadow().ended(variable)) return store(file, variable, [&] { return call(file.ncid); });
+  return by_library(file, why, call);
+}
+
 /// Only netCDF-4 proper knows groups and user types; elsewhere the shadow refuses them.
 template <typename Call>
-int with_groups_or_types(CapturedFile* file, const char* why, Call&& call) {
-  if (file != nullptr && file->format == FileFormat::netcdf4) {
-    if (const int code = give_away(*file, why); code != NC_NOERR) return code;
-  }
-  return call();
+int with_groups_or_types(CapturedFile* file, int ncid, const char* why, Call&& call) {
+  return file != nullptr && file->format == FileFormat::netcdf4 ? by_library(*file, why, call) : call(ncid);
 }
 
 bool knows_filter(unsigned id) {
@@ -158,11 +176,12 @@ bool knows_filter(unsigned id) {
 
 ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
   ADVECTIO_FILE_TO_CHANGE;
-  const auto call = [&] { return ADVECTIO_REAL(nc_def_dim, ncid, name, length, id); };
-  if (file != nullptr && file->together().several() && length == NC_UNLIMITED && file->shapes().any_unlimited()) {
-    const int code = give_away(*file, "a second unlimited dimension that several ranks extend");
-    return code != NC_NOERR ? code : call();
-  }
+  const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_dim, dataset, name, length, id); };
+  const auto call = [&] { return on(ncid); };
+  // The classic model has one, and the shadow refuses the second.
+  if (file != nullptr && file->format == FileFormat::netcdf4 && file->together().several() && length == NC_UNLIMITED &&
+      file->shapes().any_unlimited())
+    return by_library(*file, "a second unlimited dimension that several ranks extend", on);
   return file != nullptr ? define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
 }
 
@@ -257,33 +276,28 @@ ADVECTIO_EXPORT int nc_def_var_blosc(int ncid, int varid, unsigned subcompressor
 
 ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t count, const unsigned* parameters) {
   ADVECTIO_FILE_TO_CHANGE;
-  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_filter, ncid, varid, id, count, parameters); };
+  const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_filter, dataset, varid, id, count, parameters); };
+  const auto call = [&] { return on(ncid); };
   if (file == nullptr) return call();
-  if (!file->shadow().classic_format() && !knows_filter(id)) {
-    const std::string why = "HDF5 filter " + std::to_string(id);
-    if (const int code = give_away(*file, why.c_str()); code != NC_NOERR) return code;
-    return call();
-  }
+  if (!file->shadow().classic_format() && !knows_filter(id))
+    return stored_by_library(*file, varid, ("HDF5 filter " + std::to_string(id)).c_str(), on);
   return store(*file, varid, call);
 }
 
 ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
   ADVECTIO_FILE_TO_CHANGE;
-  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_bzip2, ncid, varid, level); };
-  if (file != nullptr && !file->shadow().classic_format()) {
-    if (const int code = give_away(*file, "bzip2 compression"); code != NC_NOERR) return code;
-  }
-  return call();
+  const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_bzip2, dataset, varid, level); };
+  return file != nullptr && !file->shadow().classic_format() ? stored_by_library(*file, varid, "bzip2 compression", on)
+                                                             : on(ncid);
 }
 
 ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digits) {
   ADVECTIO_FILE_TO_CHANGE;
-  const auto call = [&] { return ADVECTIO_REAL(nc_def_var_quantize, ncid, varid, mode, digits); };
+  const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_quantize, dataset, varid, mode, digits); };
+  const auto call = [&] { return on(ncid); };
   if (file == nullptr) return call();
-  if (!file->shadow().classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND) {
-    if (const int code = give_away(*file, "quantization other than BitRound"); code != NC_NOERR) return code;
-    return call();
-  }
+  if (!file->shadow().classic_format() && mode != NC_NOQUANTIZE && mode != NC_QUANTIZE_BITROUND)
+    return stored_by_library(*file, varid, "quantization other than BitRound", on);
   const int code = store(*file, varid, call, Touched::variable);
   if (code == NC_NOERR && mode != NC_NOQUANTIZE) file->description().note_quantized(varid);
   return code;
@@ -291,28 +305,35 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
 
 // --- groups and user types ----------------------------------------------------------------------
 
+#define ADVECTIO_GROUP_OR_TYPE(F, WHY, ...) \
+  ADVECTIO_FILE_TO_CHANGE;                  \
+  return with_groups_or_types(file, ncid, WHY, [&](int dataset) { return ADVECTIO_REAL(F, dataset, __VA_ARGS__); })
+
 ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
-  ADVECTIO_FILE_TO_CHANGE;
-  return with_groups_or_types(file, "a group", [&] { return ADVECTIO_REAL(nc_def_grp, ncid, name, id); });
+  ADVECTIO_GROUP_OR_TYPE(nc_def_grp, "a group", name, id);
 }
 ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
-  ADVECTIO_FILE_TO_CHANGE;
-  return with_groups_or_types(file, "a compound type",
-                              [&] { return ADVECTIO_REAL(nc_def_compound, ncid, size, name, type); });
+  ADVECTIO_GROUP_OR_TYPE(nc_def_compound, "a compound type", size, name, type);
 }
 ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) {
-  ADVECTIO_FILE_TO_CHANGE;
-  return with_groups_or_types(file, "a variable-length type",
-                              [&] { return ADVECTIO_REAL(nc_def_vlen, ncid, name, base, type); });
+  ADVECTIO_GROUP_OR_TYPE(nc_def_vlen, "a variable-length type", name, base, type);
 }
 ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) {
-  ADVECTIO_FILE_TO_CHANGE;
-  return with_groups_or_types(file, "an opaque type",
-                              [&] { return ADVECTIO_REAL(nc_def_opaque, ncid, size, name, type); });
+  ADVECTIO_GROUP_OR_TYPE(nc_def_opaque, "an opaque type", size, name, type);
 }
 ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) {
+  ADVECTIO_GROUP_OR_TYPE(nc_def_enum, "an enum type", base, name, type);
+}
+/// It notes the dataset, and ncaux_end_compound defines the type.
+ADVECTIO_EXPORT int ncaux_begin_compound(int ncid, const char* name, int alignment, void** tag) {
   ADVECTIO_FILE_TO_CHANGE;
-  return with_groups_or_types(file, "an enum type", [&] { return ADVECTIO_REAL(nc_def_enum, ncid, base, name, type); });
+  const auto is_right = [&](int dataset) {
+    nc_type type = NC_NAT;
+    return ADVECTIO_REAL(nc_def_compound, dataset, 1, name, &type);
+  };
+  if (file != nullptr && file->format == FileFormat::netcdf4 && name != nullptr && file->would_be(is_right) == NC_NOERR)
+    if (const int code = give_away(*file, "a compound type"); code != NC_NOERR) return code;
+  return ADVECTIO_REAL(ncaux_begin_compound, ncid, name, alignment, tag);
 }
 
 // --- attributes ---------------------------------------------------------------------------------

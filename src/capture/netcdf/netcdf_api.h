@@ -28,6 +28,11 @@ int nc__create_mp(const char* path, int mode, size_t initial, int pe, size_t* hi
 int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid);
 int nc_close_memio(int ncid, void* memory);
 int nc_set_alignment(int threshold, int alignment);
+// In no header, and exported by all versions.
+int nc_inq_rec(int ncid, size_t* count, int* varids, size_t* bytes);
+int nc_put_rec(int ncid, size_t record, void* const* data);
+int nc_get_rec(int ncid, size_t record, void** data);
+int ncaux_begin_compound(int ncid, const char* name, int alignment, void** tag);
 }
 #pragma GCC visibility pop
 
@@ -84,6 +89,7 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(nc_def_var_zstandard) X(nc_def_var_blosc) X(nc_def_var_bzip2)                                                \
   X(nc_inq_att) X(nc_inq_attname) X(nc_rename_att) X(nc_del_att) X(nc_copy_att) X(nc_copy_var) X(nc_put_att)     \
   X(nc_get_att) X(nc_get_att_string) X(nc_free_string)                                                           \
+  X(nc_inq_rec) X(nc_put_rec) X(nc_get_rec) X(nc_advise) X(ncaux_begin_compound)                                 \
   X(nc_def_grp) X(nc_def_compound) X(nc_def_vlen) X(nc_def_opaque) X(nc_def_enum)                                \
   X(nc_put_var) X(nc_put_var1) X(nc_put_vara) X(nc_put_vars) X(nc_put_varm)                                      \
   X(nc_get_var) X(nc_get_var1) X(nc_get_vara) X(nc_get_vars) X(nc_get_varm)

@@ -23,7 +23,7 @@ std::string absolute(const std::string& path) {
 }
 
 int take_over(CapturedFile& file) {
-  if (!file.can_hand_over()) return EBUSY;
+  if (!file.can_hand_over_alone()) return EBUSY;  // MPI is the parent's
   if (auto* session = Session::current(); session != nullptr)
     session->say_once(
         file.path +

@@ -34,6 +34,8 @@ class ShadowDataset {
   [[nodiscard]] bool enddef_pending(int variable) const noexcept {
     return define_mode_.pending() && variable < ended_variables_;
   }
+  /// The variable was there when define mode last ended.
+  [[nodiscard]] bool ended(int variable) const noexcept { return variable < ended_variables_; }
   /// netCDF-4 takes no fill value for the variable any more. It has been put, or it was there when
   /// nc_enddef or nc_sync ended define mode. A put or a get of another variable ends define mode
   /// without that effect.

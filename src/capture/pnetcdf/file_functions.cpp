@@ -184,7 +184,8 @@ int give_back(std::optional<LentFiles::Lent> lent, int code, bool complete) {
 
 ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
-  if (entry.nested() || entry.lib.ncmpi_create == nullptr)
+  // The library answers without a name before it asks for other ranks.
+  if (entry.nested() || entry.lib.ncmpi_create == nullptr || path == nullptr || *path == '\0')
     return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
   const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
   auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_create(path, no_clobber); });
@@ -200,7 +201,8 @@ ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_
 
 ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
   ADVECTIO_ENTER;
-  if (entry.nested()) return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
+  if (entry.nested() || path == nullptr || *path == '\0')
+    return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
   const bool writing = (mode & NC_WRITE) != 0;
   auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_open(path, writing); });
   if (at.code != NC_NOERR) return at.code;
@@ -254,18 +256,27 @@ ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_redef, ncid);
-  const Collective in_call(file->collective_out());
+  Collective in_call(file->collective_out());
   const shadow::Stall stall(file->stall());
-  return file->redef();
+  const int code = file->redef();
+  if (code != NC_NOERR) in_call.refused();
+  return code;
+}
+
+static int end_definitions(ParallelFile& file, const MPI_Offset* pads) {
+  Collective in_call(file.collective_out());
+  const shadow::Stall stall(file.stall());
+  const bool was_defining = file.defining();
+  const int code = file.enddef(pads);
+  if (code != NC_NOERR && (!was_defining || file.defining())) in_call.refused();
+  return code;
 }
 
 ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
-  const Collective in_call(file->collective_out());
-  const shadow::Stall stall(file->stall());
-  return file->enddef(nullptr);
+  return end_definitions(*file, nullptr);
 }
 
 ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad,
@@ -273,27 +284,29 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
-  const Collective in_call(file->collective_out());
-  const shadow::Stall stall(file->stall());
   const MPI_Offset pads[4] = {header_pad, data_align, data_pad, record_align};
-  return file->enddef(pads);
+  return end_definitions(*file, pads);
 }
 
-// Collective calls that change nothing but the mode of the library, and the collective index.
-#define ADVECTIO_MODE(F, DONE)                                                        \
-  ADVECTIO_EXPORT int F(int ncid) {                                                   \
-    ADVECTIO_ENTER;                                                                   \
-    auto* file = entry.find(ncid);                                                    \
-    if (file == nullptr) return ADVECTIO_REAL(F, ncid);                               \
-    const Collective in_call(file->collective_out());                                 \
-    if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
-    const int code = ADVECTIO_REAL(F, ncid);                                          \
-    if (code == NC_NOERR) DONE;                                                       \
-    return code;                                                                      \
+// Collective calls that change nothing but the mode of the library, and the collective index. THERE: the
+// mode is there already, and the library asks no other rank.
+#define ADVECTIO_MODE(F, THERE, DONE)                    \
+  ADVECTIO_EXPORT int F(int ncid) {                      \
+    ADVECTIO_ENTER;                                      \
+    auto* file = entry.find(ncid);                       \
+    if (file == nullptr) return ADVECTIO_REAL(F, ncid);  \
+    Collective in_call(file->collective_out(!(THERE)));  \
+    int code = file->end_pending();                      \
+    if (code == NC_NOERR) code = ADVECTIO_REAL(F, ncid); \
+    if (code == NC_NOERR)                                \
+      DONE;                                              \
+    else                                                 \
+      in_call.refused();                                 \
+    return code;                                         \
   }
-ADVECTIO_MODE(ncmpi_begin_indep_data, file->independent(true))
-ADVECTIO_MODE(ncmpi_end_indep_data, file->independent(false))
-ADVECTIO_MODE(ncmpi_sync_numrecs, (void)0)
-ADVECTIO_MODE(ncmpi_flush, (void)0)
+ADVECTIO_MODE(ncmpi_begin_indep_data, file->independent(), file->independent(true))
+ADVECTIO_MODE(ncmpi_end_indep_data, !file->independent(), file->independent(false))
+ADVECTIO_MODE(ncmpi_sync_numrecs, false, (void)0)
+ADVECTIO_MODE(ncmpi_flush, false, (void)0)
 
 }  // namespace advectio::pnetcdf

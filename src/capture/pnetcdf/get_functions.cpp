@@ -110,7 +110,7 @@ ADVECTIO_MEMORY_TYPES(ADVECTIO_TYPED_GETS)
     ADVECTIO_ENTER;                                                                                              \
     auto* file = entry.find(ncid);                                                                               \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, filetype, data, bufcount, buftype);                \
-    const Collective in_call(file->collective_out(MODE == Mode::collective));                                    \
+    const Collective in_call(file->collective_out(MODE));                                                        \
     if (auto* session = Session::current(); session != nullptr)                                                  \
       session->say_once(file->path + ": " #F " is not carried; exclude the file by a rule with capture: false"); \
     return NC_ENOTSUPPORT;                                                                                       \

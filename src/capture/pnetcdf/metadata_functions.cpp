@@ -88,10 +88,13 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
     auto* file = entry.find(ncid);                                                    \
     if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
     if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
-    const Collective in_call(file->collective_out(!file->defining()));                \
+    Collective in_call(file->collective_out(!file->defining()));                      \
     const int code = ADVECTIO_REAL(F, __VA_ARGS__);                                   \
     /* A value that is out of range is kept all the same. */                          \
-    if (code == NC_NOERR || code == NC_ERANGE) file->DONE;                            \
+    if (code == NC_NOERR || code == NC_ERANGE)                                        \
+      file->DONE;                                                                     \
+    else                                                                              \
+      in_call.refused();                                                              \
     return code;                                                                      \
   }
 
@@ -101,10 +104,13 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
     auto* file = entry.find(ncid);                                                    \
     if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
     if (const int settled = file->end_pending(); settled != NC_NOERR) return settled; \
-    const Collective in_call(file->collective_out(!file->defining()));                \
+    Collective in_call(file->collective_out(!file->defining()));                      \
     LateFill late(*file, varid, name);                                                \
     const int code = late.undo(ADVECTIO_REAL(F, __VA_ARGS__));                        \
-    if (code == NC_NOERR || code == NC_ERANGE) file->touch(varid);                    \
+    if (code == NC_NOERR || code == NC_ERANGE)                                        \
+      file->touch(varid);                                                             \
+    else                                                                              \
+      in_call.refused();                                                              \
     return code;                                                                      \
   }
 #define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                               \
@@ -192,8 +198,11 @@ ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_fill_var_rec, ncid, varid, record);
-  const Collective in_call(file->collective_out());
-  return file->fill_record(varid, record);
+  Collective in_call(file->collective_out());
+  bool refused = false;
+  const int code = file->fill_record(varid, record, refused);
+  if (refused) in_call.refused();
+  return code;
 }
 
 ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) {
@@ -215,6 +224,21 @@ ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
   if (file != nullptr && code == NC_NOERR && bytes != nullptr) *bytes += static_cast<MPI_Offset>(file->bytes_put);
   return code;
 }
+
+// Chunks and filters, which some builds of PnetCDF have. A dataset of ours has neither.
+#define ADVECTIO_REFUSED(F, TYPE)                                                                                \
+  ADVECTIO_EXPORT int F(int ncid, int varid, TYPE value) {                                                       \
+    ADVECTIO_ENTER;                                                                                              \
+    const auto* file = entry.find(ncid);                                                                         \
+    if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, value);                                            \
+    if (auto* session = Session::current(); session != nullptr)                                                  \
+      session->say_once(file->path + ": " #F " is not carried; exclude the file by a rule with capture: false"); \
+    return NC_ENOTSUPPORT;                                                                                       \
+  }
+ADVECTIO_REFUSED(ncmpi_var_set_chunk, int*)
+ADVECTIO_REFUSED(ncmpi_var_get_chunk, int*)
+ADVECTIO_REFUSED(ncmpi_var_set_filter, int)
+ADVECTIO_REFUSED(ncmpi_var_get_filter, int*)
 
 ADVECTIO_EXPORT int ncmpi_inq_nreqs(int ncid, int* count) {
   ADVECTIO_ENTER;

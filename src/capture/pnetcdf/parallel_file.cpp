@@ -120,7 +120,8 @@ void ParallelFile::touch_dimensions() {
 
 // --- fill values --------------------------------------------------------------------------------
 
-int ParallelFile::fill_record(int variable, MPI_Offset record) {
+int ParallelFile::fill_record(int variable, MPI_Offset record, bool& refused) {
+  refused = true;
   const auto* v = variables_.of(variable);
   if (v == nullptr) return NC_ENOTVAR;
   if (!v->record) return NC_ENOTRECVAR;
@@ -130,6 +131,7 @@ int ParallelFile::fill_record(int variable, MPI_Offset record) {
     return NC_ENOTFILL;
   if (define_mode_.defining()) return NC_EINDEFINE;
   if (record < 0) return NC_EINVALCOORDS;
+  refused = false;
   if (const int code = schema_.flush(); code != NC_NOERR) return code;
   const shadow::Stall stall(stall_);
   return puts_.send_fill(variable, static_cast<std::uint64_t>(record), rank_, ranks_);
@@ -169,7 +171,7 @@ ParallelFile::Reading ParallelFile::read(Mode mode, const std::vector<Request>& 
   const shadow::Stall stall(stall_);
   if (!reading.ask_shadow) reading.code = schema_.flush();
   // Blocks that the others have put before this call then belong to an earlier collective index.
-  if (mode == Mode::collective) out_->end_collective_call(true);
+  if (mode == Mode::collective && right_mode(mode)) out_->end_collective_call(true);
   if (reading.ask_shadow) {
     show_records();
     return reading;
@@ -236,10 +238,14 @@ int ParallelFile::answered(const Answer& answer, int code, int* request) {
 // --- frames and the end -------------------------------------------------------------------------
 
 int ParallelFile::sync() {
-  const Collective collective(collective_out());
+  Collective in_call(collective_out());
   const shadow::Stall stall(stall_);
-  if (const int code = end_pending(); code != NC_NOERR) return code;
-  if (const int code = lib.ncmpi_sync(ncid); code != NC_NOERR) return code;
+  int code = end_pending();
+  if (code == NC_NOERR) code = lib.ncmpi_sync(ncid);
+  if (code != NC_NOERR) {
+    in_call.refused();
+    return code;
+  }
   const int flushed = schema_.flush();
   const auto synced = stall_.timed([&] { return out_->sync(); });
   return flushed != NC_NOERR ? flushed : code_of(synced);

@@ -55,16 +55,24 @@ class ParallelFile {
   /// stays in define mode until then.
   int end_pending();
   void independent(bool now);
+  [[nodiscard]] bool independent() const noexcept { return independent_; }
   [[nodiscard]] bool defining() const noexcept { return define_mode_.defining(); }
   [[nodiscard]] Variables& variables() noexcept { return variables_; }
   [[nodiscard]] FillModes& fill_modes() noexcept { return fill_modes_; }
   [[nodiscard]] const SentSchema& schema() const noexcept { return schema_; }
-  int fill_record(int variable, MPI_Offset record);
+  /// `refused`: the call is wrong.
+  int fill_record(int variable, MPI_Offset record, bool& refused);
   /// An attribute of that variable, or of the dataset (NC_GLOBAL), or its name may have changed.
   void touch(int variable);
   void touch_dimensions();
 
   // --- data -------------------------------------------------------------------------------------
+  [[nodiscard]] bool right_mode(Mode mode) const noexcept;
+  /// PnetCDF refuses a collective call in the wrong mode on this rank alone. In one that is wrong
+  /// otherwise the rank takes part with nothing.
+  [[nodiscard]] SharedDataset* collective_out(Mode mode) noexcept {
+    return collective_out(mode == Mode::collective && right_mode(mode));
+  }
   /// All blocks or, where one cannot be right, none. `request`: where a posted call gets its
   /// number.
   Answer put(Mode mode, const std::vector<Request>& requests, int* request);
@@ -111,7 +119,6 @@ class ParallelFile {
 
  private:
   int fill_added_records(std::size_t first);
-  bool right_mode(Mode mode) const noexcept;
   /// Before the shadow is asked about a read: it checks places by its own number of records.
   void show_records();
   Answer put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,

@@ -6,6 +6,13 @@
 
 #pragma GCC visibility push(default)
 #include <pnetcdf.h>
+extern "C" {
+// Not in all headers.
+int ncmpi_var_set_chunk(int ncid, int varid, int* lengths);
+int ncmpi_var_get_chunk(int ncid, int varid, int* lengths);
+int ncmpi_var_set_filter(int ncid, int varid, int filter);
+int ncmpi_var_get_filter(int ncid, int varid, int* filter);
+}
 #pragma GCC visibility pop
 
 // Lists, one thought a line.
@@ -40,6 +47,7 @@
   X(ncmpi_inq_header_size) X(ncmpi_inq_header_extent) X(ncmpi_inq_varoffset) X(ncmpi_inq_recsize)                    \
   X(ncmpi_inq_num_rec_vars) X(ncmpi_inq_num_fix_vars) X(ncmpi_inq_file_info) X(ncmpi_get_file_info)                  \
   X(ncmpi_buffer_attach) X(ncmpi_buffer_detach) X(ncmpi_inq_buffer_usage)                   \
+  X(ncmpi_var_set_chunk) X(ncmpi_var_get_chunk) X(ncmpi_var_set_filter) X(ncmpi_var_get_filter)                      \
   X(ncmpi_put_vard) X(ncmpi_put_vard_all) X(ncmpi_get_vard) X(ncmpi_get_vard_all)
 
 /// X(function): the families for one type; T is empty for the flexible ones, else an underscore and

@@ -81,7 +81,6 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
   if (const int settled = end_pending(); settled != NC_NOERR) return settled;
   const int refused =
       collective ? lib.ncmpi_wait_all(ncid, 0, nullptr, nullptr) : lib.ncmpi_wait(ncid, 0, nullptr, nullptr);
-  const Collective in_call(collective_out(collective && refused != NC_NOERR));
   if (refused != NC_NOERR || (!collective && count == 0)) return refused;
   const shadow::Stall stall(stall_);
   const int flushed = schema_.flush();

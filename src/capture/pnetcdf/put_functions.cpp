@@ -13,14 +13,14 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
 // One exported function: a call on a dataset of ours is described and put; where it cannot be right
 // the shadow is asked for the code, with the same call, and its answer counts unless it finds
 // nothing wrong.
-#define ADVECTIO_PUT(F, MODE, REQUEST, DONE, ...)                           \
-  ADVECTIO_ENTER;                                                           \
-  auto* file = entry.find(ncid);                                            \
-  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                \
-  const Collective in_call(file->collective_out(MODE == Mode::collective)); \
-  const Answer answer = file->DONE;                                         \
-  if (!answer.ask_shadow) return answer.code;                               \
-  (void)file->end_pending();                                                \
+#define ADVECTIO_PUT(F, MODE, REQUEST, DONE, ...)            \
+  ADVECTIO_ENTER;                                            \
+  auto* file = entry.find(ncid);                             \
+  if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__); \
+  const Collective in_call(file->collective_out(MODE));      \
+  const Answer answer = file->DONE;                          \
+  if (!answer.ask_shadow) return answer.code;                \
+  (void)file->end_pending();                                 \
   return file->answered(answer, ADVECTIO_REAL(F, __VA_ARGS__), REQUEST)
 
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \

@@ -4,11 +4,13 @@
  *     mpirun -n N parallel_calls HOW FILE.nc     answers go to FILE.nc.<rank>
  *
  * HOW: netcdf4, classic-model, fortran (its numbers for communicators), unlimited (a second unlimited dimension),
- * group, group-after-enddef, late-group (after data), communicators (several files, by parts of the ranks), idle-root
- * (only others put), pause (two frames, and between them it waits for a file FILE.nc.go), append and
+ * group, group-after-enddef, late-group (after data), wrong-alone and wrong-alone-classic-model (one rank after the
+ * other makes wrong calls, and meanwhile the others wait for it), communicators (several files, by parts of the ranks),
+ * idle-root (only others put), pause (two frames, and between them it waits for a file FILE.nc.go), append and
  * append-classic-model (a file of all kinds of storage is opened again twice and made longer). */
 #include <mpi.h>
 #include <netcdf.h>
+#include <netcdf_filter.h>
 #include <netcdf_par.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +143,80 @@ static void make_mistakes(void) {
   SAY(nc_rename_var(nc, grid, "packed"));
   SAY(nc_def_var_deflate(nc, packed, 1, 1, 3));
   SAY(nc_enddef(nc));
+}
+
+/* Each of these is answered by the library on this rank alone, whatever the others do. */
+enum { NO_VARIABLE = 77, NO_FILTER = 4711 };
+
+static void use_data_wrongly(void) {
+  int id = -1;
+  float data[HEIGHT * WIDTH] = {0};
+  const size_t far[3] = {0, 0, (size_t)(WIDTH * ranks)}, count[3] = {1, HEIGHT, WIDTH};
+  SAY(nc_put_vara_float(nc, grid, far, count, data));
+  SAY(nc_put_vara_float(nc, NO_VARIABLE, far, count, data));
+  SAY(nc_put_vara_text(nc, grid, far, count, (char*)data));
+  /* Of other variables also a wrong read waits for all ranks. */
+  SAY(nc_get_vara_float(nc, whole, far + 1, count + 1, data));
+  SAY(nc_get_vara_float(nc, whole, far, (const size_t[]){HEIGHT + 1, 1}, data));
+  SAY(nc_get_var1_float(nc, whole, far + 1, data));
+  SAY(nc_get_vars_float(nc, whole, far, (const size_t[]){HEIGHT, 1}, (const ptrdiff_t[]){2, 1}, data));
+  SAY(nc_get_vars_float(nc, whole, far, (const size_t[]){1, 1}, (const ptrdiff_t[]){0, 1}, data));
+  SAY(nc_get_vara_text(nc, whole, far, count, (char*)data));
+  SAY(nc_get_vara_float(nc, NO_VARIABLE, far, count, data));
+  SAY(nc_open_par(NULL, NC_WRITE, MPI_COMM_WORLD, MPI_INFO_NULL, &id));
+  SAY(nc_create_par("both.nc", NC_NETCDF4 | NC_64BIT_OFFSET, MPI_COMM_WORLD, MPI_INFO_NULL, &id));
+}
+
+static void define_wrongly(void) {
+  int id = -1;
+  nc_type type = NC_NAT;
+  SAY(nc_def_dim(nc, "time", NC_UNLIMITED, &id));
+  SAY(nc_def_dim(nc, "bad/name", NC_UNLIMITED, &id));
+  SAY(nc_def_dim(nc, "row", 3, &id));
+  SAY(nc_def_grp(nc, "bad/name", &id));
+  SAY(nc_def_grp(nc, "number", &id));
+  SAY(nc_def_compound(nc, 8, "bad/name", &type));
+  SAY(nc_def_compound(nc, 8, "number", &type));
+  SAY(nc_def_vlen(nc, "bad/name", NC_INT, &type));
+  SAY(nc_def_opaque(nc, 8, "bad/name", &type));
+  SAY(nc_def_enum(nc, NC_INT, "bad/name", &type));
+  SAY(nc_def_var(nc, "number", NC_INT, 1, &time_dim, &id));
+  SAY(nc_def_var_filter(nc, NO_VARIABLE, NO_FILTER, 0, NULL));
+  SAY(nc_def_var_filter(nc, number, NO_FILTER, 0, NULL));
+  SAY(nc_def_var_bzip2(nc, NO_VARIABLE, 3));
+  SAY(nc_def_var_quantize(nc, NO_VARIABLE, NC_QUANTIZE_GRANULARBR, 3));
+  SAY(nc_def_var_quantize(nc, number, NC_QUANTIZE_GRANULARBR, 3));
+  SAY(nc_def_var_deflate(nc, number, 1, 1, 3));
+  SAY(nc_rename_var(nc, number, "grid"));
+  SAY(nc_rename_dim(nc, time_dim, "row"));
+  SAY(nc_rename_att(nc, grid, "none", "units"));
+  SAY(nc_del_att(nc, grid, "none"));
+  SAY(nc_put_att_int(nc, NO_VARIABLE, "none", NC_INT, 1, &rank));
+  SAY(nc_set_fill(nc, 17, NULL));
+}
+
+static void write_with_mistakes(const char* path) {
+  SAY(create(path, NC_CLOBBER | NC_NETCDF4 | (strstr(how, "classic-model") != NULL ? NC_CLASSIC_MODEL : 0)));
+  define();
+  ask_for_access();
+  SAY(nc_var_par_access(nc, whole, NC_COLLECTIVE));
+  SAY(nc_enddef(nc));
+  put_step(0);
+  SAY(nc_sync(nc));
+  put_step(1);
+  for (int turn = 0; turn < ranks; ++turn) {
+    if (turn == rank) use_data_wrongly();
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* What all put next, and its length, must not wait for calls that nobody else makes. */
+    put_step((size_t)(2 + turn));
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  /* Some of these begin define mode, and its end waits for all. */
+  for (int turn = 0; turn < ranks; ++turn) {
+    if (turn == rank) define_wrongly();
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  SAY(nc_close(nc));
 }
 
 /* One rank alone makes it longer; all learn of it. */
@@ -411,6 +487,12 @@ int main(int argc, char** argv) {
   snprintf(name, sizeof name, "%s.%d", argv[2], rank);
   answers = fopen(name, "w");
   setvbuf(answers, NULL, _IOLBF, 0);
+  if (strncmp(how, "wrong-alone", 11) == 0) {
+    write_with_mistakes(argv[2]);
+    fclose(answers);
+    MPI_Finalize();
+    return 0;
+  }
   if (strcmp(how, "communicators") == 0 || strcmp(how, "idle-root") == 0) {
     if (how[0] == 'i')
       write_without_root(argv[2]);

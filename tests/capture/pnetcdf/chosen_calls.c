@@ -438,6 +438,48 @@ static void many_dimensions(void) {
   SAY(ncmpi_close(nc));
 }
 
+/* Each is answered on one rank alone, while the others wait for it. What all put next, and its length, must not wait
+ * for calls that nobody else makes. */
+static void wrong_calls_of_one_rank(void) {
+  create_usual();
+  SAY(ncmpi_put_att_text(nc, rec, "units", 1, "m"));
+  SAY(ncmpi_enddef(nc));
+  put_record(rec, 0, 1);
+  for (int turn = 0; turn < ranks; ++turn) {
+    const MPI_Offset start = 0, count = 1;
+    const double one = 1;
+    int id = -1;
+    if (turn == rank) {
+      SAY(ncmpi_enddef(nc));
+      SAY(ncmpi_def_dim(nc, "y", 3, &id));
+      SAY(ncmpi_def_var(nc, "new", NC_INT, 1, &x, &id));
+      SAY(ncmpi_put_att_text(nc, rec, "units", 9, "kilometre"));
+      SAY(ncmpi_put_att_text(nc, rec, "new", 1, "m"));
+      SAY(ncmpi_put_att_text(nc, 77, "units", 1, "m"));
+      SAY(ncmpi_rename_att(nc, rec, "units", "longer than before"));
+      SAY(ncmpi_rename_var(nc, rec, "fix"));
+      SAY(ncmpi_rename_var(nc, 77, "f"));
+      SAY(ncmpi_rename_dim(nc, x, "t"));
+      SAY(ncmpi_del_att(nc, rec, "units"));
+      SAY(ncmpi_fill_var_rec(nc, fix, 0));
+      SAY(ncmpi_end_indep_data(nc));
+      SAY(ncmpi_put_vara_double(nc, fix, &start, &count, &one));
+      SAY(ncmpi_wait(nc, NC_REQ_ALL, NULL, NULL));
+      SAY(ncmpi_create(MPI_COMM_WORLD, NULL, NC_CLOBBER, MPI_INFO_NULL, &id));
+      SAY(ncmpi_open(MPI_COMM_WORLD, NULL, NC_NOWRITE, MPI_INFO_NULL, &id));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    put_record(rec, 1 + turn, 10 * turn);
+    MPI_Offset length = 0;
+    if (turn == rank) {
+      SAY(ncmpi_inq_dimlen(nc, t, &length));
+      fprintf(answers, "%d records\n", (int)length);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  SAY(ncmpi_close(nc));
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -467,6 +509,7 @@ int main(int argc, char** argv) {
     ONE(negative_counts);
     ONE(without_variables);
     ONE(many_dimensions);
+    ONE(wrong_calls_of_one_rank);
     fclose(answers);
   }
   MPI_Finalize();

@@ -32,8 +32,8 @@ ADVECTIO_BEFORE_SANITIZERS LookUp* find_real() noexcept {
 
 /// A function that every version of the library has, whose functions begin so; null: none of ours do.
 const char* probe_of(const char* name) noexcept {
-  if (std::strncmp(name, "nc_", 3) == 0) return RealLibrary::wanted.probe;
-  return std::strncmp(name, "ncmpi_", 6) == 0 ? "ncmpi_inq_libvers" : nullptr;
+  if (std::strncmp(name, "ncmpi_", 6) == 0) return "ncmpi_inq_libvers";
+  return std::strncmp(name, "nc", 2) == 0 ? RealLibrary::wanted.probe : nullptr;  // nc_put_var, ncvarput
 }
 
 /// The names that were looked up. Programs keep what they were told, so dlsym is not asked often.

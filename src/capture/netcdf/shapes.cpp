@@ -30,6 +30,9 @@ const Shape* Shapes::of(int variable) {
     if (lib_.nc_inq_var(ncid_, id, nullptr, &s.type, &rank, dimensions, nullptr) != NC_NOERR) return nullptr;
     s.element = memory_size(s.type);
     s.dimensions.assign(dimensions, dimensions + rank);
+    // Also where the library no longer tells of them: it may have closed the shadow.
+    for (const int d : s.dimensions)
+      if (extents_.size() <= static_cast<std::size_t>(d)) extents_.resize(static_cast<std::size_t>(d) + 1);
     shapes_.push_back(std::move(s));
   }
   return &shapes_[static_cast<std::size_t>(variable)];

@@ -135,9 +135,7 @@ Caller<Library> caller_of(const void* return_address) noexcept {
 template <typename Library>
 class Entry {
  public:
-  explicit Entry(const void* return_address) noexcept
-      : Entry(inside_ != nullptr ? Caller<Library>{inside_, true} : caller_of<Library>(return_address),
-              return_address) {}
+  explicit Entry(const void* return_address) noexcept : Entry(Address{made_for(return_address)}) {}
   /// For our own calls into a library, outside any call of the program.
   explicit Entry(const Library& library) noexcept : Entry(Caller<Library>{&library, inside_ != nullptr}, nullptr) {}
   ~Entry() {
@@ -150,8 +148,19 @@ class Entry {
   Entry& operator=(const Entry&) = delete;
 
   /// The captured dataset of that number; null when it is not ours or the library is calling
-  /// itself.
-  [[nodiscard]] auto* find(int ncid) const noexcept { return nested_ ? nullptr : lib.find(ncid); }
+  /// itself. But where the program has called a function of the library that we do not have, what that
+  /// calls counts as called by the program.
+  [[nodiscard]] auto* find(int ncid) noexcept {
+    auto* file = nested_ && !past_us() ? nullptr : lib.find(ncid);
+    if (nested_ && file != nullptr) {
+      nested_ = false;
+      inside_ = &lib;
+    }
+    return file;
+  }
+  /// The next entry of this thread is made for a call from that address: one of our functions is made
+  /// of others.
+  static void make_for(const void* return_address) noexcept { made_for_ = return_address; }
   [[nodiscard]] bool nested() const noexcept { return nested_; }
   [[nodiscard]] std::uintptr_t return_address() const noexcept {
     return reinterpret_cast<std::uintptr_t>(return_address_);
@@ -171,6 +180,12 @@ class Entry {
   static void do_later(PutOff what) noexcept { later_ = what; }
 
  private:
+  struct Address {
+    const void* caller;
+  };
+  explicit Entry(Address address) noexcept
+      : Entry(inside_ != nullptr ? Caller<Library>{inside_, true} : caller_of<Library>(address.caller),
+              address.caller) {}
   Entry(Caller<Library> caller, const void* return_address) noexcept
       : nested_(caller.itself), return_address_(return_address), lib(*caller.reached) {
     if (!nested_) inside_ = &lib;
@@ -178,6 +193,10 @@ class Entry {
   // A preloaded library may use the static TLS block, which spares a function call per access.
   static constinit thread_local inline const Library* inside_ __attribute__((tls_model("initial-exec"))) = nullptr;
   static constinit thread_local inline PutOff later_ __attribute__((tls_model("initial-exec"))) = nullptr;
+  static constinit thread_local inline const void* made_for_ __attribute__((tls_model("initial-exec"))) = nullptr;
+  static const void* made_for(const void* return_address) noexcept {
+    return made_for_ == nullptr ? return_address : std::exchange(made_for_, nullptr);
+  }
   bool nested_;
   const void* return_address_;
 

@@ -1,12 +1,15 @@
 // chosen_calls NAME FORMAT: one conversation with the netCDF library as models, their libraries and tools hold it, or
 // one that once went wrong. It writes files in the current directory and prints every return code and everything
 // inquired, so that two runs can be compared. Knows nothing of Advectio. Without arguments: the names.
+#include <dlfcn.h>
 #include <netcdf.h>
+#include <netcdf_aux.h>
 #include <netcdf_filter.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +20,10 @@ extern "C" {
 // For netcdf-fortran; in the library, in no header.
 int nc_set_chunk_cache_ints(int size, int elements, int preemption);
 int nc_def_var_chunking_ints(int ncid, int varid, int contiguous, int* chunks);
+// Of netCDF-2, in no header either.
+int nc_inq_rec(int ncid, std::size_t* count, int* varids, std::size_t* bytes);
+int nc_put_rec(int ncid, std::size_t record, void* const* data);
+int nc_get_rec(int ncid, std::size_t record, void** data);
 }
 
 namespace {
@@ -806,6 +813,203 @@ void fill_after_a_sync() {
   DO(nc_close(ncid));
 }
 
+// --- netCDF-2 -------------------------------------------------------------------------------------------------------
+
+#define DO2(call)        \
+  do {                   \
+    DO(call);            \
+    error_of_netcdf_2(); \
+  } while (false)
+void error_of_netcdf_2() {
+  std::printf("  ncerr %d\n", ncerr);
+}
+
+/// What both interfaces find in the file: `v` (time × 4) and `u` (4).
+void read_by_netcdf_2(const char* path) {
+  const int ncid = ncopen(path, NC_NOWRITE);
+  std::printf("ncopen %d\n", ncid);
+  int dimensions = 0, variables = 0, attributes = 0, record = -1, count = 0;
+  std::array<int, 8> ids{};
+  std::array<long, 8> bytes{};
+  DO2(ncinquire(ncid, &dimensions, &variables, &attributes, &record));
+  std::printf("  %d %d %d %d\n", dimensions, variables, attributes, record);
+  DO2(ncrecinq(ncid, &count, ids.data(), bytes.data()));
+  for (int i = 0; i < count; ++i) std::printf("  record of %d: %ld\n", ids[i], bytes[i]);
+  char name[NC_MAX_NAME] = {};
+  long length = 0;
+  for (int d = 0; d < dimensions; ++d) {
+    DO2(ncdiminq(ncid, d, name, &length));
+    std::printf("  %s %ld\n", name, length);
+  }
+  const int v = ncvarid(ncid, "v");
+  const long start[2] = {0, 0}, one[2] = {1, 3}, steps[2] = {1, 2}, some[2] = {2, 2}, map[2] = {4, 8};
+  std::array<float, 64> data{};
+  const auto show = [&data](std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) std::printf(" %g", static_cast<double>(data[i]));
+    std::printf("\n");
+  };
+  DO2(ncvarget1(ncid, v, one, data.data()));
+  show(1);
+  DO2(ncvarget(ncid, v, start, some, data.data()));
+  show(4);
+  DO2(ncvargets(ncid, v, start, some, steps, data.data()));
+  show(4);
+  DO2(ncvargetg(ncid, v, start, some, nullptr, map, data.data()));
+  show(4);
+  void* of_record[3] = {data.data(), nullptr, nullptr};
+  DO2(ncrecget(ncid, 1, of_record));
+  show(4);
+  DO2(ncclose(ncid));
+}
+
+/// netCDF-2 alone, right calls and wrong ones, and each form of its puts.
+void netcdf_2() {
+  ncopts = 0;
+  int ncid = nccreate("no/such/directory.nc", mode);
+  std::printf("nccreate %d ncerr %d\n", ncid, ncerr);
+  ncid = nccreate("out.nc", mode);
+  std::printf("nccreate %d ncerr %d\n", ncid, ncerr);
+  const int time = ncdimdef(ncid, "time", NC_UNLIMITED), x = ncdimdef(ncid, "x", 4);
+  DO2(ncdimdef(ncid, "x", 4));
+  DO2(ncdimdef(ncid, "less", -1));
+  const int both[2] = {time, x};
+  const int v = ncvardef(ncid, "v", NC_FLOAT, 2, both), u = ncvardef(ncid, "u", NC_FLOAT, 1, both + 1);
+  const int scalar = ncvardef(ncid, "scalar", NC_INT, 0, nullptr);
+  DO2(ncvardef(ncid, "v", NC_FLOAT, 2, both));
+  DO2(ncattput(ncid, v, "units", NC_CHAR, 1, "m"));
+  DO2(ncattput(ncid, NC_GLOBAL, "title", NC_CHAR, 5, "title"));
+  DO2(ncattput(ncid, 9, "units", NC_CHAR, 1, "m"));
+  DO2(ncattcopy(ncid, v, "units", ncid, u));
+  DO2(ncattrename(ncid, u, "units", "unit"));
+  DO2(ncattdel(ncid, u, "none"));
+  DO2(ncsetfill(ncid, NC_NOFILL));
+  DO2(ncsetfill(ncid, NC_FILL));
+  const auto values = numbers(64, 1);
+  const int seven = 7;
+  long start[2] = {0, 0};
+  const long count[2] = {1, 4}, half[2] = {2, 2}, steps[2] = {1, 2}, map[2] = {4, 8}, far[2] = {0, 4};
+  DO2(ncendef(ncid));
+  DO2(ncvarput(ncid, v, start, count, values.data()));
+  DO2(ncvarput(ncid, v, far, count, values.data()));
+  DO2(ncvarput(ncid, 9, start, count, values.data()));
+  DO2(ncvarputg(ncid, 9, start, count, nullptr, map, values.data()));
+  DO2(ncvarput(ncid, u, start, count + 1, values.data()));
+  DO2(ncvarput1(ncid, scalar, nullptr, &seven));
+  start[0] = 1;
+  DO2(ncvarput1(ncid, v, start, values.data() + 9));
+  DO2(ncvarputs(ncid, v, start, half, steps, values.data() + 10));
+  DO2(ncvarputs(ncid, v, start, count, nullptr, values.data() + 14));
+  start[0] = 3;
+  DO2(ncvarputg(ncid, v, start, half, nullptr, map, values.data() + 20));
+  DO2(ncsync(ncid));
+  lengths(ncid);
+  DO2(ncredef(ncid));
+  DO2(ncdimrename(ncid, x, "y"));
+  DO2(ncvarrename(ncid, u, "w"));
+  const int late = ncvardef(ncid, "late", NC_DOUBLE, 1, both);
+  DO2(ncattput(ncid, late, "units", NC_CHAR, 1, "s"));
+  DO2(ncendef(ncid));
+  DO2(ncendef(ncid));
+  double when = 3.5;
+  void* record[2] = {const_cast<float*>(values.data()) + 30, &when};
+  DO2(ncrecput(ncid, 5, record));
+  record[0] = nullptr;
+  DO2(ncrecput(ncid, 6, record));
+  DO2(ncclose(ncid));
+  DO2(ncclose(ncid));
+  read_by_netcdf_2("out.nc");
+}
+
+/// A file of netCDF-3, and calls of netCDF-2 on it, as NCL and old codes make them. Its number is used again at once.
+void netcdf_2_on_netcdf_3() {
+  ncopts = 0;
+  const int ncid = create("out.nc");
+  const int time = dimension(ncid, "time", NC_UNLIMITED), x = dimension(ncid, "x", 4);
+  const int v = variable(ncid, "v", NC_FLOAT, {time, x});
+  DO2(ncattput(ncid, v, "units", NC_CHAR, 1, "m"));
+  DO2(ncendef(ncid));
+  const auto values = numbers(64, 1);
+  DO(nc_put_vara_float(ncid, v, Index{0, 0}.data(), Index{1, 4}.data(), values.data()));
+  const long start[2] = {1, 0}, count[2] = {1, 4};
+  DO2(ncvarputg(ncid, v, start, count, nullptr, nullptr, values.data() + 4));
+  void* record[1] = {const_cast<float*>(values.data()) + 8};
+  DO(nc_put_rec(ncid, 2, record));
+  std::size_t variables = 0, bytes[4] = {};
+  int ids[4] = {};
+  DO(nc_inq_rec(ncid, &variables, ids, bytes));
+  std::printf("  %zu, %d: %zu\n", variables, ids[0], bytes[0]);
+  DO2(ncsync(ncid));
+  std::array<float, 4> back{};
+  void* to[1] = {back.data()};
+  DO(nc_get_rec(ncid, 2, to));
+  std::printf("  %g %g\n", static_cast<double>(back[0]), static_cast<double>(back[3]));
+  DO2(ncclose(ncid));
+  read_back("out.nc", 12);
+  const int second = create("second.nc");
+  const int n = dimension(second, "n", 2), w = variable(second, "w", NC_INT, {n});
+  DO(nc_enddef(second));
+  const long zero = 0, two = 2;
+  const int numbers_of_it[2] = {4, 5};
+  DO2(ncvarput(second, w, &zero, &two, numbers_of_it));
+  DO2(ncabort(second));
+  DO2(ncsync(second));
+}
+
+/// Functions of the library that call its others, at addresses by which nobody sees the call itself.
+void past_all_names() {
+  ncopts = 0;
+  // Without a run nobody stands before dlsym.
+  const char* run = std::getenv("ADVECTIO_RUN");
+  const std::string name = run != nullptr ? run : "";
+  unsetenv("ADVECTIO_RUN");
+  Dl_info library{};
+  void* handle = dladdr(reinterpret_cast<void*>(nc_strerror), &library) != 0
+                     ? dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
+                     : nullptr;
+  const auto find = [handle](const char* function) { return handle != nullptr ? dlsym(handle, function) : nullptr; };
+  const auto end = reinterpret_cast<int (*)(int)>(find("ncendef"));
+  const auto close = reinterpret_cast<int (*)(int)>(find("ncclose"));
+  const auto put_attribute =
+      reinterpret_cast<int (*)(int, int, const char*, nc_type, int, const void*)>(find("ncattput"));
+  const auto put = reinterpret_cast<int (*)(int, int, const long*, const long*, const void*)>(find("ncvarput"));
+  if (run != nullptr) setenv("ADVECTIO_RUN", name.c_str(), 1);
+  const int ncid = create("out.nc");
+  if (end == nullptr || close == nullptr || put_attribute == nullptr || put == nullptr) std::exit(3);
+  const int time = dimension(ncid, "time", NC_UNLIMITED), x = dimension(ncid, "x", 4);
+  const int v = variable(ncid, "v", NC_FLOAT, {time, x});
+  DO(put_attribute(ncid, v, "units", NC_CHAR, 1, "m"));
+  DO(end(ncid));
+  const long start[2] = {1, 0}, count[2] = {1, 4};
+  DO(put(ncid, v, start, count, numbers(4, 2).data()));
+  DO(nc_put_vara_float(ncid, v, Index{0, 0}.data(), Index{1, 4}.data(), numbers(4, 1).data()));
+  DO(close(ncid));
+  read_back("out.nc", 8);
+}
+
+/// A compound type that the helpers of the library begin, and one without them.
+void compound_by_helpers() {
+  struct Pair {
+    int a;
+    double b;
+  };
+  const int ncid = create("out.nc");
+  const int x = dimension(ncid, "x", 2);
+  void* made = nullptr;
+  DO(ncaux_begin_compound(ncid, "bad/name", NCAUX_ALIGN_C, &made));
+  DO(ncaux_abort_compound(made));
+  DO(ncaux_begin_compound(ncid, "pair", NCAUX_ALIGN_C, &made));
+  DO(ncaux_abort_compound(made));
+  nc_type type = NC_NAT;
+  if (DO(nc_def_compound(ncid, sizeof(Pair), "pair", &type)) == NC_NOERR) {
+    DO(nc_insert_compound(ncid, type, "a", offsetof(Pair, a), NC_INT));
+    DO(nc_insert_compound(ncid, type, "b", offsetof(Pair, b), NC_DOUBLE));
+    const int v = variable(ncid, "v", type, {x});
+    const Pair pairs[2] = {{1, 1.5}, {2, 2.5}};
+    DO(nc_put_var(ncid, v, pairs));
+  }
+  DO(nc_close(ncid));
+}
+
 struct Conversation {
   const char* name;
   void (*hold)();
@@ -843,7 +1047,11 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(handed_over_late),
                                           NAMED(byte_orders_in_the_library),
                                           NAMED(refused_in_define_mode),
-                                          NAMED(fill_after_a_sync)};
+                                          NAMED(fill_after_a_sync),
+                                          NAMED(netcdf_2),
+                                          NAMED(netcdf_2_on_netcdf_3),
+                                          NAMED(past_all_names),
+                                          NAMED(compound_by_helpers)};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <system_error>
 #include <utility>
 
 #include "journal/segments.h"
@@ -121,7 +122,11 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  thread_ = std::thread([this] { stay_ahead(); });
+  try {
+    thread_ = std::thread([this] { stay_ahead(); });
+  } catch (const std::system_error&) {
+    // The process may have no more threads (pids.max, ulimit -u). Each segment is taken when it is needed.
+  }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
@@ -438,7 +443,7 @@ void Writer::keep_ahead(std::uint64_t segments) noexcept {
 
 bool Writer::is_far_enough_ahead() noexcept {
   const std::lock_guard guard(mutex_);
-  return ahead_.size() >= ahead_wanted_;
+  return !thread_.joinable() || ahead_.size() >= ahead_wanted_;
 }
 
 void Writer::stay_ahead() {

@@ -77,7 +77,7 @@ class Writer {
 
   /// How many segments to hold ready (mapped, in the page tables) beside the one under way.
   void keep_ahead(std::uint64_t segments) noexcept;
-  /// Whether it holds as many: it takes no more by itself then.
+  /// Whether it holds as many, or no thread could be made that takes them: it takes no more by itself then.
   [[nodiscard]] bool is_far_enough_ahead() noexcept;
 
   [[nodiscard]] std::uint64_t journal() const noexcept { return uid_; }

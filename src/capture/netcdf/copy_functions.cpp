@@ -83,7 +83,7 @@ int copy_data(const RealLibrary& lib, const Source& from, CapturedFile& to, int 
 
 }  // namespace
 
-ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
+ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) try {
   ADVECTIO_ENTER;
   auto* from = entry.find(ncid_in);
   auto* to = entry.find(ncid_out);
@@ -105,5 +105,6 @@ ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) {
   if (const int code = define_copy(entry.lib, source, *to, id); code != NC_NOERR) return code;
   return copy_data(entry.lib, source, *to, id);
 }
+ADVECTIO_GUARDED
 
 }  // namespace advectio::netcdf

@@ -113,8 +113,10 @@ bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, i
     (void)open_files().remove(*open)->hand_over();
   }
   const auto shadow_ns = shadow::now_ns() - begin;
-  auto created =
-      session->create({at, shadow.format, (mode & NC_NOCLOBBER) != 0, place.coupled ? place.coupled->created_ns : 0});
+  auto created = shadow::as_result([&] {
+    return session->create(
+        {at, shadow.format, (mode & NC_NOCLOBBER) != 0, place.coupled ? place.coupled->created_ns : 0});
+  });
   if (!created.ok()) {
     drop(lib, shadow);
     const bool in_use = created.error().code == Code::exists && (mode & NC_NOCLOBBER) == 0;
@@ -150,8 +152,11 @@ bool capture_together(const RealLibrary& lib, const shadow::ProgramCommunicator&
   bool can =
       ncid != nullptr && path != nullptr && !is_url(trimmed(path)) && can_capture(at, mode) && file_at(at) == nullptr;
   if (can) {
-    session = Session::current();
-    can = session != nullptr && session->wants(trimmed(path)) && make_shadow(lib, mode, shadow) == NC_NOERR;
+    can = false;
+    shadow::guarded("nc_create_par", [&] {
+      session = Session::current();
+      can = session != nullptr && session->wants(trimmed(path)) && make_shadow(lib, mode, shadow) == NC_NOERR;
+    });
   }
   const bool shadowed = can;
   const CreateRequest request{can ? at : "", shadow.format, (mode & NC_NOCLOBBER) != 0,
@@ -394,10 +399,11 @@ shadow::ProgramCommunicator of_fortran(int comm, int info) {
 
 }  // namespace
 
-ADVECTIO_EXPORT int nc_create(const char* path, int mode, int* ncid) {
+ADVECTIO_EXPORT int nc_create(const char* path, int mode, int* ncid) try {
   ADVECTIO_ENTER;
   return create_file(entry, path, mode, ncid, [&](const char* at) { return ADVECTIO_REAL(nc_create, at, mode, ncid); });
 }
+ADVECTIO_GUARDED
 
 /// The library's nc_create ends with a jump to this function, so its caller seems to be the program's. A
 /// program that calls this one was linked with it, or has looked it up.
@@ -406,7 +412,7 @@ static bool is_jumped_to(const Entry& entry) {
          !shadow::imports(entry.return_address(), "__wrap_nc__create") && !was_looked_up("nc__create");
 }
 
-ADVECTIO_EXPORT int nc__create(const char* path, int mode, size_t initial, size_t* hint, int* ncid) {
+ADVECTIO_EXPORT int nc__create(const char* path, int mode, size_t initial, size_t* hint, int* ncid) try {
   ADVECTIO_ENTER;
   if (is_jumped_to(entry)) {
     say_past_us(path);
@@ -415,85 +421,98 @@ ADVECTIO_EXPORT int nc__create(const char* path, int mode, size_t initial, size_
   return create_file(entry, path, mode, ncid,
                      [&](const char* at) { return ADVECTIO_REAL(nc__create, at, mode, initial, hint, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc__create_mp(const char* path, int mode, size_t initial, int pe, size_t* hint, int* ncid) {
+ADVECTIO_EXPORT int nc__create_mp(const char* path, int mode, size_t initial, int pe, size_t* hint, int* ncid) try {
   ADVECTIO_ENTER;
   return create_file(entry, path, mode, ncid,
                      [&](const char* at) { return ADVECTIO_REAL(nc__create_mp, at, mode, initial, pe, hint, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_create_par(const char* path, int mode, void* comm, void* info, int* ncid) {
+ADVECTIO_EXPORT int nc_create_par(const char* path, int mode, void* comm, void* info, int* ncid) try {
   ADVECTIO_ENTER;
   return create_file_together(entry, {comm, info}, path, mode, ncid,
                               [&](const char* at) { return ADVECTIO_REAL(nc_create_par, at, mode, comm, info, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_create_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
+ADVECTIO_EXPORT int nc_create_par_fortran(const char* path, int mode, int comm, int info, int* ncid) try {
   ADVECTIO_ENTER;
   return create_file_together(entry, of_fortran(comm, info), path, mode, ncid, [&](const char* at) {
     return ADVECTIO_REAL(nc_create_par_fortran, at, mode, comm, info, ncid);
   });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) {
+ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) try {
   ADVECTIO_ENTER;
   return open_together(entry, {comm, info}, path, (mode & NC_WRITE) != 0, ncid,
                        [&](const char* at) { return ADVECTIO_REAL(nc_open_par, at, mode, comm, info, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) {
+ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) try {
   ADVECTIO_ENTER;
   return open_together(entry, of_fortran(comm, info), path, (mode & NC_WRITE) != 0, ncid,
                        [&](const char* at) { return ADVECTIO_REAL(nc_open_par_fortran, at, mode, comm, info, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) {
+ADVECTIO_EXPORT int nc_var_par_access(int ncid, int varid, int access) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->together().several())
     return file->together().set_access(varid, access);
   return ADVECTIO_REAL(nc_var_par_access, ncid, varid, access);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_open(const char* path, int mode, int* ncid) {
+ADVECTIO_EXPORT int nc_open(const char* path, int mode, int* ncid) try {
   ADVECTIO_ENTER;
   return open_file(entry, path, mode, ncid, [&](const char* at) { return ADVECTIO_REAL(nc_open, at, mode, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc__open(const char* path, int mode, size_t* hint, int* ncid) {
+ADVECTIO_EXPORT int nc__open(const char* path, int mode, size_t* hint, int* ncid) try {
   ADVECTIO_ENTER;
   return open_file(entry, path, mode, ncid,
                    [&](const char* at) { return ADVECTIO_REAL(nc__open, at, mode, hint, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid) {
+ADVECTIO_EXPORT int nc__open_mp(const char* path, int mode, int pe, size_t* hint, int* ncid) try {
   ADVECTIO_ENTER;
   return open_file(entry, path, mode, ncid,
                    [&](const char* at) { return ADVECTIO_REAL(nc__open_mp, at, mode, pe, hint, ncid); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_close(int ncid) {
+ADVECTIO_EXPORT int nc_close(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close, ncid), true);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) {
+ADVECTIO_EXPORT int nc_close_memio(int ncid, void* memory) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_close_memio, ncid, memory), true);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_abort(int ncid) {
+ADVECTIO_EXPORT int nc_abort(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::close);
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(nc_abort, ncid), false);
 }
+ADVECTIO_GUARDED
 
 /// Before the library syncs a dataset that it has open to read: it shall see what was synced in this run.
 static int let_reader_see(const Entry& entry, int ncid) {
@@ -514,15 +533,16 @@ static int let_reader_see(const Entry& entry, int ncid) {
   return code != NC_NOERR || format != NC_FORMATX_NC_HDF5 ? code : open_again(entry.lib, ncid, path);
 }
 
-ADVECTIO_EXPORT int nc_sync(int ncid) {
+ADVECTIO_EXPORT int nc_sync(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::sync);
   if (auto* file = entry.find(ncid); file != nullptr) return file->sync();
   if (const int code = let_reader_see(entry, ncid); code != NC_NOERR) return code;
   return ADVECTIO_REAL(nc_sync, ncid);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_redef(int ncid) {
+ADVECTIO_EXPORT int nc_redef(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
@@ -532,6 +552,7 @@ ADVECTIO_EXPORT int nc_redef(int ncid) {
   }
   return ADVECTIO_REAL(nc_redef, ncid);
 }
+ADVECTIO_GUARDED
 
 /// False: the code is the answer. True: the library has failed in the midst of the end of define mode
 /// (4.9.0 does so for a quantized variable in the classic model). Only its own file tells what may be
@@ -548,7 +569,7 @@ static bool must_end_in_library(CapturedFile& file, int& code) {
   return handed == NC_NOERR;
 }
 
-ADVECTIO_EXPORT int nc_enddef(int ncid) {
+ADVECTIO_EXPORT int nc_enddef(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
@@ -558,8 +579,10 @@ ADVECTIO_EXPORT int nc_enddef(int ncid) {
   }
   return ADVECTIO_REAL(nc_enddef, ncid);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, size_t data_pad, size_t record_align) {
+ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, size_t data_pad,
+                               size_t record_align) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
@@ -569,23 +592,26 @@ ADVECTIO_EXPORT int nc__enddef(int ncid, size_t header_pad, size_t data_align, s
   }
   return ADVECTIO_REAL(nc__enddef, ncid, header_pad, data_align, data_pad, record_align);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_set_fill(int ncid, int fill_mode, int* old_mode) {
+ADVECTIO_EXPORT int nc_set_fill(int ncid, int fill_mode, int* old_mode) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) return file->set_fill(fill_mode, old_mode);
   return ADVECTIO_REAL(nc_set_fill, ncid, fill_mode, old_mode);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_set_alignment(int threshold, int alignment) {
+ADVECTIO_EXPORT int nc_set_alignment(int threshold, int alignment) try {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(nc_set_alignment, threshold, alignment);
   if (code == NC_NOERR) aligned.store(alignment > 1, std::memory_order_relaxed);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) {
+ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) try {
   ADVECTIO_ENTER;
   if (const auto* file = entry.find(ncid); file != nullptr) {
     if (length != nullptr) *length = file->path.size();
@@ -607,13 +633,15 @@ ADVECTIO_EXPORT int nc_inq_path(int ncid, size_t* length, char* path) {
   if (path != nullptr) std::strcpy(path, name.c_str());
   return NC_NOERR;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_inq_format_extended(int ncid, int* format, int* mode) {
+ADVECTIO_EXPORT int nc_inq_format_extended(int ncid, int* format, int* mode) try {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(nc_inq_format_extended, ncid, format, mode);
   if (const auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && mode != nullptr)
     *mode = (*mode & ~NC_DISKLESS) | (file->mode & (NC_NOCLOBBER | NC_SHARE | NC_LOCK));
   return code;
 }
+ADVECTIO_GUARDED
 
 }  // namespace advectio::netcdf

@@ -24,28 +24,34 @@ namespace advectio::netcdf {
   if (from.code != NC_NOERR) return from.code;                                                            \
   return ADVECTIO_REAL(F, from.ncid, from.variable, __VA_ARGS__)
 
-#define ADVECTIO_GETS(SUFFIX, TYPE, NUMBER)                                                                            \
-  ADVECTIO_EXPORT int nc_get_var##SUFFIX(int ncid, int varid, TYPE* data) {                                            \
-    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, true, ({}), data);                                                  \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_get_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) {                      \
-    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index != nullptr, ({index, nullptr, nullptr, true}), index,       \
-                 data);                                                                                                \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_get_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count, TYPE* data) { \
-    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count}), start, count,      \
-                 data);                                                                                                \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_get_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
-                                          const ptrdiff_t* stride, TYPE* data) {                                       \
-    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start,     \
-                 count, stride, data);                                                                                 \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_get_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
-                                          const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) {                 \
-    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start,     \
-                 count, stride, map, data);                                                                            \
-  }
+#define ADVECTIO_GETS(SUFFIX, TYPE, NUMBER)                                                                        \
+  ADVECTIO_EXPORT int nc_get_var##SUFFIX(int ncid, int varid, TYPE* data) try {                                    \
+    ADVECTIO_GET(nc_get_var##SUFFIX, NUMBER, true, true, ({}), data);                                              \
+  }                                                                                                                \
+  ADVECTIO_GUARDED                                                                                                 \
+  ADVECTIO_EXPORT int nc_get_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) try {              \
+    ADVECTIO_GET(nc_get_var1##SUFFIX, NUMBER, false, index != nullptr, ({index, nullptr, nullptr, true}), index,   \
+                 data);                                                                                            \
+  }                                                                                                                \
+  ADVECTIO_GUARDED                                                                                                 \
+  ADVECTIO_EXPORT int nc_get_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,           \
+                                          TYPE* data) try {                                                        \
+    ADVECTIO_GET(nc_get_vara##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count}), start, count,  \
+                 data);                                                                                            \
+  }                                                                                                                \
+  ADVECTIO_GUARDED                                                                                                 \
+  ADVECTIO_EXPORT int nc_get_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,           \
+                                          const ptrdiff_t* stride, TYPE* data) try {                               \
+    ADVECTIO_GET(nc_get_vars##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start, \
+                 count, stride, data);                                                                             \
+  }                                                                                                                \
+  ADVECTIO_GUARDED                                                                                                 \
+  ADVECTIO_EXPORT int nc_get_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,           \
+                                          const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) try {         \
+    ADVECTIO_GET(nc_get_varm##SUFFIX, NUMBER, count == nullptr, start != nullptr, ({start, count, stride}), start, \
+                 count, stride, map, data);                                                                        \
+  }                                                                                                                \
+  ADVECTIO_GUARDED
 
 #define ADVECTIO_TYPED_GETS(SUFFIX, PUT, GET, NUMBER) ADVECTIO_GETS(_##SUFFIX, GET, NUMBER)
 

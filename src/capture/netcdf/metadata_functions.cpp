@@ -174,7 +174,7 @@ bool knows_filter(unsigned id) {
 
 // --- dimensions and variables -------------------------------------------------------------------
 
-ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) {
+ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* id) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_dim, dataset, name, length, id); };
   const auto call = [&] { return on(ncid); };
@@ -184,22 +184,25 @@ ADVECTIO_EXPORT int nc_def_dim(int ncid, const char* name, size_t length, int* i
     return by_library(*file, "a second unlimited dimension that several ranks extend", on);
   return file != nullptr ? define(*file, Touched::dimensions, NC_GLOBAL, call) : call();
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_inq_dimlen(int ncid, int dimid, size_t* length) {
+ADVECTIO_EXPORT int nc_inq_dimlen(int ncid, int dimid, size_t* length) try {
   ADVECTIO_FILE;
   const int code = ADVECTIO_REAL(nc_inq_dimlen, ncid, dimid, length);
   if (file != nullptr && code == NC_NOERR && length != nullptr) file->grown_length(dimid, *length);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_inq_dim(int ncid, int dimid, char* name, size_t* length) {
+ADVECTIO_EXPORT int nc_inq_dim(int ncid, int dimid, char* name, size_t* length) try {
   ADVECTIO_FILE;
   const int code = ADVECTIO_REAL(nc_inq_dim, ncid, dimid, name, length);
   if (file != nullptr && code == NC_NOERR && length != nullptr) file->grown_length(dimid, *length);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
+ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_dim, ncid, dimid, name); };
   if (file == nullptr) return call();
@@ -208,8 +211,9 @@ ADVECTIO_EXPORT int nc_rename_dim(int ncid, int dimid, const char* name) {
   return rename(*file, Touched::dimensions, NC_GLOBAL, old, name, call,
                 [&] { file->lib.nc_rename_dim(ncid, dimid, old); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
+ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) try {
   ADVECTIO_FILE_TO_CHANGE;
   int defined = -1;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var, ncid, name, type, rank, dimensions, &defined); };
@@ -222,8 +226,9 @@ ADVECTIO_EXPORT int nc_def_var(int ncid, const char* name, nc_type type, int ran
   file->description().note_variable(defined);
   return file->shadow().classic_format() ? code : file->shapes().choose_chunks(defined);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
+ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_var, ncid, varid, name); };
   if (file == nullptr) return call();
@@ -231,8 +236,9 @@ ADVECTIO_EXPORT int nc_rename_var(int ncid, int varid, const char* name) {
   file->lib.nc_inq_varname(ncid, varid, old);
   return rename(*file, Touched::variable, varid, old, name, call, [&] { file->lib.nc_rename_var(ncid, varid, old); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
+ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void* value) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_def_var_fill, ncid, varid, no_fill, value); };
   if (varid == NC_GLOBAL) return call();  // refused as such in every mode
@@ -241,6 +247,7 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
   if (const int code = file->keep_filled(); code != NC_NOERR) return code;
   return define(*file, Touched::variable, varid, call);
 }
+ADVECTIO_GUARDED
 
 // How a variable is stored. In the classic formats the shadow refuses all of these, in either mode.
 #define ADVECTIO_STORAGE(F, ...)                                   \
@@ -248,33 +255,41 @@ ADVECTIO_EXPORT int nc_def_var_fill(int ncid, int varid, int no_fill, const void
   const auto call = [&] { return ADVECTIO_REAL(F, __VA_ARGS__); }; \
   return file != nullptr ? store(*file, varid, call) : call()
 
-ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) {
+ADVECTIO_EXPORT int nc_def_var_chunking(int ncid, int varid, int storage, const size_t* chunks) try {
   ADVECTIO_STORAGE(nc_def_var_chunking, ncid, varid, storage, chunks);
 }
-ADVECTIO_EXPORT int nc_def_var_chunking_ints(int ncid, int varid, int contiguous, int* chunks) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_chunking_ints(int ncid, int varid, int contiguous, int* chunks) try {
   ADVECTIO_STORAGE(nc_def_var_chunking_ints, ncid, varid, contiguous, chunks);
 }
-ADVECTIO_EXPORT int nc_def_var_deflate(int ncid, int varid, int shuffle, int deflate, int level) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_deflate(int ncid, int varid, int shuffle, int deflate, int level) try {
   ADVECTIO_STORAGE(nc_def_var_deflate, ncid, varid, shuffle, deflate, level);
 }
-ADVECTIO_EXPORT int nc_def_var_fletcher32(int ncid, int varid, int fletcher32) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_fletcher32(int ncid, int varid, int fletcher32) try {
   ADVECTIO_STORAGE(nc_def_var_fletcher32, ncid, varid, fletcher32);
 }
-ADVECTIO_EXPORT int nc_def_var_szip(int ncid, int varid, int options_mask, int pixels_per_block) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_szip(int ncid, int varid, int options_mask, int pixels_per_block) try {
   ADVECTIO_STORAGE(nc_def_var_szip, ncid, varid, options_mask, pixels_per_block);
 }
-ADVECTIO_EXPORT int nc_def_var_endian(int ncid, int varid, int endian) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_endian(int ncid, int varid, int endian) try {
   ADVECTIO_STORAGE(nc_def_var_endian, ncid, varid, endian);
 }
-ADVECTIO_EXPORT int nc_def_var_zstandard(int ncid, int varid, int level) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_var_zstandard(int ncid, int varid, int level) try {
   ADVECTIO_STORAGE(nc_def_var_zstandard, ncid, varid, level);
 }
+ADVECTIO_GUARDED
 ADVECTIO_EXPORT int nc_def_var_blosc(int ncid, int varid, unsigned subcompressor, unsigned level, unsigned blocksize,
-                                     unsigned addshuffle) {
+                                     unsigned addshuffle) try {
   ADVECTIO_STORAGE(nc_def_var_blosc, ncid, varid, subcompressor, level, blocksize, addshuffle);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t count, const unsigned* parameters) {
+ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t count, const unsigned* parameters) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_filter, dataset, varid, id, count, parameters); };
   const auto call = [&] { return on(ncid); };
@@ -283,15 +298,17 @@ ADVECTIO_EXPORT int nc_def_var_filter(int ncid, int varid, unsigned id, size_t c
     return stored_by_library(*file, varid, ("HDF5 filter " + std::to_string(id)).c_str(), on);
   return store(*file, varid, call);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) {
+ADVECTIO_EXPORT int nc_def_var_bzip2(int ncid, int varid, int level) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_bzip2, dataset, varid, level); };
   return file != nullptr && !file->shadow().classic_format() ? stored_by_library(*file, varid, "bzip2 compression", on)
                                                              : on(ncid);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digits) {
+ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digits) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto on = [&](int dataset) { return ADVECTIO_REAL(nc_def_var_quantize, dataset, varid, mode, digits); };
   const auto call = [&] { return on(ncid); };
@@ -302,6 +319,7 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
   if (code == NC_NOERR && mode != NC_NOQUANTIZE) file->description().note_quantized(varid);
   return code;
 }
+ADVECTIO_GUARDED
 
 // --- groups and user types ----------------------------------------------------------------------
 
@@ -309,23 +327,28 @@ ADVECTIO_EXPORT int nc_def_var_quantize(int ncid, int varid, int mode, int digit
   ADVECTIO_FILE_TO_CHANGE;                  \
   return with_groups_or_types(file, ncid, WHY, [&](int dataset) { return ADVECTIO_REAL(F, dataset, __VA_ARGS__); })
 
-ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) {
+ADVECTIO_EXPORT int nc_def_grp(int ncid, const char* name, int* id) try {
   ADVECTIO_GROUP_OR_TYPE(nc_def_grp, "a group", name, id);
 }
-ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_compound(int ncid, size_t size, const char* name, nc_type* type) try {
   ADVECTIO_GROUP_OR_TYPE(nc_def_compound, "a compound type", size, name, type);
 }
-ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_vlen(int ncid, const char* name, nc_type base, nc_type* type) try {
   ADVECTIO_GROUP_OR_TYPE(nc_def_vlen, "a variable-length type", name, base, type);
 }
-ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_opaque(int ncid, size_t size, const char* name, nc_type* type) try {
   ADVECTIO_GROUP_OR_TYPE(nc_def_opaque, "an opaque type", size, name, type);
 }
-ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_def_enum(int ncid, nc_type base, const char* name, nc_type* type) try {
   ADVECTIO_GROUP_OR_TYPE(nc_def_enum, "an enum type", base, name, type);
 }
+ADVECTIO_GUARDED
 /// It notes the dataset, and ncaux_end_compound defines the type.
-ADVECTIO_EXPORT int ncaux_begin_compound(int ncid, const char* name, int alignment, void** tag) {
+ADVECTIO_EXPORT int ncaux_begin_compound(int ncid, const char* name, int alignment, void** tag) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto is_right = [&](int dataset) {
     nc_type type = NC_NAT;
@@ -335,6 +358,7 @@ ADVECTIO_EXPORT int ncaux_begin_compound(int ncid, const char* name, int alignme
     if (const int code = give_away(*file, "a compound type"); code != NC_NOERR) return code;
   return ADVECTIO_REAL(ncaux_begin_compound, ncid, name, alignment, tag);
 }
+ADVECTIO_GUARDED
 
 // --- attributes ---------------------------------------------------------------------------------
 
@@ -346,19 +370,24 @@ ADVECTIO_EXPORT int ncaux_begin_compound(int ncid, const char* name, int alignme
 // TYPE: what these numbers are in memory.
 #define ADVECTIO_PUT_ATTRIBUTE_NUMBERS(T, C, TYPE)                                                               \
   ADVECTIO_EXPORT int nc_put_att_##T(int ncid, int varid, const char* name, nc_type type, size_t count,          \
-                                     const C* values) {                                                          \
+                                     const C* values) try {                                                      \
     ADVECTIO_PUT_ATTRIBUTE(nc_put_att_##T, type, count, type == (TYPE) ? values : nullptr, type, count, values); \
-  }
+  }                                                                                                              \
+  ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_put_att(int ncid, int varid, const char* name, nc_type type, size_t count, const void* values) {
+ADVECTIO_EXPORT int nc_put_att(int ncid, int varid, const char* name, nc_type type, size_t count,
+                               const void* values) try {
   ADVECTIO_PUT_ATTRIBUTE(nc_put_att, type, count, values, type, count, values);
 }
-ADVECTIO_EXPORT int nc_put_att_text(int ncid, int varid, const char* name, size_t count, const char* text) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_put_att_text(int ncid, int varid, const char* name, size_t count, const char* text) try {
   ADVECTIO_PUT_ATTRIBUTE(nc_put_att_text, NC_CHAR, count, text, count, text);
 }
-ADVECTIO_EXPORT int nc_put_att_string(int ncid, int varid, const char* name, size_t count, const char** strings) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_put_att_string(int ncid, int varid, const char* name, size_t count, const char** strings) try {
   ADVECTIO_PUT_ATTRIBUTE(nc_put_att_string, NC_STRING, count, nullptr, count, strings);
 }
+ADVECTIO_GUARDED
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(schar, signed char, NC_BYTE)
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(uchar, unsigned char, NC_UBYTE)
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ubyte, unsigned char, NC_UBYTE)
@@ -372,7 +401,7 @@ ADVECTIO_PUT_ATTRIBUTE_NUMBERS(ulonglong, unsigned long long, NC_UINT64)
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(float, float, NC_FLOAT)
 ADVECTIO_PUT_ATTRIBUTE_NUMBERS(double, double, NC_DOUBLE)
 
-ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const char* new_name) {
+ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const char* new_name) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_rename_att, ncid, varid, name, new_name); };
   if (file == nullptr || name == nullptr) return call();
@@ -381,16 +410,18 @@ ADVECTIO_EXPORT int nc_rename_att(int ncid, int varid, const char* name, const c
   return rename(*file, Touched::variable, varid, name, new_name, call,
                 [&] { file->lib.nc_rename_att(ncid, varid, new_name, name); });
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) {
+ADVECTIO_EXPORT int nc_del_att(int ncid, int varid, const char* name) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_del_att, ncid, varid, name); };
   if (file == nullptr) return call();
   if (const int code = before_fill_value(*file, varid, name); code != NC_NOERR) return code;
   return define(*file, Touched::variable, varid, call);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) {
+ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int ncid, int varid) try {
   ADVECTIO_FILE_TO_CHANGE;
   const auto call = [&] { return ADVECTIO_REAL(nc_copy_att, from, from_varid, name, ncid, varid); };
   if (file == nullptr) return call();
@@ -399,5 +430,6 @@ ADVECTIO_EXPORT int nc_copy_att(int from, int from_varid, const char* name, int 
   if (file->lib.nc_inq_att(from, from_varid, name, &type, &count) != NC_NOERR) return call();
   return put_attribute(*file, varid, name, type, count, nullptr, call);
 }
+ADVECTIO_GUARDED
 
 }  // namespace advectio::netcdf

@@ -37,12 +37,11 @@ void do_what_was_put_off() {
   const auto wants = [](CapturedFile* file) { return file->later().what() != WantedLater::What::nothing; };
   while (auto* file = open_files().find_if(wants)) {
     const Entry entry(file->lib);
-    if (file->later().what() == WantedLater::What::close) {
-      (void)open_files().remove(*file)->close();
-    } else {
+    shadow::guarded("what a signal handler has asked for", [&] {
+      const auto what = file->later().what();
       file->later().done();
-      (void)file->sync();
-    }
+      (void)(what == WantedLater::What::close ? open_files().remove(*file)->close() : file->sync());
+    });
   }
 }
 

@@ -22,29 +22,35 @@ namespace advectio::netcdf {
   const int code = ADVECTIO_REAL(F, __VA_ARGS__);                         \
   return code != NC_NOERR ? code : answer.code
 
-#define ADVECTIO_PUTS(SUFFIX, TYPE, NUMBER)                                                                            \
-  ADVECTIO_EXPORT int nc_put_var##SUFFIX(int ncid, int varid, TYPE* data) {                                            \
-    ADVECTIO_PUT(nc_put_var##SUFFIX, ({PutCall::Form::var, varid, nullptr, nullptr, nullptr, nullptr, data, NUMBER}),  \
-                 ncid, varid, data);                                                                                   \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_put_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) {                      \
-    ADVECTIO_PUT(nc_put_var1##SUFFIX, ({PutCall::Form::var1, varid, index, nullptr, nullptr, nullptr, data, NUMBER}),  \
-                 ncid, varid, index, data);                                                                            \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_put_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count, TYPE* data) { \
-    ADVECTIO_PUT(nc_put_vara##SUFFIX, ({PutCall::Form::vara, varid, start, count, nullptr, nullptr, data, NUMBER}),    \
-                 ncid, varid, start, count, data);                                                                     \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_put_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
-                                          const ptrdiff_t* stride, TYPE* data) {                                       \
-    ADVECTIO_PUT(nc_put_vars##SUFFIX, ({PutCall::Form::vars, varid, start, count, stride, nullptr, data, NUMBER}),     \
-                 ncid, varid, start, count, stride, data);                                                             \
-  }                                                                                                                    \
-  ADVECTIO_EXPORT int nc_put_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,               \
-                                          const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) {                 \
-    ADVECTIO_PUT(nc_put_varm##SUFFIX, ({PutCall::Form::varm, varid, start, count, stride, map, data, NUMBER}), ncid,   \
-                 varid, start, count, stride, map, data);                                                              \
-  }
+#define ADVECTIO_PUTS(SUFFIX, TYPE, NUMBER)                                                                           \
+  ADVECTIO_EXPORT int nc_put_var##SUFFIX(int ncid, int varid, TYPE* data) try {                                       \
+    ADVECTIO_PUT(nc_put_var##SUFFIX, ({PutCall::Form::var, varid, nullptr, nullptr, nullptr, nullptr, data, NUMBER}), \
+                 ncid, varid, data);                                                                                  \
+  }                                                                                                                   \
+  ADVECTIO_GUARDED                                                                                                    \
+  ADVECTIO_EXPORT int nc_put_var1##SUFFIX(int ncid, int varid, const size_t* index, TYPE* data) try {                 \
+    ADVECTIO_PUT(nc_put_var1##SUFFIX, ({PutCall::Form::var1, varid, index, nullptr, nullptr, nullptr, data, NUMBER}), \
+                 ncid, varid, index, data);                                                                           \
+  }                                                                                                                   \
+  ADVECTIO_GUARDED                                                                                                    \
+  ADVECTIO_EXPORT int nc_put_vara##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,              \
+                                          TYPE* data) try {                                                           \
+    ADVECTIO_PUT(nc_put_vara##SUFFIX, ({PutCall::Form::vara, varid, start, count, nullptr, nullptr, data, NUMBER}),   \
+                 ncid, varid, start, count, data);                                                                    \
+  }                                                                                                                   \
+  ADVECTIO_GUARDED                                                                                                    \
+  ADVECTIO_EXPORT int nc_put_vars##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,              \
+                                          const ptrdiff_t* stride, TYPE* data) try {                                  \
+    ADVECTIO_PUT(nc_put_vars##SUFFIX, ({PutCall::Form::vars, varid, start, count, stride, nullptr, data, NUMBER}),    \
+                 ncid, varid, start, count, stride, data);                                                            \
+  }                                                                                                                   \
+  ADVECTIO_GUARDED                                                                                                    \
+  ADVECTIO_EXPORT int nc_put_varm##SUFFIX(int ncid, int varid, const size_t* start, const size_t* count,              \
+                                          const ptrdiff_t* stride, const ptrdiff_t* map, TYPE* data) try {            \
+    ADVECTIO_PUT(nc_put_varm##SUFFIX, ({PutCall::Form::varm, varid, start, count, stride, map, data, NUMBER}), ncid,  \
+                 varid, start, count, stride, map, data);                                                             \
+  }                                                                                                                   \
+  ADVECTIO_GUARDED
 
 #define ADVECTIO_TYPED_PUTS(SUFFIX, PUT, GET, NUMBER) ADVECTIO_PUTS(_##SUFFIX, PUT, NUMBER)
 

@@ -127,110 +127,129 @@ long element_of(const Version2& v2, int ncid, int variable, int& code) {
 
 // --- files ----------------------------------------------------------------------------------------
 
-ADVECTIO_EXPORT int nccreate(const char* path, int mode) {
+ADVECTIO_EXPORT int nccreate(const char* path, int mode) try {
   ADVECTIO_VERSION2;
   int ncid = -1;
   const int code = v2.call(nc_create, path, mode, &ncid);
   return v2.returned("nccreate", code, path, ncid);
 }
-ADVECTIO_EXPORT int ncopen(const char* path, int mode) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncopen(const char* path, int mode) try {
   ADVECTIO_VERSION2;
   int ncid = -1;
   const int code = v2.call(nc_open, path, mode, &ncid);
   return v2.returned("ncopen", code, path, ncid);
 }
-ADVECTIO_EXPORT int ncclose(int ncid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncclose(int ncid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncclose", v2.call(nc_close, ncid), ncid);
 }
-ADVECTIO_EXPORT int ncabort(int ncid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncabort(int ncid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncabort", v2.call(nc_abort, ncid), ncid);
 }
-ADVECTIO_EXPORT int ncsync(int ncid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncsync(int ncid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncsync", v2.call(nc_sync, ncid), ncid);
 }
-ADVECTIO_EXPORT int ncredef(int ncid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncredef(int ncid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncredef", v2.call(nc_redef, ncid), ncid);
 }
-ADVECTIO_EXPORT int ncendef(int ncid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncendef(int ncid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncendef", v2.call(nc_enddef, ncid), ncid);
 }
-ADVECTIO_EXPORT int ncsetfill(int ncid, int mode) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncsetfill(int ncid, int mode) try {
   ADVECTIO_VERSION2;
   int old = -1;
   const int code = v2.call(nc_set_fill, ncid, mode, &old);
   return v2.returned("ncsetfill", code, ncid, old);
 }
+ADVECTIO_GUARDED
 
 // --- metadata -------------------------------------------------------------------------------------
 
-ADVECTIO_EXPORT int ncdimdef(int ncid, const char* name, long length) {
+ADVECTIO_EXPORT int ncdimdef(int ncid, const char* name, long length) try {
   ADVECTIO_VERSION2;
   int id = -1;
   const int code = length < 0 ? NC_EDIMSIZE : v2.call(nc_def_dim, ncid, name, static_cast<std::size_t>(length), &id);
   return v2.returned("ncdimdef", code, ncid, id);
 }
-ADVECTIO_EXPORT int ncdiminq(int ncid, int dimid, char* name, long* length) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncdiminq(int ncid, int dimid, char* name, long* length) try {
   ADVECTIO_VERSION2;
   std::size_t all = 0;
   const int code = v2.call(nc_inq_dim, ncid, dimid, name, &all);
   if (code == NC_NOERR && length != nullptr) *length = static_cast<int>(all);  // as the library
   return v2.returned("ncdiminq", code, ncid, dimid);
 }
-ADVECTIO_EXPORT int ncdimrename(int ncid, int dimid, const char* name) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncdimrename(int ncid, int dimid, const char* name) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncdimrename", v2.call(nc_rename_dim, ncid, dimid, name), ncid, dimid);
 }
-ADVECTIO_EXPORT int ncvardef(int ncid, const char* name, nc_type type, int rank, const int* dimensions) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncvardef(int ncid, const char* name, nc_type type, int rank, const int* dimensions) try {
   ADVECTIO_VERSION2;
   int id = -1;
   const int code = v2.call(nc_def_var, ncid, name, type, rank, dimensions, &id);
   return v2.returned("ncvardef", code, ncid, id);
 }
-ADVECTIO_EXPORT int ncvarrename(int ncid, int varid, const char* name) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncvarrename(int ncid, int varid, const char* name) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncvarrename", v2.call(nc_rename_var, ncid, varid, name), ncid, varid);
 }
-ADVECTIO_EXPORT int ncattput(int ncid, int varid, const char* name, nc_type type, int count, const void* values) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncattput(int ncid, int varid, const char* name, nc_type type, int count, const void* values) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncattput", v2.call(nc_put_att, ncid, varid, name, type, static_cast<std::size_t>(count), values),
                      ncid);
 }
-ADVECTIO_EXPORT int ncattcopy(int from, int from_varid, const char* name, int ncid, int varid) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncattcopy(int from, int from_varid, const char* name, int ncid, int varid) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncattcopy", v2.call(nc_copy_att, from, from_varid, name, ncid, varid), name, 0);
 }
-ADVECTIO_EXPORT int ncattrename(int ncid, int varid, const char* name, const char* new_name) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncattrename(int ncid, int varid, const char* name, const char* new_name) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncattrename", v2.call(nc_rename_att, ncid, varid, name, new_name), ncid, 1);
 }
-ADVECTIO_EXPORT int ncattdel(int ncid, int varid, const char* name) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncattdel(int ncid, int varid, const char* name) try {
   ADVECTIO_VERSION2;
   return v2.returned("ncattdel", v2.call(nc_del_att, ncid, varid, name), ncid, 1);
 }
+ADVECTIO_GUARDED
 
 // --- values ---------------------------------------------------------------------------------------
 
 // The forms of a put and of a get. TYPE: of the memory.
 #define ADVECTIO_VERSION2_DATA(WORD, TYPE)                                                                          \
-  ADVECTIO_EXPORT int ncvar##WORD##1(int ncid, int varid, const long* index, TYPE* data) {                          \
+  ADVECTIO_EXPORT int ncvar##WORD##1(int ncid, int varid, const long* index, TYPE* data) try {                      \
     ADVECTIO_VERSION2;                                                                                              \
     const auto at = v2.longs<std::size_t>(ncid, varid, index);                                                      \
     return v2.returned("ncvar" #WORD "1", v2.call(nc_##WORD##_var1, ncid, varid, at.get, data), ncid);              \
   }                                                                                                                 \
+  ADVECTIO_GUARDED                                                                                                  \
   static int ncvar##WORD##_for(const Version2& v2, int ncid, int varid, const long* start, const long* count,       \
                                TYPE* data) {                                                                        \
     const auto from = v2.longs<std::size_t>(ncid, varid, start), edges = v2.longs<std::size_t>(ncid, varid, count); \
     return v2.returned("ncvar" #WORD, v2.call(nc_##WORD##_vara, ncid, varid, from.get, edges.get, data), ncid);     \
   }                                                                                                                 \
-  ADVECTIO_EXPORT int ncvar##WORD(int ncid, int varid, const long* start, const long* count, TYPE* data) {          \
+  ADVECTIO_EXPORT int ncvar##WORD(int ncid, int varid, const long* start, const long* count, TYPE* data) try {      \
     ADVECTIO_VERSION2;                                                                                              \
     return ncvar##WORD##_for(v2, ncid, varid, start, count, data);                                                  \
   }                                                                                                                 \
+  ADVECTIO_GUARDED                                                                                                  \
   static int ncvar##WORD##s_for(const Version2& v2, int ncid, int varid, const long* start, const long* count,      \
                                 const long* stride, TYPE* data) {                                                   \
     if (stride == nullptr) return ncvar##WORD##_for(v2, ncid, varid, start, count, data);                           \
@@ -240,12 +259,13 @@ ADVECTIO_EXPORT int ncattdel(int ncid, int varid, const char* name) {
     return v2.returned("ncvar" #WORD "s", code, ncid);                                                              \
   }                                                                                                                 \
   ADVECTIO_EXPORT int ncvar##WORD##s(int ncid, int varid, const long* start, const long* count, const long* stride, \
-                                     TYPE* data) {                                                                  \
+                                     TYPE* data) try {                                                              \
     ADVECTIO_VERSION2;                                                                                              \
     return ncvar##WORD##s_for(v2, ncid, varid, start, count, stride, data);                                         \
   }                                                                                                                 \
+  ADVECTIO_GUARDED                                                                                                  \
   ADVECTIO_EXPORT int ncvar##WORD##g(int ncid, int varid, const long* start, const long* count, const long* stride, \
-                                     const long* map, TYPE* data) {                                                 \
+                                     const long* map, TYPE* data) try {                                             \
     ADVECTIO_VERSION2;                                                                                              \
     if (map == nullptr) return ncvar##WORD##s_for(v2, ncid, varid, start, count, stride, data);                     \
     int code = NC_NOERR;                                                                                            \
@@ -256,21 +276,24 @@ ADVECTIO_EXPORT int ncattdel(int ncid, int varid, const char* name) {
     const auto apart = v2.longs<std::ptrdiff_t>(ncid, varid, map, element);                                         \
     code = v2.call(nc_##WORD##_varm, ncid, varid, from.get, edges.get, steps.get, apart.get, data);                 \
     return v2.returned("ncvar" #WORD "g", code, ncid);                                                              \
-  }
+  }                                                                                                                 \
+  ADVECTIO_GUARDED
 ADVECTIO_VERSION2_DATA(put, const void)
 ADVECTIO_VERSION2_DATA(get, void)
 
 // --- records --------------------------------------------------------------------------------------
 
-ADVECTIO_EXPORT int nc_put_rec(int ncid, size_t record, void* const* data) {
+ADVECTIO_EXPORT int nc_put_rec(int ncid, size_t record, void* const* data) try {
   ADVECTIO_VERSION2;
   return each_of_record(v2, ncid, record, data, nc_put_vara);
 }
-ADVECTIO_EXPORT int nc_get_rec(int ncid, size_t record, void** data) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_get_rec(int ncid, size_t record, void** data) try {
   ADVECTIO_VERSION2;
   return each_of_record(v2, ncid, record, data, nc_get_vara);
 }
-ADVECTIO_EXPORT int nc_inq_rec(int ncid, size_t* count, int* varids, size_t* bytes) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int nc_inq_rec(int ncid, size_t* count, int* varids, size_t* bytes) try {
   ADVECTIO_VERSION2;
   std::vector<RecordVariable> variables;
   std::vector<std::size_t> sizes;
@@ -283,17 +306,20 @@ ADVECTIO_EXPORT int nc_inq_rec(int ncid, size_t* count, int* varids, size_t* byt
   }
   return NC_NOERR;
 }
-ADVECTIO_EXPORT int ncrecput(int ncid, long record, void* const* data) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncrecput(int ncid, long record, void* const* data) try {
   ADVECTIO_VERSION2;
   const int code = each_of_record(v2, ncid, static_cast<std::size_t>(record), data, nc_put_vara);
   return v2.returned("ncrecput", code, ncid);
 }
-ADVECTIO_EXPORT int ncrecget(int ncid, long record, void** data) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncrecget(int ncid, long record, void** data) try {
   ADVECTIO_VERSION2;
   const int code = each_of_record(v2, ncid, static_cast<std::size_t>(record), data, nc_get_vara);
   return v2.returned("ncrecget", code, ncid);
 }
-ADVECTIO_EXPORT int ncrecinq(int ncid, int* count, int* varids, long* bytes) {
+ADVECTIO_GUARDED
+ADVECTIO_EXPORT int ncrecinq(int ncid, int* count, int* varids, long* bytes) try {
   ADVECTIO_VERSION2;
   std::vector<RecordVariable> variables;
   std::vector<std::size_t> sizes;
@@ -306,5 +332,6 @@ ADVECTIO_EXPORT int ncrecinq(int ncid, int* count, int* varids, long* bytes) {
   }
   return static_cast<int>(variables.size());
 }
+ADVECTIO_GUARDED
 
 }  // namespace advectio::netcdf

@@ -71,8 +71,11 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* name, const char
   Session* session = nullptr;
   bool can = ncid != nullptr && can_capture(lib, path, mode);
   if (can) {
-    session = Session::current();
-    can = session != nullptr && session->wants(name);
+    can = false;
+    shadow::guarded("ncmpi_create", [&] {
+      session = Session::current();
+      can = session != nullptr && session->wants(name);
+    });
   }
   int shadow = -1, format = NC_FORMAT_CLASSIC;
   const std::string at = can ? shadow_path(*session) : "";
@@ -182,7 +185,7 @@ int give_back(std::optional<LentFiles::Lent> lent, int code, bool complete) {
 
 }  // namespace
 
-ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
+ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) try {
   ADVECTIO_ENTER;
   // The library answers without a name before it asks for other ranks.
   if (entry.nested() || entry.lib.ncmpi_create == nullptr || path == nullptr || *path == '\0')
@@ -198,8 +201,9 @@ ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_
   }
   return lend(path, at, ncid, ADVECTIO_REAL(ncmpi_create, comm, place, mode, info, ncid));
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) {
+ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid) try {
   ADVECTIO_ENTER;
   if (entry.nested() || path == nullptr || *path == '\0')
     return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
@@ -213,15 +217,17 @@ ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_In
   return lend(path, at, ncid,
               ADVECTIO_REAL(ncmpi_open, comm, at.ranks != nullptr ? at.path() : path, mode, info, ncid));
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_delete(const char* path, MPI_Info info) {
+ADVECTIO_EXPORT int ncmpi_delete(const char* path, MPI_Info info) try {
   ADVECTIO_ENTER;
   if (!entry.nested() && path != nullptr && capture::remove_coupled(path)) return NC_NOERR;
   if (!entry.nested()) (void)wait_for(path, true);
   return ADVECTIO_REAL(ncmpi_delete, path, info);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_file_format(const char* path, int* format) {
+ADVECTIO_EXPORT int ncmpi_inq_file_format(const char* path, int* format) try {
   ADVECTIO_ENTER;
   if (entry.nested() || path == nullptr) return ADVECTIO_REAL(ncmpi_inq_file_format, path, format);
   auto place = capture::place_to_open(path, false);
@@ -231,28 +237,32 @@ ADVECTIO_EXPORT int ncmpi_inq_file_format(const char* path, int* format) {
   if (place->coupled) (void)capture::leave(*place->coupled, false);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_close(int ncid) {
+ADVECTIO_EXPORT int ncmpi_close(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->close();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(ncmpi_close, ncid), true);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_abort(int ncid) {
+ADVECTIO_EXPORT int ncmpi_abort(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return open_files().remove(*file)->abort();
   auto lent = entry.nested() ? std::nullopt : lent_files().take(ncid);
   return give_back(std::move(lent), ADVECTIO_REAL(ncmpi_abort, ncid), false);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_sync(int ncid) {
+ADVECTIO_EXPORT int ncmpi_sync(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->sync();
   return ADVECTIO_REAL(ncmpi_sync, ncid);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
+ADVECTIO_EXPORT int ncmpi_redef(int ncid) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_redef, ncid);
@@ -262,6 +272,7 @@ ADVECTIO_EXPORT int ncmpi_redef(int ncid) {
   if (code != NC_NOERR) in_call.refused();
   return code;
 }
+ADVECTIO_GUARDED
 
 static int end_definitions(ParallelFile& file, const MPI_Offset* pads) {
   Collective in_call(file.collective_out());
@@ -272,26 +283,28 @@ static int end_definitions(ParallelFile& file, const MPI_Offset* pads) {
   return code;
 }
 
-ADVECTIO_EXPORT int ncmpi_enddef(int ncid) {
+ADVECTIO_EXPORT int ncmpi_enddef(int ncid) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_enddef, ncid);
   return end_definitions(*file, nullptr);
 }
+ADVECTIO_GUARDED
 
 ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset data_align, MPI_Offset data_pad,
-                                  MPI_Offset record_align) {
+                                  MPI_Offset record_align) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi__enddef, ncid, header_pad, data_align, data_pad, record_align);
   const MPI_Offset pads[4] = {header_pad, data_align, data_pad, record_align};
   return end_definitions(*file, pads);
 }
+ADVECTIO_GUARDED
 
 // Collective calls that change nothing but the mode of the library, and the collective index. THERE: the
 // mode is there already, and the library asks no other rank.
 #define ADVECTIO_MODE(F, THERE, DONE)                    \
-  ADVECTIO_EXPORT int F(int ncid) {                      \
+  ADVECTIO_EXPORT int F(int ncid) try {                  \
     ADVECTIO_ENTER;                                      \
     auto* file = entry.find(ncid);                       \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid);  \
@@ -303,7 +316,8 @@ ADVECTIO_EXPORT int ncmpi__enddef(int ncid, MPI_Offset header_pad, MPI_Offset da
     else                                                 \
       in_call.refused();                                 \
     return code;                                         \
-  }
+  }                                                      \
+  ADVECTIO_GUARDED
 ADVECTIO_MODE(ncmpi_begin_indep_data, file->independent(), file->independent(true))
 ADVECTIO_MODE(ncmpi_end_indep_data, !file->independent(), file->independent(false))
 ADVECTIO_MODE(ncmpi_sync_numrecs, false, (void)0)

@@ -46,13 +46,14 @@ int LateFill::undo(int code) {
 
 // Calls whose answers differ between define mode and data mode (ParallelFile::end_pending).
 #define ADVECTIO_BY_MODE(F, PARAMETERS, ...)                                   \
-  ADVECTIO_EXPORT int F PARAMETERS {                                           \
+  ADVECTIO_EXPORT int F PARAMETERS try {                                       \
     ADVECTIO_ENTER;                                                            \
     if (auto* file = entry.find(ncid); file != nullptr) {                      \
       if (const int code = file->end_pending(); code != NC_NOERR) return code; \
     }                                                                          \
     return ADVECTIO_REAL(F, __VA_ARGS__);                                      \
-  }
+  }                                                                            \
+  ADVECTIO_GUARDED
 ADVECTIO_BY_MODE(ncmpi_def_dim, (int ncid, const char* name, MPI_Offset length, int* id), ncid, name, length, id)
 ADVECTIO_BY_MODE(ncmpi_inq_header_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 ADVECTIO_BY_MODE(ncmpi_inq_header_extent, (int ncid, MPI_Offset* bytes), ncid, bytes)
@@ -64,7 +65,8 @@ ADVECTIO_BY_MODE(ncmpi_inq_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_get_file_info, (int ncid, MPI_Info* info), ncid, info)
 ADVECTIO_BY_MODE(ncmpi_inq_get_size, (int ncid, MPI_Offset* bytes), ncid, bytes)
 
-ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions, int* id) {
+ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int rank, const int* dimensions,
+                                  int* id) try {
   constexpr int rank_max = 1024;  // of netCDF-C, which writes the header
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) {
@@ -79,11 +81,12 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
   }
   return ADVECTIO_REAL(ncmpi_def_var, ncid, name, type, rank, dimensions, id);
 }
+ADVECTIO_GUARDED
 
 // A change may be made in data mode too, where it counts from then on. DONE: what it may have
 // changed.
 #define ADVECTIO_CHANGE(F, DONE, PARAMETERS, ...)                                     \
-  ADVECTIO_EXPORT int F PARAMETERS {                                                  \
+  ADVECTIO_EXPORT int F PARAMETERS try {                                              \
     ADVECTIO_ENTER;                                                                   \
     auto* file = entry.find(ncid);                                                    \
     if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
@@ -96,10 +99,11 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
     else                                                                              \
       in_call.refused();                                                              \
     return code;                                                                      \
-  }
+  }                                                                                   \
+  ADVECTIO_GUARDED
 
 #define ADVECTIO_PUT_ATT(F, PARAMETERS, ...)                                          \
-  ADVECTIO_EXPORT int F PARAMETERS {                                                  \
+  ADVECTIO_EXPORT int F PARAMETERS try {                                              \
     ADVECTIO_ENTER;                                                                   \
     auto* file = entry.find(ncid);                                                    \
     if (file == nullptr) return ADVECTIO_REAL(F, __VA_ARGS__);                        \
@@ -112,7 +116,8 @@ ADVECTIO_EXPORT int ncmpi_def_var(int ncid, const char* name, nc_type type, int 
     else                                                                              \
       in_call.refused();                                                              \
     return code;                                                                      \
-  }
+  }                                                                                   \
+  ADVECTIO_GUARDED
 #define ADVECTIO_PUT_ATTRIBUTE(T, TYPE)                                                                               \
   ADVECTIO_PUT_ATT(ncmpi_put_att_##T,                                                                                 \
                    (int ncid, int varid, const char* name, nc_type type, MPI_Offset count, const TYPE* values), ncid, \
@@ -142,7 +147,7 @@ ADVECTIO_CHANGE(ncmpi_del_att, touch(varid), (int ncid, int varid, const char* n
 ADVECTIO_CHANGE(ncmpi_copy_att, touch(varid), (int from, int from_variable, const char* name, int ncid, int varid),
                 from, from_variable, name, ncid, varid)
 
-ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* length) {
+ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* length) try {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_dim, ncid, dimid, name, length);
   if (auto* file = entry.find(ncid);
@@ -150,8 +155,9 @@ ADVECTIO_EXPORT int ncmpi_inq_dim(int ncid, int dimid, char* name, MPI_Offset* l
     *length = static_cast<MPI_Offset>(file->out().records());
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
+ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) try {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_dimlen, ncid, dimid, length);
   if (auto* file = entry.find(ncid);
@@ -159,8 +165,9 @@ ADVECTIO_EXPORT int ncmpi_inq_dimlen(int ncid, int dimid, MPI_Offset* length) {
     *length = static_cast<MPI_Offset>(file->out().records());
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) {
+ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_set_fill, ncid, mode, before);
@@ -170,8 +177,9 @@ ADVECTIO_EXPORT int ncmpi_set_fill(int ncid, int mode, int* before) {
   if (code == NC_NOERR) file->fill_modes().set_all(mode == NC_FILL);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const void* value) {
+ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const void* value) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_def_var_fill, ncid, varid, no_fill, value);
@@ -184,8 +192,9 @@ ADVECTIO_EXPORT int ncmpi_def_var_fill(int ncid, int varid, int no_fill, const v
   if (code == NC_NOERR && puts_value) file->touch(varid);
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* value) {
+ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* value) try {
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(ncmpi_inq_var_fill, ncid, varid, no_fill, value);
   if (auto* file = entry.find(ncid);
@@ -193,8 +202,9 @@ ADVECTIO_EXPORT int ncmpi_inq_var_fill(int ncid, int varid, int* no_fill, void* 
     *no_fill = file->fill_modes().filled(varid) ? 0 : 1;
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
+ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_fill_var_rec, ncid, varid, record);
@@ -204,8 +214,9 @@ ADVECTIO_EXPORT int ncmpi_fill_var_rec(int ncid, int varid, MPI_Offset record) {
   if (refused) in_call.refused();
   return code;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) {
+ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) try {
   ADVECTIO_ENTER;
   const auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_inq_path, ncid, length, path);
@@ -213,8 +224,9 @@ ADVECTIO_EXPORT int ncmpi_inq_path(int ncid, int* length, char* path) {
   if (path != nullptr) std::strcpy(path, file->path.c_str());
   return NC_NOERR;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
+ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file != nullptr) {
@@ -224,64 +236,73 @@ ADVECTIO_EXPORT int ncmpi_inq_put_size(int ncid, MPI_Offset* bytes) {
   if (file != nullptr && code == NC_NOERR && bytes != nullptr) *bytes += static_cast<MPI_Offset>(file->bytes_put);
   return code;
 }
+ADVECTIO_GUARDED
 
 // Chunks and filters, which some builds of PnetCDF have. A dataset of ours has neither.
 #define ADVECTIO_REFUSED(F, TYPE)                                                                                \
-  ADVECTIO_EXPORT int F(int ncid, int varid, TYPE value) {                                                       \
+  ADVECTIO_EXPORT int F(int ncid, int varid, TYPE value) try {                                                   \
     ADVECTIO_ENTER;                                                                                              \
     const auto* file = entry.find(ncid);                                                                         \
     if (file == nullptr) return ADVECTIO_REAL(F, ncid, varid, value);                                            \
     if (auto* session = Session::current(); session != nullptr)                                                  \
       session->say_once(file->path + ": " #F " is not carried; exclude the file by a rule with capture: false"); \
     return NC_ENOTSUPPORT;                                                                                       \
-  }
+  }                                                                                                              \
+  ADVECTIO_GUARDED
 ADVECTIO_REFUSED(ncmpi_var_set_chunk, int*)
 ADVECTIO_REFUSED(ncmpi_var_get_chunk, int*)
 ADVECTIO_REFUSED(ncmpi_var_set_filter, int)
 ADVECTIO_REFUSED(ncmpi_var_get_filter, int*)
 
-ADVECTIO_EXPORT int ncmpi_inq_nreqs(int ncid, int* count) {
+ADVECTIO_EXPORT int ncmpi_inq_nreqs(int ncid, int* count) try {
   ADVECTIO_ENTER;
   auto* file = entry.find(ncid);
   if (file == nullptr) return ADVECTIO_REAL(ncmpi_inq_nreqs, ncid, count);
   if (count != nullptr) *count = file->requests().pending();
   return NC_NOERR;
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_wait(int ncid, int count, int* ids, int* statuses) {
+ADVECTIO_EXPORT int ncmpi_wait(int ncid, int count, int* ids, int* statuses) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->wait(false, count, ids, statuses);
   return ADVECTIO_REAL(ncmpi_wait, ncid, count, ids, statuses);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_wait_all(int ncid, int count, int* ids, int* statuses) {
+ADVECTIO_EXPORT int ncmpi_wait_all(int ncid, int count, int* ids, int* statuses) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->wait(true, count, ids, statuses);
   return ADVECTIO_REAL(ncmpi_wait_all, ncid, count, ids, statuses);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_cancel(int ncid, int count, int* ids, int* statuses) {
+ADVECTIO_EXPORT int ncmpi_cancel(int ncid, int count, int* ids, int* statuses) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->cancel(count, ids, statuses);
   return ADVECTIO_REAL(ncmpi_cancel, ncid, count, ids, statuses);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_buffer_attach(int ncid, MPI_Offset bytes) {
+ADVECTIO_EXPORT int ncmpi_buffer_attach(int ncid, MPI_Offset bytes) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->requests().attach(bytes);
   return ADVECTIO_REAL(ncmpi_buffer_attach, ncid, bytes);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_buffer_detach(int ncid) {
+ADVECTIO_EXPORT int ncmpi_buffer_detach(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->requests().detach();
   return ADVECTIO_REAL(ncmpi_buffer_detach, ncid);
 }
+ADVECTIO_GUARDED
 
-ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) {
+ADVECTIO_EXPORT int ncmpi_inq_buffer_usage(int ncid, MPI_Offset* bytes) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.find(ncid); file != nullptr) return file->requests().usage(bytes);
   return ADVECTIO_REAL(ncmpi_inq_buffer_usage, ncid, bytes);
 }
+ADVECTIO_GUARDED
 
 }  // namespace advectio::pnetcdf

@@ -25,12 +25,13 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
 
 #define ADVECTIO_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, REQUEST, POSTED, ID, PLACE, PARAMETERS, ARGUMENTS)             \
   ADVECTIO_EXPORT int F(int ncid, int varid ADVECTIO_BARE PARAMETERS,                                                  \
-                        const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {                          \
+                        const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) try {                      \
     ADVECTIO_PUT(                                                                                                      \
         F, MODE, REQUEST,                                                                                              \
         put(MODE, {Request{Form::FORM, varid, ADVECTIO_BARE PLACE, data, ADVECTIO_##KIND##_MEMORY(NUMBER)}}, REQUEST), \
         ncid, varid ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
-  }
+  }                                                                                                                    \
+  ADVECTIO_GUARDED
 #define ADVECTIO_FORMS(PREFIX, T, ALL, MODE, KIND, TYPE, NUMBER, REQUEST, POSTED, ID)                                  \
   ADVECTIO_ONE(PREFIX##var##T##ALL, MODE, KIND, TYPE, NUMBER, var, REQUEST, POSTED, ID,                                \
                (nullptr, nullptr, nullptr, nullptr), (), ())                                                           \
@@ -45,15 +46,16 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
                (, ADVECTIO_START, ADVECTIO_COUNT, ADVECTIO_STRIDE, ADVECTIO_MAP), (, start, count, stride, map))       \
   ADVECTIO_EXPORT int PREFIX##varn##T##ALL(int ncid, int varid, int num, MPI_Offset* const* starts,                    \
                                            MPI_Offset* const* counts,                                                  \
-                                           const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) {       \
+                                           const TYPE* data ADVECTIO_##KIND##_PARAMETERS ADVECTIO_BARE POSTED) try {   \
     ADVECTIO_PUT(PREFIX##varn##T##ALL, MODE, REQUEST,                                                                  \
                  put_boxes(MODE, varid, num, starts, counts, data, ADVECTIO_##KIND##_MEMORY(NUMBER), REQUEST), ncid,   \
                  varid, num, starts, counts, data ADVECTIO_##KIND##_ARGUMENTS ADVECTIO_BARE ID);                       \
-  }
+  }                                                                                                                    \
+  ADVECTIO_GUARDED
 
 #define ADVECTIO_MANY_ONE(F, MODE, KIND, TYPE, NUMBER, FORM, PLACE, PARAMETERS, ARGUMENTS)                            \
   ADVECTIO_EXPORT int F(int ncid, int nvars, int* varids ADVECTIO_BARE PARAMETERS,                                    \
-                        TYPE* const* data ADVECTIO_##KIND##_LISTS) {                                                  \
+                        TYPE* const* data ADVECTIO_##KIND##_LISTS) try {                                              \
     ADVECTIO_PUT(                                                                                                     \
         F, MODE, nullptr,                                                                                             \
         put(MODE,                                                                                                     \
@@ -61,7 +63,8 @@ constexpr Mode mode_all = Mode::collective, mode_ = Mode::independent, mode_iput
                         ADVECTIO_##KIND##_LIST_MEMORY(NUMBER)),                                                       \
             nullptr),                                                                                                 \
         ncid, nvars, varids ADVECTIO_BARE ARGUMENTS, data ADVECTIO_##KIND##_LIST_ARGUMENTS);                          \
-  }
+  }                                                                                                                   \
+  ADVECTIO_GUARDED
 #define ADVECTIO_MANY_FORMS(T, ALL, MODE, KIND, TYPE, NUMBER)                                                        \
   ADVECTIO_MANY_ONE(ncmpi_mput_var##T##ALL, MODE, KIND, TYPE, NUMBER, var, (nullptr, nullptr, nullptr, nullptr), (), \
                     ())                                                                                              \

@@ -6,13 +6,16 @@
 #include <link.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "capture/export.h"
+#include "capture/shadow/guard.h"
 
 namespace advectio::shadow {
 
@@ -76,7 +79,9 @@ class Libraries {
     if (const auto* known = ranges_.load(std::memory_order_acquire); known != nullptr)
       for (const auto& range : *known)
         if (address >= range.extent.begin && address < range.extent.end) return range.caller;
-    return resolve(address);
+    Caller<Library> found{&absent_, false};
+    guarded("the search for the library", [&] { found = resolve(address); });
+    return found;
   }
 
  private:
@@ -108,8 +113,8 @@ class Libraries {
     const auto* old = ranges_.load(std::memory_order_acquire);
     auto next = old != nullptr ? std::make_unique<Ranges>(*old) : std::make_unique<Ranges>();
     next->push_back({extent, {library, itself}});
-    ranges_.store(next.get(), std::memory_order_release);
     kept_.push_back(std::move(next));
+    ranges_.store(kept_.back().get(), std::memory_order_release);
     return {library, itself};
   }
 
@@ -124,7 +129,8 @@ class Libraries {
 /// Who calls, and the library that it would have reached without us.
 template <typename Library>
 Caller<Library> caller_of(const void* return_address) noexcept {
-  static auto* libraries = new Libraries<Library>;
+  alignas(Libraries<Library>) static std::byte place[sizeof(Libraries<Library>)];
+  static auto* libraries = new (place) Libraries<Library>;
   return libraries->of(return_address);
 }
 

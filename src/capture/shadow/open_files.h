@@ -60,7 +60,7 @@ class OpenFiles {
   void finish() const noexcept {
     if (!any_ever_.load(std::memory_order_acquire) || Call::current() != nullptr) return;
     if constexpr (requires(File & file) { file.close_late(); })
-      for (auto* file : of_process().files_) file->close_late();
+      for (auto* file : of_process().files_) guarded("the end of the program", [&] { file->close_late(); });
     if (auto* session = Session::current(); session != nullptr) session->finish();
   }
 
@@ -87,7 +87,7 @@ class OpenFiles {
     if constexpr (requires(File & file) { file.settle_at_exit(); })
       for (auto* file : all.files_) {
         const Call entry(file->lib);
-        file->settle_at_exit();
+        guarded("the end of the program", [&] { file->settle_at_exit(); });
       }
   }
 
@@ -104,7 +104,7 @@ class OpenFiles {
         all.forget(*file);
       }
       const Entry entry(file->lib);
-      file->close_at_exit();
+      guarded("the end of the program", [&] { file->close_at_exit(); });
       delete file;
     }
   }

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "capture/shadow/guard.h"
+
 namespace advectio::shadow {
 namespace {
 
@@ -71,7 +73,9 @@ bool begin(const Ranks& ranks, bool can, Session* session, const CreateRequest& 
   std::vector<std::byte> message;
   if (can && ranks.rank() == 0) {
     Invitation invitation;
-    if (auto made = session->create_shared(request, static_cast<std::uint32_t>(ranks.count()), invitation); made) {
+    // Also after an exception: the others wait for the message.
+    if (auto made = as_result(
+            [&] { return session->create_shared(request, static_cast<std::uint32_t>(ranks.count()), invitation); })) {
       out = std::move(made).value();
       message = packed(invitation);
     }
@@ -80,7 +84,7 @@ bool begin(const Ranks& ranks, bool can, Session* session, const CreateRequest& 
   const auto invitation = unpacked(message);
   if (invitation.writers == 0) return false;
   if (!can || ranks.rank() == 0) return true;
-  auto joined = session->join(invitation, static_cast<std::uint32_t>(ranks.rank()));
+  auto joined = as_result([&] { return session->join(invitation, static_cast<std::uint32_t>(ranks.rank())); });
   if (joined) {
     out = std::move(joined).value();
   } else {

@@ -104,6 +104,26 @@ TEST_P(ChosenCalls, GetTheSameAnswersAndLeaveTheSameFiles) {
   }
 }
 
+#ifndef __SANITIZE_ADDRESS__
+// What runs out, runs out one at a time; in turn with the classic format and with netCDF-4.
+TEST_F(Interposer, AnswersWhicheverAllocationFails) {
+  int failed = 0;
+  for (int n = 1; !HasFailure(); ++n) {
+    const std::string number = std::to_string(n), format = n % 2 == 0 ? "3" : "1";
+    const int status =
+        captured("captured", "env LD_PRELOAD=" RUNS_OUT ":" ADVECTIO_REPLAYING " RUNS_OUT_MEMORY=" + number +
+                                 " " CHOSEN_CALLS " netcdf_2_on_netcdf_3 " + format);
+    const auto said = text_of(at("captured.err"));
+    // 124 and more: a signal, or the end of its time.
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) < 124)
+        << "allocation " << n << ", format " << format << ", status " << status << ": " << said;
+    if (said.find("runs out: memory") == std::string::npos) break;
+    ++failed;
+  }
+  EXPECT_GT(failed, 100);
+}
+#endif
+
 INSTANTIATE_TEST_SUITE_P(Formats, ChosenCalls, testing::Values(1, 2, 3, 4, 5));
 
 }  // namespace

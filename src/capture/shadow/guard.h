@@ -1,0 +1,41 @@
+// No exception may leave a preloaded function: the program may be in C or Fortran, and would be
+// aborted. Each of our functions that a netCDF program calls is such a boundary.
+#pragma once
+
+#include <exception>
+
+#include "core/result.h"
+
+namespace advectio::shadow {
+
+/// In a handler: the error number of netCDF for the exception, after one line on stderr. Needs no
+/// memory. `function`: the one that the program has called.
+int answer_to_exception(const char* function) noexcept;
+
+/// The end of an exported function: ADVECTIO_EXPORT int nc_sync(int ncid) try {…} ADVECTIO_GUARDED
+#define ADVECTIO_GUARDED                                      \
+  catch (...) {                                               \
+    return ::advectio::shadow::answer_to_exception(__func__); \
+  }
+
+/// What the work returns, a Result; an exception is its error.
+template <typename Work>
+auto as_result(Work&& work) noexcept -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    return Error{Code::io, error.what(), 0};
+  }
+}
+
+/// The same for what nobody gets an answer from: handlers of fork(2) and exit(3), work put off.
+template <typename Work>
+void guarded(const char* what, Work&& work) noexcept {
+  try {
+    work();
+  } catch (...) {
+    (void)answer_to_exception(what);
+  }
+}
+
+}  // namespace advectio::shadow

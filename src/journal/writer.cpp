@@ -123,7 +123,12 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   try {
-    thread_ = std::thread([this] { stay_ahead(); });
+    thread_ = std::thread([this] {
+      try {
+        stay_ahead();
+      } catch (...) {  // no memory: as without a thread
+      }
+    });
   } catch (const std::system_error&) {
     // The process may have no more threads (pids.max, ulimit -u). Each segment is taken when it is needed.
   }

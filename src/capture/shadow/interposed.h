@@ -79,9 +79,12 @@ class Libraries {
     if (const auto* known = ranges_.load(std::memory_order_acquire); known != nullptr)
       for (const auto& range : *known)
         if (address >= range.extent.begin && address < range.extent.end) return range.caller;
-    Caller<Library> found{&absent_, false};
-    guarded("the search for the library", [&] { found = resolve(address); });
-    return found;
+    try {
+      return resolve(address);
+    } catch (...) {
+      (void)answer_to_exception("the search for the library");
+      return {&absent_, false};
+    }
   }
 
  private:

@@ -74,11 +74,15 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
     return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
   });
   if (!sequence) return std::move(sequence).error();
-  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
-  open_.insert(dataset.get());
   // A second mapping outlives the object, which goes when the program closes the dataset.
   if (auto again = stage_.open_state(state_name); again) in_flight_.push_back(std::move(again).value());
   std::erase_if(in_flight_, [](const MappedState<SharedState>& p) { return has_ended(*p); });
+  // Nothing can fail while the dataset is there: to destroy it takes the mutex, which is held here.
+  std::set<JournalledDataset*> one{nullptr};
+  auto listed = one.extract(one.begin());
+  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
+  listed.value() = dataset.get();
+  open_.insert(std::move(listed));
   return dataset;
 }
 

@@ -212,6 +212,14 @@ bool is_short_of_descriptors() noexcept {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && open_files.load() >= limit.rlim_cur / 4 * 3;
 }
 
+bool has_descriptors_to_spare() noexcept {
+  rlimit limit{};
+  const int lowest = ::open("/", O_PATH | O_CLOEXEC);
+  if (lowest < 0) return false;
+  ::close(lowest);
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(lowest) < limit.rlim_cur / 8;
+}
+
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path) {
   auto file = files.open(path, OpenMode::read);
   if (!file) return std::move(file).error();

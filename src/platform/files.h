@@ -83,6 +83,9 @@ Files& system_files();
 /// Most of the files that this process may have open are open, through `system_files` alone. Any thread.
 bool is_short_of_descriptors() noexcept;
 
+/// This process holds less than an eighth of the descriptors that it may have: more may be kept open for long.
+bool has_descriptors_to_spare() noexcept;
+
 /// Read a whole (small) file.
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path);
 

@@ -26,7 +26,7 @@ void FileOnDisk::give_permission_back() {
 }
 
 void FileOnDisk::mark_as_ours() {
-  if (!mark_ && !is_short_of_descriptors()) mark_ = journal::RunMark::on(link);
+  if (!mark_ && has_descriptors_to_spare()) mark_ = journal::RunMark::on(link);
 }
 
 void tell_watchers(const std::string& path) {

@@ -66,7 +66,7 @@ DATASET: Layout = {
     "seal": (9488, "I"), "visible_next": (9496, "Q"), "kept": (9504, "Q"), "durable_forced": (9512, "Q"),
     "whole_seal": (9520, "I"), "closed_sync": (9528, "Q"), "output": (9536, "I"), "source": (9540, "4096s"),
     "outputs_made": (13636, "I"), "frames_forced": (13640, "Q"), "frames_counted": (13648, "Q"),
-    "end_asked": (13656, "I"), "heir": (13660, "I"),
+    "end_asked": (13656, "I"), "heir": (13660, "I"), "directory_device": (13664, "Q"), "directory_inode": (13672, "Q"),
 }  # fmt: skip
 SLOT: Layout = {
     "journal": (0, "Q"), "number": (8, "I"), "pid": (12, "I"), "collective_index": (64, "Q"), "schema_pending": (72, "Q"), "steps": (80, "Q"),

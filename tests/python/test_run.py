@@ -519,8 +519,8 @@ def test_a_file_that_the_library_has_written_on_is_said_to_be(fake):
     rows = {line.split()[0]: line for line in done.stderr.splitlines() if ".nc " in line}
     assert [name for name, line in rows.items() if "written by the library" in line] == ["header.nc"]
     assert done.stderr.splitlines()[-1] == (
-        "advectio: 2 files have grown by 2.50 kB after completion (header.nc, appended.nc): what a program puts into a file that it "
-        "opens again for writing is written by the library, not by Advectio"
+        "advectio: 2 files have grown by 2.50 kB after completion (header.nc, appended.nc): the library wrote that, as it does "
+        "where a program opens a file again for writing, and where a dataset cannot be carried"
     )
     listed = json.loads((fake.work / "s.json").read_text())["datasets"]
     assert [d.get("bytes_by_library") for d in listed] == [500, 2000, None, None, None, None]

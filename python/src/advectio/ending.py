@@ -119,8 +119,8 @@ def say_changed(final: Status) -> None:
     files = "1 file has" if len(grown) == 1 else f"{len(grown)} files have"
     say(
         "",
-        f"{files} grown by {size} after completion ({names}): what a program puts into a file that it opens again for writing is "
-        "written by the library, not by Advectio",
+        f"{files} grown by {size} after completion ({names}): the library wrote that, as it does where a program opens a file "
+        "again for writing, and where a dataset cannot be carried",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from advectio import inspecting, installation, launching, nodes, places, processed, tables
+from advectio import inspecting, installation, launching, nodes, places, processed, tables, workflow
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
 from advectio.protocol import DatasetStatus, Made, Status
@@ -268,11 +268,12 @@ def _datasets(surveys: Sequence[Survey]) -> Iterator[DatasetSurvey]:
 
 def _in_no_file(d: DatasetSurvey) -> bool:
     """Frames of it would be lost, or stay staged, if it were finished now."""
-    return d["file"] != "there" and d["frames_synced"] > 0
+    return d["file"] != "there" and d["frames_synced"] > 0 and not workflow.in_memory(d["path"])
 
 
 def _lost(r: Recovered) -> bool:
-    return r.state in NO_FILE and r.before is not None and r.before.frames_synced > 0
+    synced = r.before is not None and r.before.frames_synced > 0
+    return r.state in NO_FILE and synced and not workflow.in_memory(r.path)
 
 
 def _recovered(d: DatasetSurvey, status: DatasetStatus | None, dry: bool, ended: bool) -> Recovered:

@@ -63,6 +63,11 @@ class Place(NamedTuple):
     identity: "Identity"
 
 
+def in_memory(path: str) -> bool:
+    """It is a version of a coupled file. Others of the workflow remove it when its program is gone."""
+    return any(part.startswith(".workflow-") for part in path.split(os.sep))
+
+
 class Identity(NamedTuple):
     """What the file in the workflow directory says."""
 

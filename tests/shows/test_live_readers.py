@@ -116,7 +116,10 @@ def wait_for_frames(running: Running, pair: Pair, frames: int) -> None:
     path, run = os.fspath(pair.carried / "out.nc"), os.fspath(pair.advectio.run_dirs[-1])
 
     def there() -> bool:
-        found = engine.snapshot(path, run) if any("holds" in line for line in running.lines) else None
+        try:
+            found = engine.snapshot(path, run) if any("holds" in line for line in running.lines) else None
+        except UserError:  # the server has read nothing of it yet
+            return False
         return found is not None and found.sizes["Time"] == frames
 
     running.wait_for(there, f"the server knew {frames} frames")

@@ -204,18 +204,15 @@ FileNames look_for_file(const SharedState& shared_state, const std::string& stat
   const std::string path = shared_state.path, link = shared_state.link;
   struct stat own {
   }, linked{};
-  // A later mount, or another node, may know the device by another number.
-  const auto is_it = [inode = state_name.substr(state_name.find('-') + 1)](const struct stat& st) {
-    return std::to_string(st.st_ino) == inode;
-  };
-  const bool there = ::stat(path.c_str(), &own) == 0 && is_it(own);
+  const auto inode = Stage::inode_in(state_name);
+  const bool there = ::stat(path.c_str(), &own) == 0 && own.st_ino == inode;
   if (!is_hard_link(link)) return there ? FileNames::there : FileNames::away;
   // Opened, because a network file system then asks its server how many names there are.
   const int fd = ::open(link.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd >= 0) {
     const bool known = ::fstat(fd, &linked) == 0;
     ::close(fd);
-    if (known && !is_it(linked)) return there ? FileNames::there : FileNames::away;
+    if (known && linked.st_ino != inode) return there ? FileNames::there : FileNames::away;
     return known && linked.st_nlink == 1 && !there ? FileNames::removed : FileNames::there;
   }
   const bool gone = errno == ENOENT;

@@ -22,7 +22,8 @@ std::vector<std::string> hard_link_directories(const std::string& file, const st
 /// Name of the link of `file` within its directory. `journal` and `suffix` make it unique.
 std::string hard_link_name(const std::string& file, std::uint64_t journal, const std::string& suffix);
 
-/// What such a name keeps of the file's name: its first 60 bytes at most, so that a long name has one, too.
+/// The part of the file's name that its link's name keeps: at most the first 60 bytes. So a file of any name has a
+/// link.
 std::string name_kept(const std::string& file);
 /// The same, of a link's path.
 std::string name_in_hard_link(const std::string& link);
@@ -37,7 +38,7 @@ std::string name_in_hard_link(const std::string& link);
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
                            const std::vector<std::string>& directories) noexcept;
 
-/// What the names of a file in flight tell.
+/// Whether a file in flight is still there, as its names show.
 enum class FileNames : std::uint8_t {
   there,    ///< a name of it is there, or is not seen to be gone
   removed,  ///< somebody has removed it

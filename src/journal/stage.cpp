@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <ctime>
@@ -169,6 +170,13 @@ Result<std::string> Stage::state_name_of(const std::string& path) {
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) return system_error("look at " + path, errno);
   return state_name(st.st_dev, st.st_ino);
+}
+
+std::uint64_t Stage::inode_in(const std::string& state_name) noexcept {
+  std::uint64_t inode = 0;
+  if (const auto at = state_name.find('-'); at != std::string::npos)
+    (void)std::from_chars(state_name.data() + at + 1, state_name.data() + state_name.size(), inode);
+  return inode;
 }
 
 std::uint32_t seal_of(const SharedState& shared_state) noexcept {

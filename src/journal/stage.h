@@ -284,6 +284,8 @@ class Stage {
   /// Name of the shared state of the dataset whose file is this inode.
   static std::string state_name(std::uint64_t device, std::uint64_t inode);
   static Result<std::string> state_name_of(const std::string& path);
+  /// The inode in such a name; 0: it has none. Another node, and a later mount, may know its device by another number.
+  static std::uint64_t inode_in(const std::string& state_name) noexcept;
   /// Errors: Code::corrupt where it is not what was made.
   [[nodiscard]] Result<MappedState<SharedState>> open_state(const std::string& name) const;
   /// The same, whatever is in it.

@@ -56,7 +56,7 @@ Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
   shared_state->magic = writer_magic;
   shared_state->version = format_version;
   const auto publish = [&] { return stage.files().rename(hidden, stage.journals() + "/" + name); };
-  // What another node sends is expected after the last program here has gone, too.
+  // A mirror may begin after the last program of this node has gone: another node sends it.
   const auto done = shared_state->mirror != 0 ? publish() : stage.enter(publish);
   if (!done) {
     (void)stage.files().remove(hidden + "/writer");

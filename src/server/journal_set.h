@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+
 #include "server/durability.h"
 #include "server/tiles.h"
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <functional>
 #include <utility>
@@ -12,17 +11,6 @@ namespace advectio {
 
 using readers::LiveFrame;
 using readers::Region;
-
-namespace {
-/// Of a file, out of the name of its shared state (`Stage::state_name`); 0: it says none.
-std::uint64_t inode_of(const std::string& state_name) {
-  std::uint64_t inode = 0;
-  const auto* const end = state_name.data() + state_name.size();
-  if (const auto at = state_name.find('-'); at != std::string::npos)
-    (void)std::from_chars(state_name.data() + at + 1, end, inode);
-  return inode;
-}
-}  // namespace
 
 Result<std::unique_ptr<Live>> Live::open(Run& run, const std::string& secret) {
   std::unique_ptr<Live> live(new Live(run));
@@ -82,7 +70,7 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
   }
   store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number,
                   d.frame.in_parts() ? readers::Records() : d.frame.records(), std::move(frame),
-                  inode_of(d.state_name));
+                  Stage::inode_in(d.state_name));
 }
 
 void Live::note_commit(const Output& d, bool begins) {

@@ -23,11 +23,6 @@ void count_frames(SharedState& shared_state, std::uint64_t frames, std::uint64_t
   shared_state.frames_visible.store(frames, std::memory_order_relaxed);
 }
 
-/// On whatever device: another node, and a later mount, may know that by another number.
-bool has_inode(const Output& d, const struct stat& st) {
-  return d.state_name.ends_with('-' + std::to_string(st.st_ino));
-}
-
 std::uint64_t bytes_below(const std::string& directory) {
   std::uint64_t bytes = 0;
   std::error_code failed;
@@ -133,7 +128,8 @@ Result<void> OutputWriter::is_its_file(const Output& d) const {
   }
   const bool any_device = d.ownership.is_spread() || run_.stage.control().nodes > 1 ||
                           (run_.options.recover && journal::is_hard_link(d.file.link));
-  const bool same = any_device ? has_inode(d, st) : Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
+  const bool same =
+      any_device ? st.st_ino == Stage::inode_in(d.state_name) : Stage::state_name(st.st_dev, st.st_ino) == d.state_name;
   if (S_ISREG(st.st_mode) && same) return {};
   return Error{Code::permission, d.file.link + " is no longer the file that the program has made", EACCES};
 }
@@ -584,7 +580,7 @@ Result<void> OutputWriter::remove_hard_link(const Output& d) const {
   // A later mount may know the device by another number.
   const auto inode = d.file.made_in.inode;
   struct stat link {};
-  const bool is_its_link = ::lstat(d.file.link.c_str(), &link) == 0 && has_inode(d, link);
+  const bool is_its_link = ::lstat(d.file.link.c_str(), &link) == 0 && link.st_ino == Stage::inode_in(d.state_name);
   if (run_.options.recover && !run_.power_lost && inode != 0 && !is_its_link &&
       journal::DirectoryId::of(d.path).inode != inode)
     return Error{Code::not_found, "its directory is not there, or is not the one in which the program made it", ENOENT};

@@ -216,10 +216,8 @@ void Recovery::take_up_datasets() {
     if (d->over() || d->is_further() || !d->shared_state || d->shared_state->visible.load() > 0 ||
         d->shared_state->outputs_made.load() != 0)
       continue;
-    for (const auto& o : taken) {
-      if (!o->is_further() || o->over() || o->further.source != d->path || o->id.journal != d->id.journal ||
-          o->number != d->number)
-        continue;
+    for (const auto& o : ledger_.outputs_of(*d)) {
+      if (o->over()) continue;
       o->hidden = true;
       writer_.end(*o, State::dropped);
     }

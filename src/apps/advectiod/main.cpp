@@ -268,7 +268,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   ::sigaction(SIGTERM, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // ulimit -f: an error of that file
-  // What batch systems send to warn a job, perhaps to all its processes.
+  // Batch systems warn a job by these signals, and may send them to all its processes.
   if (!recover)
     for (const int number : {SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);
   // Ctrl-C reaches the whole group; the run ends when its command does, and the server after that.

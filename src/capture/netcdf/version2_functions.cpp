@@ -26,8 +26,8 @@ class Version2 {
     return code;
   }
 
-  /// What a function of netCDF-2 returns: `answer`, or -1 after an error. Only after our calls are
-  /// over: the library may end the program here.
+  /// The result of a netCDF-2 function: `answer`, or -1 after an error. Comes last, as the library
+  /// may end the program here (`ncopts`).
   int returned(const char* function, int code, int ncid, int answer = 0) const {
     if (code == NC_NOERR) return answer;
     if (lib.nc_advise != nullptr) lib.nc_advise(function, code, "ncid %d", ncid);

@@ -18,7 +18,7 @@ int answer_to_exception(const char* function) noexcept;
     return ::advectio::shadow::answer_to_exception(__func__); \
   }
 
-/// What the work returns, a Result; an exception is its error.
+/// Returns the work's Result. An exception becomes its error.
 template <typename Work>
 auto as_result(Work&& work) noexcept -> decltype(work()) {
   try {

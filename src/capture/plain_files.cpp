@@ -10,6 +10,9 @@
 // A coupled file (capture/coupling.h) is somewhere else than its name says: these calls go there,
 // and wait until it is there.
 //
+// A marker (capture/markers.h) has another name until the files that it speaks of are complete: calls
+// that make, look at or remove it go to that name.
+//
 // Advectio's own calls come here, too, and mean the file itself: they pass through, by the caller's
 // address.
 //
@@ -30,6 +33,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -37,6 +41,7 @@
 #include "capture/coupling.h"
 #include "capture/dataset.h"
 #include "capture/export.h"
+#include "capture/markers.h"
 #include "capture/own_libraries.h"
 #include "journal/hard_link.h"
 
@@ -141,6 +146,50 @@ int wait_for(int directory, const char* path, Use use) {
   return failed;
 }
 
+/// The name as from the present directory; empty: the directory is not known.
+std::string name_in(int directory, const char* path) {
+  if (directory == AT_FDCWD || *path == '/') return path;
+  char real[PATH_MAX];
+  const auto bytes = ::readlink(("/proc/self/fd/" + std::to_string(directory)).c_str(), real, sizeof real);
+  return bytes > 0 ? std::string(real, static_cast<std::size_t>(bytes)) + "/" + path : std::string();
+}
+
+/// The path for the next function, where it may be a marker's.
+class MarkerPath {
+ public:
+  using Use = capture::MarkerCall::Use;
+  /// `use` empty: the call does not look at names.
+  MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller,
+             const MarkerPath* other = nullptr)
+      : path_(path) {
+    if (!use || !is_of_program(caller, path)) return;
+    const int kept = errno;
+    const Inside mark;
+    try {
+      if (const auto name = name_in(directory, path); !name.empty())
+        call_ = capture::MarkerCall(name, *use, other != nullptr ? &other->call_ : nullptr);
+    } catch (...) {  // no memory: the call goes on without us
+    }
+    errno = kept;
+  }
+  ~MarkerPath() {
+    const int kept = errno;
+    const Inside mark;
+    try {
+      call_ = {};
+    } catch (...) {  // no memory: the server looks by itself
+    }
+    errno = kept;
+  }
+  MarkerPath(const MarkerPath&) = delete;
+  MarkerPath& operator=(const MarkerPath&) = delete;
+  [[nodiscard]] const char* get() const { return call_.path().empty() ? path_ : call_.path().c_str(); }
+
+ private:
+  const char* path_;
+  capture::MarkerCall call_;
+};
+
 /// The path for the C library, for as long as a call takes.
 class Path {
  public:
@@ -174,13 +223,8 @@ class Path {
   void find_coupled(int directory, Use use) {
     auto* workflow = capture::workflow_of_process();
     if (workflow == nullptr || journal::is_hard_link(path_)) return;
-    std::string name(path_);
-    if (directory != AT_FDCWD && name[0] != '/') {
-      char real[PATH_MAX];
-      const auto bytes = ::readlink(("/proc/self/fd/" + std::to_string(directory)).c_str(), real, sizeof real);
-      if (bytes <= 0) return;
-      name = std::string(real, static_cast<std::size_t>(bytes)) + "/" + name;
-    }
+    const auto name = name_in(directory, path_);
+    if (name.empty()) return;
     const auto file = workflow->of(name);
     struct stat st {};
     if (!file || (::syscall(SYS_newfstatat, directory, path_, &st, 0) == 0 && S_ISDIR(st.st_mode))) return;
@@ -234,6 +278,22 @@ Use use_of(const char* mode) {
   return mode != nullptr && std::strpbrk(mode, "wa+") != nullptr ? Use::write : Use::read;
 }
 
+using MarkerUse = capture::MarkerCall::Use;
+
+/// Of open(2).
+std::optional<MarkerUse> marker_use_of(int flags) {
+  if ((flags & (O_PATH | O_DIRECTORY)) != 0) return std::nullopt;
+  if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return MarkerUse::make;
+  if ((flags & O_TRUNC) != 0) return MarkerUse::replace;
+  return (flags & O_ACCMODE) != O_RDONLY || (flags & O_CREAT) != 0 ? MarkerUse::write : MarkerUse::look;
+}
+
+MarkerUse marker_use_of(const char* mode) {
+  if (use_of(mode) == Use::read) return MarkerUse::look;
+  if (mode[0] != 'w') return MarkerUse::write;
+  return std::strchr(mode, 'x') != nullptr ? MarkerUse::make : MarkerUse::replace;
+}
+
 /// The program removes a file that is in memory.
 bool removes_coupled(int directory, const char* path, const void* caller) {
   if (!is_of_program(caller, path)) return false;
@@ -256,6 +316,9 @@ bool takes_mode(int flags) {
 }  // namespace
 }  // namespace advectio
 
+using advectio::marker_use_of;
+using advectio::MarkerPath;
+using advectio::MarkerUse;
 using advectio::Path;
 using advectio::takes_mode;
 using advectio::Use;
@@ -287,77 +350,92 @@ int __fxstatat64(int version, int directory, const char* path, struct stat64* st
     va_end(rest);                \
   }
 
-#define ADVECTIO_OPEN(F)                                           \
-  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {        \
-    ADVECTIO_MODE                                                  \
-    const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER); \
-    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1;      \
+#define ADVECTIO_OPEN(F)                                                        \
+  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {                     \
+    ADVECTIO_MODE                                                               \
+    const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER); \
+    const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);          \
+    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1;                   \
   }
 ADVECTIO_OPEN(open)
 ADVECTIO_OPEN(open64)
 
-#define ADVECTIO_OPENAT(F)                                                 \
-  ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) { \
-    ADVECTIO_MODE                                                          \
-    const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);        \
-    return at ? ADVECTIO_NEXT(F, directory, at.get(), flags, mode) : -1;   \
+#define ADVECTIO_OPENAT(F)                                                       \
+  ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) {       \
+    ADVECTIO_MODE                                                                \
+    const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER); \
+    const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);          \
+    return at ? ADVECTIO_NEXT(F, directory, at.get(), flags, mode) : -1;         \
   }
 ADVECTIO_OPENAT(openat)
 ADVECTIO_OPENAT(openat64)
 
 ADVECTIO_EXPORT int __open_2(const char* path, int flags) {
-  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__open_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __open64_2(const char* path, int flags) {
-  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__open64_2, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat_2(int directory, const char* path, int flags) {
-  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER);
+  const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__openat_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat64_2(int directory, const char* path, int flags) {
-  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER);
+  const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(__openat64_2, directory, at.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int creat(const char* path, mode_t mode) {
-  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, MarkerUse::replace, ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(creat, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int creat64(const char* path, mode_t mode) {
-  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, MarkerUse::replace, ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(creat64, at.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int truncate(const char* path, off_t bytes) noexcept {
-  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, MarkerUse::write, ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(truncate, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT int truncate64(const char* path, off64_t bytes) noexcept {
-  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, MarkerUse::write, ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(truncate64, at.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT FILE* fopen(const char* path, const char* mode) {
-  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(fopen, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* fopen64(const char* path, const char* mode) {
-  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(fopen64, at.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen(const char* path, const char* mode, FILE* stream) {
-  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(freopen, at.get(), mode, stream) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
-  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
+  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
   return at ? ADVECTIO_NEXT(freopen64, at.get(), mode, stream) : nullptr;
 }
 
-#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...)            \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {                   \
-    const Path at(DIRECTORY, path, Use::look, ADVECTIO_CALLER); \
-    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;             \
+#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...)                        \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                               \
+    const MarkerPath of(DIRECTORY, path, MarkerUse::look, ADVECTIO_CALLER); \
+    const Path at(DIRECTORY, of.get(), Use::look, ADVECTIO_CALLER);         \
+    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;                         \
   }
 ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
 ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
@@ -397,9 +475,46 @@ ADVECTIO_STAT(euidaccess, AT_FDCWD, (const char* path, int mode), at.get(), mode
 
 #define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)                         \
   ADVECTIO_EXPORT int F PARAMETERS noexcept {                                  \
+    const MarkerPath of(DIRECTORY, path, MarkerUse::remove, ADVECTIO_CALLER);  \
     if (advectio::removes_coupled(DIRECTORY, path, ADVECTIO_CALLER)) return 0; \
     return ADVECTIO_NEXT(F, __VA_ARGS__);                                      \
   }
-ADVECTIO_REMOVE(unlink, AT_FDCWD, (const char* path), path)
-ADVECTIO_REMOVE(remove, AT_FDCWD, (const char* path), path)
-ADVECTIO_REMOVE(unlinkat, directory, (int directory, const char* path, int flags), directory, path, flags)
+ADVECTIO_REMOVE(unlink, AT_FDCWD, (const char* path), of.get())
+ADVECTIO_REMOVE(remove, AT_FDCWD, (const char* path), of.get())
+ADVECTIO_REMOVE(unlinkat, directory, (int directory, const char* path, int flags), directory, of.get(), flags)
+
+// Names that come to a file that is there, or to a directory.
+#define ADVECTIO_RENAME(F, FROM, TO, PARAMETERS, ...)                              \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                      \
+    const MarkerPath from(FROM, path, MarkerUse::remove, ADVECTIO_CALLER);         \
+    const MarkerPath to(TO, new_path, MarkerUse::replace, ADVECTIO_CALLER, &from); \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                          \
+  }
+ADVECTIO_RENAME(rename, AT_FDCWD, AT_FDCWD, (const char* path, const char* new_path), from.get(), to.get())
+ADVECTIO_RENAME(renameat, directory, new_directory,
+                (int directory, const char* path, int new_directory, const char* new_path), directory, from.get(),
+                new_directory, to.get())
+ADVECTIO_RENAME(renameat2, directory, new_directory,
+                (int directory, const char* path, int new_directory, const char* new_path, unsigned flags), directory,
+                from.get(), new_directory, to.get(), flags)
+
+#define ADVECTIO_LINK(F, DIRECTORY, PARAMETERS, ...)                            \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                   \
+    const MarkerPath to(DIRECTORY, new_path, MarkerUse::make, ADVECTIO_CALLER); \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                       \
+  }
+ADVECTIO_LINK(link, AT_FDCWD, (const char* path, const char* new_path), path, to.get())
+ADVECTIO_LINK(linkat, new_directory,
+              (int directory, const char* path, int new_directory, const char* new_path, int flags), directory, path,
+              new_directory, to.get(), flags)
+ADVECTIO_LINK(symlink, AT_FDCWD, (const char* target, const char* new_path), target, to.get())
+ADVECTIO_LINK(symlinkat, new_directory, (const char* target, int new_directory, const char* new_path), target,
+              new_directory, to.get())
+
+#define ADVECTIO_MKDIR(F, DIRECTORY, PARAMETERS, ...)                          \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                  \
+    const MarkerPath waits(DIRECTORY, path, MarkerUse::wait, ADVECTIO_CALLER); \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                      \
+  }
+ADVECTIO_MKDIR(mkdir, AT_FDCWD, (const char* path, mode_t mode), path, mode)
+ADVECTIO_MKDIR(mkdirat, directory, (int directory, const char* path, mode_t mode), directory, path, mode)

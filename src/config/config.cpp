@@ -30,7 +30,7 @@ std::vector<Known> all_known() {
   std::vector<Known> known;
   const Config config;
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto&) {
-    known.push_back({"", name});
+    if (!name.empty()) known.push_back({"", name});
     for (const auto& f : fields) known.push_back({name, std::string(f.key)});
   });
   known.push_back({"", "datasets"});
@@ -100,7 +100,8 @@ class Parser {
     if (auto fault = config::load_yaml(text, root)) return refuse(fault->line, fault->text);
     if (root.IsNull()) return true;
     if (!root.IsMap())
-      return refuse(line_of(root), "sections are wanted here: stage, server, readers, workflow, log, datasets, couple");
+      return refuse(line_of(root),
+                    "sections are wanted here: stage, server, readers, workflow, log, datasets, couple, markers");
 
     std::set<std::string> seen;
     for (const auto& entry : root) {
@@ -110,6 +111,15 @@ class Parser {
       bool known = false;
       bool good = true;
       config::for_each_section(config, [&](const std::string& name, const auto& fields, auto& section) {
+        if (name.empty()) {
+          for (const auto& field : fields) {
+            if (field.key != key) continue;
+            known = true;
+            if (auto fault = field.read(entry.second, section)) good = refuse(*fault, key, entry.first, entry.second);
+            config.origins[key] = origin(entry.first);
+          }
+          return;
+        }
         if (name != key) return;
         known = true;
         good = read_section(name, entry.second, fields, section, config.origins);
@@ -336,7 +346,7 @@ class Parser {
 Config default_config() {
   Config config;
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto&) {
-    for (const auto& f : fields) config.origins[name + "." + std::string(f.key)] = "default";
+    for (const auto& f : fields) config.origins[config::full_key(name, f.key)] = "default";
   });
   return config;
 }

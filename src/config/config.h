@@ -65,6 +65,14 @@ struct WorkflowConfig {
   bool operator==(const WorkflowConfig&) const = default;
 };
 
+/// What programs outside the run see. Its keys stand at the top of the config, in no section.
+struct OutsideConfig {
+  /// Patterns of names that a program makes when its files are complete; see capture/markers.h. Empty: none.
+  std::vector<std::string> markers = {"*.done",      "*.ready",    "*.ok",      "*.complete", "*_done",
+                                      "log.f[0-9]*", "rpointer.*", "*.trigger", "*.flag"};
+  bool operator==(const OutsideConfig&) const = default;
+};
+
 enum class LogLevel : std::uint8_t { error, warning, info, debug };
 
 struct LogConfig {
@@ -158,6 +166,7 @@ struct Config {
   ServerConfig server;
   ReadersConfig readers;
   WorkflowConfig workflow;
+  OutsideConfig outside;
   LogConfig log;
   std::vector<DatasetRule> datasets;
   std::vector<CoupleRule> couple;  ///< the first that matches a file holds

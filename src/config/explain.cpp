@@ -14,9 +14,11 @@ constexpr std::string_view kServerDoc = "The process that drains the stage into 
 constexpr std::string_view kReadersDoc = "Live readers of this run, and what reads its files.";
 constexpr std::string_view kWorkflowDoc = "Programs whose files are each other's input.";
 constexpr std::string_view kLogDoc = "What is said, and where.";
+constexpr std::string_view kOutsideDoc = "For programs outside the run.";
 
 std::string_view doc_of(const std::string& section) {
   if (section == "stage") return kStageDoc;
+  if (section.empty()) return kOutsideDoc;
   if (section == "readers") return kReadersDoc;
   if (section == "workflow") return kWorkflowDoc;
   return section == "server" ? kServerDoc : kLogDoc;
@@ -59,7 +61,7 @@ std::vector<ExplainedValue> explain(const Config& config) {
   std::vector<ExplainedValue> values;
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto& section) {
     for (const auto& field : fields) {
-      const std::string full = name + "." + std::string(field.key);
+      const std::string full = config::full_key(name, field.key);
       values.push_back(explain_field(full, field, section, config.origins.at(full)));
     }
   });
@@ -112,8 +114,9 @@ std::string to_json(const Config& config) {
 std::string to_yaml(const Config& config) {
   std::string out;
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto& section) {
-    out += name + ":\n";
-    for (const auto& field : fields) out += "  " + std::string(field.key) + ": " + field.show(section) + "\n";
+    const std::string indent = name.empty() ? "" : "  ";
+    if (!name.empty()) out += name + ":\n";
+    for (const auto& field : fields) out += indent + std::string(field.key) + ": " + field.show(section) + "\n";
   });
   if (!config.couple.empty()) out += "couple:\n";
   for (const auto& rule : config.couple)
@@ -134,9 +137,11 @@ std::string example_yaml() {
       "# advectio.yaml: every key with its default. All of them may be left out.\n"
       "# Sizes: 4GiB, 512MiB, 1.5GB. Durations: 500ms, 30s, 10min, 2h.\n";
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto& section) {
-    out += "\n# " + std::string(doc_of(name)) + "\n" + name + ":\n";
+    const std::string indent = name.empty() ? "" : "  ";
+    out += "\n# " + std::string(doc_of(name)) + "\n" + (name.empty() ? "" : name + ":\n");
     for (const auto& field : fields)
-      out += "  # " + std::string(field.doc) + "\n  " + std::string(field.key) + ": " + field.show(section) + "\n";
+      out += indent + "# " + std::string(field.doc) + "\n" + indent + std::string(field.key) + ": " +
+             field.show(section) + "\n";
   });
   out +=
       "\n# Rules, applied in order; a later one overrides key by key. This one says nothing but the defaults.\n"
@@ -156,7 +161,8 @@ std::string reference_markdown() {
   const Config config = default_config();
   std::string out;
   config::for_each_section(config, [&](const std::string& name, const auto& fields, const auto& section) {
-    out += "### `" + name + "`\n\n" + std::string(doc_of(name)) + "\n\n| key | what | default | |\n|---|---|---|---|\n";
+    out += (name.empty() ? "### At the top" : "### `" + name + "`") + "\n\n" + std::string(doc_of(name)) +
+           "\n\n| key | what | default | |\n|---|---|---|---|\n";
     for (const auto& f : fields) out += table_row(f.key, f.type, f.show(section), f.doc);
     out += "\n";
   });

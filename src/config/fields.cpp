@@ -529,6 +529,52 @@ const std::vector<Field<ReadersConfig>>& readers_fields() {
 
 namespace {
 
+/// Patterns beside those of the default; `none` alone: no pattern, before others: only those.
+Field<OutsideConfig> markers_field(std::string_view doc) {
+  auto f = texts_field("markers", &OutsideConfig::markers, "list of patterns or none", doc);
+  f.read = [](const YAML::Node& node, OutsideConfig& outside) -> std::optional<Fault> {
+    const auto is_none = [](const YAML::Node& one) { return one.IsScalar() && one.Scalar() == "none"; };
+    outside.markers = is_none(node) ? std::vector<std::string>() : OutsideConfig().markers;
+    if (is_none(node)) return std::nullopt;
+    if (!node.IsSequence())
+      return at(node, "a list of patterns like [\"*.fin\"], or none, is wanted, this is " + kind_of(node));
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const YAML::Node one = node[i];
+      if (auto fault = wants_scalar(one, "a pattern")) return fault;
+      if (i == 0 && is_none(one)) {
+        outside.markers.clear();
+        continue;
+      }
+      const auto& pattern = one.Scalar();
+      if (auto good = check_glob(pattern); pattern.empty() || !good)
+        return at(one, pattern.empty() ? "this entry is empty" : "'" + pattern + "': " + good.error().message);
+      if (std::find(outside.markers.begin(), outside.markers.end(), pattern) == outside.markers.end())
+        outside.markers.push_back(pattern);
+    }
+    return std::nullopt;
+  };
+  f.show = [](const OutsideConfig& outside) {
+    if (outside.markers.empty()) return std::string("none");
+    std::string out = "[none";
+    for (const auto& one : outside.markers) out += ", " + yaml_scalar(one);
+    return out + "]";
+  };
+  return f;
+}
+
+}  // namespace
+
+const std::vector<Field<OutsideConfig>>& outside_fields() {
+  static const std::vector<Field<OutsideConfig>> fields = {
+      markers_field("Names by which programs say that their files are complete: others see such a name when all that "
+                    "was closed before it is in the files. Patterns come to those of the default; [none, ...] has "
+                    "no others; see operations.md."),
+  };
+  return fields;
+}
+
+namespace {
+
 /// Names that programs of a workflow may have; in rules with captures and wildcards.
 std::optional<Fault> check_program(const YAML::Node& node, bool is_pattern) {
   const std::string_view more = is_pattern ? "{}*?" : "";

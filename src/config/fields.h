@@ -41,6 +41,7 @@ const std::vector<Field<ServerConfig>>& server_fields();
 const std::vector<Field<ReadersConfig>>& readers_fields();
 const std::vector<Field<WorkflowConfig>>& workflow_fields();
 const std::vector<Field<LogConfig>>& log_fields();
+const std::vector<Field<OutsideConfig>>& outside_fields();
 /// All keys of a rule of `couple`.
 const std::vector<Field<CoupleRule>>& couple_fields();
 /// The keys of a dataset rule but `match`.
@@ -50,8 +51,13 @@ inline constexpr std::string_view kMatchType = "pattern";
 inline constexpr std::string_view kMatchDoc =
     "Which datasets: a shell pattern on the file's name; with a / in it, on the whole absolute path.";
 
-/// Call `visit(name, table, section)` for each of the plain sections, in their order. `C` is Config or const
-/// Config.
+/// Name of a section's key as people write it. The keys at the top of the config have a section without a name.
+inline std::string full_key(const std::string& section, std::string_view key) {
+  return section.empty() ? std::string(key) : section + "." + std::string(key);
+}
+
+/// Call `visit(name, table, section)` for each of the plain sections, in their order; the keys at the top are the last
+/// one, without a name. `C` is Config or const Config.
 template <typename C, typename Visit>
 void for_each_section(C& config, Visit&& visit) {
   visit(std::string("stage"), stage_fields(), config.stage);
@@ -59,6 +65,7 @@ void for_each_section(C& config, Visit&& visit) {
   visit(std::string("readers"), readers_fields(), config.readers);
   visit(std::string("workflow"), workflow_fields(), config.workflow);
   visit(std::string("log"), log_fields(), config.log);
+  visit(std::string(), outside_fields(), config.outside);
 }
 
 /// Text as a YAML scalar that reads back as this text: plain where that is safe, else in double quotes.

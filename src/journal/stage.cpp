@@ -337,6 +337,8 @@ Result<void> Stage::make_durable() const {
     if (!shared_state) return std::move(shared_state).error();
     ADVECTIO_TRY(make_file_names_durable(*files_, (*shared_state)->path, (*shared_state)->link));
   }
+  if (files_->exists(directory_ + "/markers"))
+    if (auto notes = sync_all(directory_ + "/markers"); !notes) return std::move(notes).error();
   if (files_->exists(directory_ + "/spill")) ADVECTIO_TRY(sync(directory_ + "/spill"));
   for (const char* name : {"/journals", ""}) ADVECTIO_TRY(sync(directory_ + name));
   control_->left = 1;

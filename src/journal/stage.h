@@ -9,6 +9,7 @@
 //                        the chain, `ahead-<segment>` segments the process has mapped but not begun
 //   datasets/<name>      one SharedState per dataset in flight; `<name>.schema` its latest schema; `<name>.writers`
 //                        a WriterSlot for each process, where several write it together
+//   markers/<hash>       a note of each marker that is held back (markers.h)
 //   questions/<name>     on several nodes: a process waits for what other nodes have in flight of a file; its server
 //                        puts their answer into `<name>.answer`
 //
@@ -69,6 +70,7 @@ struct StageControl {
   std::atomic<std::uint64_t> input_bytes;    ///< of the largest netCDF file that a program has opened to read it
   std::atomic<std::uint64_t> relieved_ns;    ///< CLOCK_MONOTONIC when one that had found none last got a segment
   std::atomic<std::uint32_t> closed;         ///< 1: no program begins a journal here any more (Stage::close)
+  std::atomic<std::uint32_t> markers_held;   ///< notes in `markers/` (markers.h)
 };
 
 struct WriterState {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "journal/markers.h"
 #include "journal/mirror.h"
 
 namespace advectio::journal {
@@ -37,6 +38,10 @@ class Surveyor {
     found_.segments_max = control.segments_max;
     found_.segments_free = stage_.free_segments();
     look_at_datasets();
+    if (auto markers = markers_in(stage_))
+      for (const auto& marker : *markers) found_.markers.push_back(marker.path);
+    else
+      found_.problems.push_back(markers.error().message);
     auto names = stage_.files().list(stage_.journals());
     // A server that has written everything removes the stage, and may die in the midst of that.
     if (!names && names.error().code == Code::not_found) names = std::vector<std::string>();

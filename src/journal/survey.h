@@ -62,7 +62,8 @@ struct Survey {
   std::uint64_t segment_bytes = 0, segments_max = 0, segments_free = 0;
   std::vector<SurveyedJournal> journals;
   std::vector<SurveyedDataset> datasets;
-  std::vector<std::string> problems;  ///< shared states that cannot be read
+  std::vector<std::string> markers;   ///< paths of those that are held back (markers.h)
+  std::vector<std::string> problems;  ///< shared states and notes that cannot be read
 
   [[nodiscard]] bool damaged() const;
 };

@@ -78,6 +78,8 @@ bool Ending::finished() {
   if (tiles_.end_wholes()) return false;
   journal_set_.forget_journals();
   if (!durability_.is_idle()) return false;
+  // All datasets have ended, so that no program holds back another marker; or they stay in the stage, and so do notes.
+  if (!markers_.settle()) return false;
   reported_end_ = true;
   return !run_.has_other_nodes() || nodes_.agreed_on_end();
 }
@@ -184,7 +186,7 @@ void Ending::leave_all_at_last_commit() {
 bool Ending::all_done() const {
   bool clean = !run_.not_durable && !run_.shutdown.stage_gone && !run_.state_damaged && !run_.output_lost &&
                ledger_.left_behind.empty();
-  clean = clean && !run_.peers->missed_any() && run_.shutdown.rest != Shutdown::Rest::with_others;
+  clean = clean && !markers_.any() && !run_.peers->missed_any() && run_.shutdown.rest != Shutdown::Rest::with_others;
   for (const auto& [name, j] : ledger_.journals) clean = clean && j->at_end();
   for (const auto& d : ledger_.outputs) clean = clean && d->over();
   // One that is stopped has not looked for what no journal speaks of (end_orphans).

@@ -1,6 +1,7 @@
 // When the server may end, and in what state it leaves files and stage.
 #pragma once
 
+#include "server/held_markers.h"
 #include "server/journal_set.h"
 #include "server/other_nodes.h"
 
@@ -9,7 +10,7 @@ namespace advectio {
 class Ending {
  public:
   Ending(Run& run, Ledger& ledger, OutputWriter& writer, Durability& durability, Tiles& tiles, JournalSet& journal_set,
-         OtherNodes& nodes, std::function<void(bool)> retry_failed)
+         OtherNodes& nodes, HeldMarkers& markers, std::function<void(bool)> retry_failed)
       : run_(run),
         ledger_(ledger),
         writer_(writer),
@@ -17,6 +18,7 @@ class Ending {
         tiles_(tiles),
         journal_set_(journal_set),
         nodes_(nodes),
+        markers_(markers),
         retry_failed_(retry_failed) {}
 
   /// Is there nothing left to do, and nobody to wait for?
@@ -46,6 +48,7 @@ class Ending {
   Tiles& tiles_;
   JournalSet& journal_set_;
   OtherNodes& nodes_;
+  HeldMarkers& markers_;
   std::function<void(bool)> retry_failed_;
   bool reported_end_ = false;  ///< this node can do no more, unless what has failed can be written after all
   std::uint64_t last_chance_ns_ = 0;

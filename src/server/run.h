@@ -106,6 +106,8 @@ struct Run {
 
   ConfigNames config_names;
   std::vector<std::string> errors;
+  std::uint64_t markers_named = 0;           ///< markers that were held back and have got their names (held_markers.h)
+  std::vector<std::string> markers_waiting;  ///< paths of those that are held back
   bool not_durable = false;
   bool state_damaged = false;
   bool output_lost = false;  ///< a further output could not be made, or was given up

@@ -67,8 +67,10 @@ class ServerImpl final : public Server {
   Recovery recovery_{run_, ledger_, writer_, shared_, further_, tiles_};
   Records records_{run_, ledger_, writer_, shared_, further_, tiles_, nodes_, journal_set_};
   Space space_{run_, ledger_, writer_, shared_, further_, tiles_, journal_set_};
-  Ending ending_{run_,   ledger_,      writer_, durability_,
-                 tiles_, journal_set_, nodes_,  [this](bool now) { records_.retry_failed(now); }};
+  HeldMarkers markers_{run_};
+  Ending ending_{run_,        ledger_,  writer_,
+                 durability_, tiles_,   journal_set_,
+                 nodes_,      markers_, [this](bool now) { records_.retry_failed(now); }};
   Snapshot snapshot_;
   std::unique_ptr<ControlSocket> socket_;
   std::atomic<std::uint64_t> turns_{0};
@@ -136,6 +138,9 @@ Result<void> ServerImpl::begin() {
                flag("full", "awsd"[static_cast<int>(r.values.full)]) + r.match + '\n';
     }
     ADVECTIO_TRY(replace_file(run_.files, run_.options.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
+    std::string markers;
+    for (const auto& pattern : run_.config.outside.markers) markers += pattern + '\n';
+    ADVECTIO_TRY(replace_file(run_.files, run_.options.run_dir + "/markers.conf", std::as_bytes(std::span(markers))));
     if (!run_.options.workflow.memory.empty()) {
       ADVECTIO_TRY(serve_workflow());
       const auto lines = run_.options.workflow.to_lines();
@@ -258,6 +263,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
   for (auto& [name, j] : ledger_.journals) journal_set_.release(*j);
   journal_set_.recycle_parked(run_.stage.control().starved_ns.load() + starved_recently_ns > now);
   writer_.collect_durable();
+  markers_.look(now);
   const bool starved = run_.stage.control().starved_ns.load() + starved_recently_ns > now;
   // While written bytes are paid for, time is what makes room: no commits in the midst of frames for its sake.
   const bool pays = run_.in_debt();
@@ -291,6 +297,7 @@ Outcome ServerImpl::conclude() {
   }
   const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
   if (clean) run_.shutdown.rest = Shutdown::Rest::nothing;
+  if (!clean && run_.shutdown.rest == Shutdown::Rest::as_it_is && !run_.shutdown.stage_gone) markers_.report_rest();
   const auto final = status_.text(true);
   const bool left = run_.shutdown.rest == Shutdown::Rest::on_disk;
   if (run_.live && run_.shutdown.draining() && !run_.shutdown.stopping() && !left) run_.live->finish();

@@ -36,8 +36,9 @@ json Status::with_others(json own) const {
     const auto other = json::parse(snapshots[n], nullptr, false);
     if (!other.is_object()) continue;
     own["nodes"].push_back(describe(n, other));
-    for (const char* list : {"writers", "datasets", "errors"})
+    for (const char* list : {"writers", "datasets", "errors", "markers_waiting"})
       for (const auto& x : other[list]) own[list].push_back(x);
+    own["markers_held"] = own["markers_held"].get<std::uint64_t>() + other["markers_held"].get<std::uint64_t>();
     ConfigNames::add(own["config_names"], other["config_names"]);
     for (const char* group : {"server", "stage"})
       for (auto& [key, value] : own[group].items())
@@ -155,6 +156,8 @@ json Status::to_json(bool final) {
                 {"wait_s", seconds(control.wait_ns.load())}}},
               {"writers", writers},
               {"datasets", datasets},
+              {"markers_held", run_.markers_named + run_.markers_waiting.size()},
+              {"markers_waiting", run_.markers_waiting},
               {"config_names", run_.config_names.to_json()},
               {"errors", run_.errors}};
   if (run_.live) all["readers"] = run_.live->status();

@@ -38,6 +38,18 @@ TEST(Config, IsAllDefaultsWhereTheTextSaysNothing) {
   }
 }
 
+TEST(Config, AddsPatternsOfMarkersToThoseOfTheDefault) {
+  const auto defaults = OutsideConfig().markers;
+  EXPECT_EQ(parsed("markers: none\n").outside.markers, std::vector<std::string>());
+  EXPECT_EQ(parsed("markers: [none, \"*.a\"]\n").outside.markers, std::vector<std::string>{"*.a"});
+  auto more = defaults;
+  more.push_back("*.a");
+  EXPECT_EQ(parsed("markers: [\"*.a\", \"*.done\"]\n").outside.markers, more);
+  const auto config = parsed("markers: [\"*.a\"]\n");
+  EXPECT_EQ(config.origins.at("markers"), "advectio.yaml:1");
+  EXPECT_EQ(parsed(to_yaml(config)).outside.markers, more);
+}
+
 TEST(Config, ReadsEveryKeyOfEverySection) {
   const Config config = parsed(R"(stage:
   directory: /local/scratch
@@ -144,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
               "beside match)"},
         Wrong{"netcdf_version: 4\n",
               "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, readers, workflow, log, "
-              "datasets, couple"},
+              "markers, datasets, couple"},
         Wrong{"log:\n  rotate_daily: yes\n", "advectio.yaml:2: unknown key log.rotate_daily; known here: level, file"},
         Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
 
@@ -230,9 +242,15 @@ INSTANTIATE_TEST_SUITE_P(
               "straight ones: \"wrfout_*\""},
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
         Wrong{"- stage\n",
-              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple"},
+              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
+              "markers"},
         Wrong{"stage\n",
-              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple"},
+              "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
+              "markers"},
+        Wrong{"markers:\n",
+              "advectio.yaml:1: markers: a list of patterns like [\"*.fin\"], or none, is wanted, this is nothing"},
+        Wrong{"markers: [\"*.a\", \"[\"]\n", "advectio.yaml:1: markers: '[': the pattern has a '[' without its ']'"},
+        Wrong{"marker: none\n", "advectio.yaml:1: unknown key marker; did you mean markers?"},
         Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"},
         Wrong{"# log\n, nothing\nlog:\n", "advectio.yaml:2: not YAML: what stands here belongs nowhere"}));
 

@@ -81,6 +81,7 @@ class Survey(TypedDict):
     segments_free: int
     journals: list[JournalSurvey]
     datasets: list[DatasetSurvey]
+    markers: NotRequired[list[str]]  # paths of those that are held back
     errors: list[str]
     damaged: bool
     node: NotRequired[str | int]  # its number, or in a run of several nodes its name
@@ -295,6 +296,8 @@ def _show(survey: Survey) -> None:
             out.print(line, style="red" if j["damage"] or j["payloads_wrong"] else None, markup=False, soft_wrap=True)
     if survey["datasets"]:
         out.print(_dataset_table(survey["datasets"]))
+    for path in survey.get("markers", []):
+        out.print(f"{path} is held back until what was closed before it is complete", markup=False, soft_wrap=True)
     if not survey["journals"] and not survey["datasets"]:
         out.print("nothing is staged")
     for text in problems(survey):

@@ -188,6 +188,8 @@ class Status(TypedDict):
     datasets: list[DatasetStatus]
     config_names: list[ConfigName]
     errors: list[str]
+    markers_held: NotRequired[int]  # names held back until the files before them were complete; with those that still are
+    markers_waiting: NotRequired[list[str]]  # paths of those that still are
     clean: bool  # final: all is in its file, and the run directory goes
     left: bool  # final: what is not in its file waits in the stage
     nodes: NotRequired[list[NodeStatus]]  # of several servers, which the rest speaks of as one

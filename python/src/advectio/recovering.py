@@ -339,6 +339,8 @@ def _show(
         for d in _datasets(before):
             if d["file"] == "away":
                 out.print(_away(d), style="red", markup=False, soft_wrap=True)
+        for path in (path for survey in before for path in survey.get("markers", [])):
+            out.print(f"{path} is held back; it appears when the files before it are complete", markup=False, soft_wrap=True)
         for line in _under_way(before):
             out.print(line, style="yellow", markup=False, soft_wrap=True)
     out.print(_last_line(directory, found, result), markup=False, soft_wrap=True)

@@ -184,6 +184,9 @@ def footer_of(status: Status) -> str:
     ]
     if helped := server.get("chunks_by_others"):
         parts.append(f"{counted(helped, 'chunk')} compressed by other nodes")
+    if held := status.get("markers_held"):
+        waiting = status.get("markers_waiting", [])
+        parts.append(f"{counted(held, 'marker')} held back" + (f", {len(waiting)} still" if waiting else ""))
     restarts = server.get("restarts", 0)
     if restarts:
         parts.append(f"{counted(restarts, 'server restart')} (files that were complete before are not in the table)")

@@ -129,6 +129,7 @@ json json_of(const std::string& run_dir, const journal::Survey& s) {
           {"segments_free", s.segments_free},
           {"journals", journals},
           {"datasets", datasets},
+          {"markers", s.markers},
           {"errors", s.problems},
           {"damaged", s.damaged()}};
 }

@@ -1,0 +1,200 @@
+#include "journal/markers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <span>
+#include <utility>
+
+namespace advectio::journal {
+namespace {
+
+/// The same in every process of a run.
+std::string hash_of(const std::string& text) {
+  char out[17];
+  std::snprintf(out, sizeof out, "%016zx", std::hash<std::string>()(text));
+  return out;
+}
+
+DatasetState state_of(const SharedState& p) noexcept {
+  return static_cast<DatasetState>(p.state.load(std::memory_order_acquire));
+}
+
+bool has_ended(const SharedState& p) noexcept {
+  return state_of(p) == DatasetState::finished || state_of(p) == DatasetState::dropped;
+}
+
+std::string to_text(const Marker& marker) {
+  std::string out = "path " + marker.path + "\nheld " + marker.held + '\n';
+  for (const auto& a : marker.files)
+    out += "await " + std::to_string(a.journal) + ' ' + std::to_string(a.number) + ' ' + std::to_string(a.synced) +
+           (a.closed ? " 1 " : " 0 ") + a.shared_state + '\n';
+  return out;
+}
+
+/// Takes a number and the blank behind it.
+template <typename Number>
+bool take_number(std::string_view& text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto used = static_cast<std::size_t>(end - text.data());
+  if (error != std::errc() || used >= text.size() || text[used] != ' ') return false;
+  text.remove_prefix(used + 1);
+  return true;
+}
+
+std::optional<Marker> of_text(std::string_view text) {
+  Marker marker;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    if (end == std::string_view::npos) return std::nullopt;
+    auto line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    const auto blank = line.find(' ');
+    if (blank == std::string_view::npos) return std::nullopt;
+    const auto key = line.substr(0, blank);
+    line.remove_prefix(blank + 1);
+    if (key == "path") marker.path = line;
+    if (key == "held") marker.held = line;
+    if (key != "await") continue;
+    Awaited a;
+    int closed = 0;
+    if (!take_number(line, a.journal) || !take_number(line, a.number) || !take_number(line, a.synced) ||
+        !take_number(line, closed) || line.empty() || line.find('/') != std::string_view::npos)
+      return std::nullopt;
+    a.closed = closed != 0;
+    a.shared_state = line;
+    marker.files.push_back(std::move(a));
+  }
+  if (marker.path.empty() || marker.path[0] != '/' || marker.held.empty() || marker.held[0] != '/') return std::nullopt;
+  return marker;
+}
+
+std::string directory_of_notes(const Stage& stage) {
+  return stage.directory() + "/markers";
+}
+
+}  // namespace
+
+Result<std::vector<Awaited>> not_visible(const Stage& stage) {
+  auto names = stage.files().list(stage.datasets());
+  if (!names) return std::move(names).error();
+  std::vector<Awaited> all;
+  for (const auto& name : *names) {
+    if (name.find('.') != std::string::npos) continue;
+    const auto shared_state = stage.open_state(name);
+    if (!shared_state) {
+      if (shared_state.error().code == Code::not_found) continue;  // finished meanwhile
+      return Error(shared_state.error());
+    }
+    const SharedState& p = **shared_state;
+    // A further output is beside what the program has asked for.
+    if (has_ended(p) || p.output != 0) continue;
+    const bool closed = p.closed.load(std::memory_order_acquire) != 0;
+    const auto synced = p.synced.load(std::memory_order_acquire);
+    if (closed || p.visible.load(std::memory_order_acquire) < synced)
+      all.push_back({name, p.journal, p.number, synced, closed});
+  }
+  return all;
+}
+
+bool has_come(const Stage& stage, const Awaited& awaited) {
+  const auto shared_state = stage.open_state(awaited.shared_state);
+  if (!shared_state) return shared_state.error().code == Code::not_found;
+  const SharedState& p = **shared_state;
+  if (p.journal != awaited.journal || p.number != awaited.number || has_ended(p)) return true;
+  return !awaited.closed && p.visible.load(std::memory_order_acquire) >= awaited.synced;
+}
+
+Result<std::vector<Marker>> markers_in(const Stage& stage) {
+  auto names = stage.files().list(directory_of_notes(stage));
+  if (!names) {
+    if (names.error().code == Code::not_found) return std::vector<Marker>();
+    return std::move(names).error();
+  }
+  std::vector<Marker> markers;
+  for (const auto& name : *names) {
+    if (name.find('.') != std::string::npos) continue;
+    const auto note = directory_of_notes(stage) + "/" + name;
+    auto text = read_file(stage.files(), note);
+    if (!text && text.error().code == Code::not_found) continue;  // it has got its name meanwhile
+    if (!text) return std::move(text).error();
+    auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
+    if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
+    markers.push_back(std::move(*marker));
+  }
+  std::sort(markers.begin(), markers.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  return markers;
+}
+
+Result<Markers> Markers::take(const Stage& stage) {
+  auto lock = ProcessLock::take(stage.directory() + "/markers.lock");
+  if (!lock) return std::move(lock).error();
+  return Markers(stage, std::move(lock).value());
+}
+
+Result<Markers> Markers::await(const Stage& stage) {
+  constexpr unsigned tries = 10'000;
+  for (unsigned i = 0;; ++i) {
+    auto taken = take(stage);
+    if (taken || taken.error().code != Code::exists || i == tries) return taken;
+    ::usleep(100);
+  }
+}
+
+std::string Markers::note_of(const std::string& path) const {
+  return directory_of_notes(*stage_) + "/" + hash_of(path);
+}
+
+Marker Markers::make(const std::string& path) const {
+  // Two runs may hold one name: each has a stage of its own.
+  return {path, directory_of(path) + ".advectio-" + hash_of(stage_->directory() + path) + ".marker", {}};
+}
+
+Result<std::optional<Marker>> Markers::of(const std::string& path) const {
+  const auto note = note_of(path);
+  auto text = read_file(stage_->files(), note);
+  if (!text) {
+    if (text.error().code == Code::not_found) return std::optional<Marker>();
+    return std::move(text).error();
+  }
+  auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
+  if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
+  if (marker->path != path) return Error{Code::exists, note + " is that of " + marker->path, 0};
+  return marker;
+}
+
+Result<std::vector<Marker>> Markers::all() const {
+  auto markers = markers_in(*stage_);
+  if (markers) count();
+  return markers;
+}
+
+Result<void> Markers::keep(const Marker& marker) const {
+  if (marker.path.find('\n') != std::string::npos)
+    return Error{Code::invalid, "a name with a line break is not held back", 0};
+  ADVECTIO_TRY(stage_->files().make_directory(directory_of_notes(*stage_), 0700));
+  const auto text = to_text(marker);
+  ADVECTIO_TRY(replace_file(stage_->files(), note_of(marker.path), std::as_bytes(std::span(text))));
+  count();
+  return {};
+}
+
+Result<void> Markers::forget(const Marker& marker) const {
+  ADVECTIO_TRY(stage_->files().remove(note_of(marker.path)));
+  count();
+  return {};
+}
+
+/// Counted anew each time: a process may have died between a note and its count.
+void Markers::count() const {
+  const auto names = stage_->files().list(directory_of_notes(*stage_));
+  if (!names) return;
+  const auto held = std::count_if(names->begin(), names->end(),
+                                  [](const std::string& name) { return name.find('.') == std::string::npos; });
+  stage_->control().markers_held.store(static_cast<std::uint32_t>(held), std::memory_order_release);
+}
+
+}  // namespace advectio::journal

@@ -1,0 +1,70 @@
+// Markers: names by which a program tells others that its files are complete, such as `log.f001`. Nobody outside the
+// run may see one before what it speaks of is in the files. So the program makes it under a *held name* in the same
+// directory, and a note of it in the stage, `markers/<hash>`. The server renames the held name to the marker's own when
+// all files that the note awaits are as far as they were. The note survives both.
+//
+// All of it happens under the lock of `markers.lock`. A program holds that lock over its own call on the name, so that
+// the marker never moves between a look at the note and the call.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "journal/stage.h"
+
+namespace advectio::journal {
+
+/// What a marker waits for of one dataset.
+struct Awaited {
+  std::string shared_state;   ///< its name in `datasets/`
+  std::uint64_t journal = 0;  ///< with `number`: tells datasets of one name apart
+  std::uint32_t number = 0;
+  std::uint64_t synced = 0;  ///< everything up to this sync is to be visible
+  bool closed = false;       ///< the program has closed it: it is to be complete
+  bool operator==(const Awaited&) const = default;
+};
+
+struct Marker {
+  std::string path;  ///< absolute
+  std::string held;  ///< its name until then, in the same directory
+  std::vector<Awaited> files;
+};
+
+/// Datasets of this node of which something that a program has synced or closed is not visible yet.
+Result<std::vector<Awaited>> not_visible(const Stage& stage);
+/// What the note awaits of that dataset has come, or it has been dropped.
+bool has_come(const Stage& stage, const Awaited& awaited);
+
+/// The notes of a stage as they are at the moment, without the lock: for who only looks. Sorted by path.
+Result<std::vector<Marker>> markers_in(const Stage& stage);
+
+/// The notes of a stage, under their lock. Blocks nobody for longer than a call on a name takes.
+class Markers {
+ public:
+  /// Waits up to a second for the lock. Errors: Code::exists where somebody keeps it; those of the system.
+  static Result<Markers> await(const Stage& stage);
+  /// At once.
+  static Result<Markers> take(const Stage& stage);
+
+  /// The note of that path; empty: it is not held.
+  [[nodiscard]] Result<std::optional<Marker>> of(const std::string& path) const;
+  [[nodiscard]] Result<std::vector<Marker>> all() const;
+  /// A note for that path, without files.
+  [[nodiscard]] Marker make(const std::string& path) const;
+  /// Writes the note, in place of an older one.
+  [[nodiscard]] Result<void> keep(const Marker& marker) const;
+  [[nodiscard]] Result<void> forget(const Marker& marker) const;
+
+ private:
+  Markers(const Stage& stage, ProcessLock lock) : stage_(&stage), lock_(std::move(lock)) {}
+  [[nodiscard]] std::string note_of(const std::string& path) const;
+  void count() const;
+
+  const Stage* stage_;
+  ProcessLock lock_;
+};
+
+}  // namespace advectio::journal

@@ -1,0 +1,37 @@
+// Markers of this node's programs (journal/markers.h): gives them their names when the files that they speak of are
+// complete.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "journal/markers.h"
+#include "server/run.h"
+
+namespace advectio {
+
+class HeldMarkers {
+ public:
+  explicit HeldMarkers(Run& run) : run_(run) {}
+
+  /// Gives their names to those whose files have come, some milliseconds later at most. Where none is held it costs a
+  /// look at one number.
+  void look(std::uint64_t now);
+  /// Looks now, before the end. False: a program is at its notes; look again.
+  bool settle();
+  /// Some have no name of their own yet.
+  [[nodiscard]] bool any() const noexcept;
+  /// Reports those that the run leaves without their names, and why.
+  void report_rest();
+
+ private:
+  bool name(const journal::Markers& notes, const journal::Marker& marker);
+  void report_once(const std::string& text);
+
+  Run& run_;
+  std::set<std::string> reported_;
+  std::uint64_t looked_ns_ = 0;
+};
+
+}  // namespace advectio

@@ -1,0 +1,144 @@
+#include "journal/markers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "journal/scratch.h"
+
+namespace advectio::journal {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class MarkersTest : public ::testing::Test {
+ protected:
+  static Stage stage_at(const std::string& directory) {
+    auto stage = Stage::make(system_files(), directory, 1U << 20, 4, 1'000'000'000);
+    EXPECT_TRUE(stage) << stage.error().message;
+    return std::move(stage).value();
+  }
+
+  MappedState<SharedState> dataset(const std::string& name, std::uint64_t synced, std::uint64_t visible,
+                                   bool closed = false, std::uint32_t output = 0) {
+    auto made = stage_.make_dataset(name, [&](SharedState& p) {
+      p.journal = 7;
+      p.number = ++number_;
+      p.output = output;
+    });
+    EXPECT_TRUE(made);
+    auto& p = *made->shared_state;
+    p.synced = synced;
+    p.closed = closed ? 1 : 0;
+    p.visible = visible;
+    return std::move(made->shared_state);
+  }
+
+  Scratch scratch_;
+  Stage stage_ = stage_at(scratch_ / "run");
+  std::uint32_t number_ = 0;
+};
+
+TEST_F(MarkersTest, AwaitWhatWasSyncedOrClosedAndIsNotVisible) {
+  const auto synced = dataset("1-1", 20, 10);
+  const auto closed = dataset("1-2", 30, 30, true);
+  const auto open = dataset("1-3", 10, 10);
+  const auto further = dataset("1-4", 10, 0, true, 1);
+  const auto finished = dataset("1-5", 10, 10, true);
+  finished->state = static_cast<std::uint32_t>(DatasetState::finished);
+  const auto failed = dataset("1-6", 10, 0, true);
+  failed->state = static_cast<std::uint32_t>(DatasetState::failed);
+  const auto found = not_visible(stage_);
+  ASSERT_TRUE(found);
+  EXPECT_THAT(*found, ElementsAre(Awaited{"1-1", 7, 1, 20, false}, Awaited{"1-2", 7, 2, 30, true},
+                                  Awaited{"1-6", 7, 6, 10, true}));
+}
+
+TEST_F(MarkersTest, HaveWhatTheyAwaitWhenItIsVisibleOrHasEnded) {
+  const auto p = dataset("1-1", 20, 10);
+  const Awaited sync{"1-1", 7, 1, 20, false}, close{"1-1", 7, 1, 20, true};
+  EXPECT_FALSE(has_come(stage_, sync));
+  p->visible = 20;
+  EXPECT_TRUE(has_come(stage_, sync));
+  EXPECT_FALSE(has_come(stage_, close));
+  p->state = static_cast<std::uint32_t>(DatasetState::failed);
+  EXPECT_FALSE(has_come(stage_, close));
+  p->state = static_cast<std::uint32_t>(DatasetState::finished);
+  EXPECT_TRUE(has_come(stage_, close));
+}
+
+TEST_F(MarkersTest, HaveWhatTheyAwaitWhenItsNameIsGoneOrAnothersNow) {
+  const Awaited close{"1-1", 7, 1, 20, true};
+  EXPECT_TRUE(has_come(stage_, close));
+  (void)dataset("1-1", 20, 10);
+  EXPECT_FALSE(has_come(stage_, close));
+  (void)dataset("1-1", 20, 10);  // number 2
+  EXPECT_TRUE(has_come(stage_, close));
+}
+
+TEST_F(MarkersTest, AreNotGivenUpForASharedStateThatCannotBeRead) {
+  (void)dataset("1-1", 20, 10);
+  ASSERT_EQ(::truncate((stage_.datasets() + "/1-1").c_str(), 100), 0);
+  EXPECT_FALSE(has_come(stage_, {"1-1", 7, 1, 20, true}));
+  EXPECT_FALSE(not_visible(stage_));
+}
+
+TEST_F(MarkersTest, KeepTheirNotes) {
+  auto notes = Markers::take(stage_);
+  ASSERT_TRUE(notes);
+  const auto path = scratch_ / "with a blank.done";
+  EXPECT_EQ(*notes->of(path), std::nullopt);
+  auto marker = notes->make(path);
+  EXPECT_EQ(directory_of(marker.held), directory_of(path));
+  marker.files = {{"1-1", 7, 1, 20, true}, {"1-2", 1'000'000'000'000, 2, 0, false}};
+  ASSERT_TRUE(notes->keep(marker));
+  EXPECT_EQ(stage_.control().markers_held, 1U);
+  auto found = notes->of(path);
+  ASSERT_TRUE(found && *found);
+  EXPECT_EQ((*found)->path, path);
+  EXPECT_EQ((*found)->held, marker.held);
+  EXPECT_EQ((*found)->files, marker.files);
+  EXPECT_EQ(markers_in(stage_)->size(), 1U);
+  ASSERT_TRUE(notes->forget(marker));
+  EXPECT_EQ(stage_.control().markers_held, 0U);
+  EXPECT_THAT(*notes->all(), IsEmpty());
+  EXPECT_FALSE(notes->keep(notes->make(scratch_ / "a\nb.done")));
+}
+
+TEST_F(MarkersTest, CountAgainWhatADeadProcessHasNotCounted) {
+  auto notes = Markers::take(stage_);
+  ASSERT_TRUE(notes->keep(notes->make(scratch_ / "a.done")));
+  stage_.control().markers_held = 0;
+  EXPECT_EQ(notes->all()->size(), 1U);
+  EXPECT_EQ(stage_.control().markers_held, 1U);
+}
+
+TEST_F(MarkersTest, AreRefusedWhereTheirNoteIsDamaged) {
+  auto notes = Markers::take(stage_);
+  const auto path = scratch_ / "a.done";
+  ASSERT_TRUE(notes->keep(notes->make(path)));
+  const auto note = stage_.directory() + "/markers/" + stage_.files().list(stage_.directory() + "/markers")->front();
+  for (const std::string text : {"", "path /a\n", "path /a\nheld /b\nawait 1 2 3\n", "path a\nheld /b\n",
+                                 "path /a\nheld /b\nawait 1 2 3 0 ../../etc\n", "path /a\nheld /b"}) {
+    ASSERT_TRUE(replace_file(stage_.files(), note, std::as_bytes(std::span(text))));
+    EXPECT_FALSE(notes->all()) << text;
+    EXPECT_FALSE(notes->of(path)) << text;
+  }
+}
+
+TEST_F(MarkersTest, OfTwoRunsHaveTwoHeldNames) {
+  const auto other = stage_at(scratch_ / "other");
+  EXPECT_NE(Markers::take(stage_)->make("/a.done").held, Markers::take(other)->make("/a.done").held);
+}
+
+TEST_F(MarkersTest, AreLookedAtByOneAtATime) {
+  auto notes = Markers::take(stage_);
+  ASSERT_TRUE(notes);
+  EXPECT_EQ(Markers::take(stage_).error().code, Code::exists);
+}
+
+}  // namespace
+}  // namespace advectio::journal

@@ -1,0 +1,220 @@
+"""Markers: files by which a program says that its output is complete. Others see them when it is."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+from running import PYTHON, ROOT, Advectio, Result, run_plainly
+from test_crashes import server_of
+
+MARKING = ROOT / "tests" / "shows" / "programs" / "marking.py"
+
+HELD = {
+    "python.done": "done\n",
+    "excl.flag": "",
+    "log.f001": "step 1\nstep 2\n",
+    "touched.ready": "",
+    "renamed.complete": "renamed\n",
+    "linked.trigger": "linked\n",
+    "rpointer.atm": "linked\n",
+    "b_done": "moved\n",
+}
+REPLACED = {"old.done": ("of before\nand of now\n"), "older.done": "of now\n"}
+
+
+def assert_in_place(directory: Path) -> None:
+    """All markers are there, with the file that they speak of, and nothing else."""
+    for name, text in (HELD | REPLACED).items():
+        assert (directory / name).read_text() == text, name
+    assert not {"dropped.ok", "a_done", "kept_done"} & set(os.listdir(directory))
+    assert not list(directory.rglob("*advectio*"))
+    with netCDF4.Dataset(directory / "hist.nc") as file:
+        values = np.random.default_rng(7).random((64, 256, 256))
+        np.testing.assert_array_equal(file["v"][:], values)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    (tmp_path / "output").mkdir()
+    return tmp_path / "output"
+
+
+def marked(running_or_result: object) -> dict:
+    lines = running_or_result.stdout.splitlines() if isinstance(running_or_result, Result) else running_or_result.lines
+    return json.loads(lines[0])
+
+
+def test_markers_of_every_kind_are_there_inside_and_not_outside(advectio: Advectio, output: Path):
+    result = advectio.run([PYTHON, MARKING], output)
+    said = marked(result)
+    for name, text in HELD.items():
+        assert said[name] == {"inside": True, "outside": False, "text": text}, name
+    for name, text in REPLACED.items():
+        assert said[name] == {"inside": True, "outside": True, "text": text}, name
+    for name in ("dropped.ok", "a_done", "kept_done"):
+        assert said[name] == {"inside": False, "outside": False, "text": None}, name
+    for name in ("kept", "there.ok", "plain.txt"):
+        assert said[name]["outside"], f"{name} is no marker, or was there before"
+    assert said["refused"] == [True, True]
+    assert result.summary["markers_held"] == len(HELD | REPLACED)
+    assert result.summary["markers_waiting"] == []
+    assert_in_place(output)
+
+
+def test_the_same_calls_give_the_same_plainly(output: Path):
+    """What the program sees of its own markers is what it sees without us."""
+    program = MARKING.read_text().replace("os.kill(server(),", "(lambda *_: 0)(0,")
+    result = run_plainly([PYTHON, "-c", program], output)
+    assert result.code == 0, result.said
+    for name, text in (HELD | REPLACED).items():
+        assert marked(result)[name] == {"inside": True, "outside": True, "text": text}, name
+    assert_in_place(output)
+
+
+def test_markers_come_though_their_program_dies(advectio: Advectio, output: Path):
+    running = advectio.start([PYTHON, MARKING, "die"], output)
+    running.wait_for(lambda: running.lines, "the markers were made")
+    assert not set(HELD) & set(os.listdir(output))
+    (server,) = server_of(running, advectio.run_dirs[-1])
+    os.kill(server, signal.SIGCONT)
+    result = running.finish()
+    assert result.code == 128 + signal.SIGKILL, result.said
+    assert_in_place(output)
+
+
+def test_markers_come_though_the_server_dies(advectio: Advectio, output: Path):
+    running = advectio.start([PYTHON, MARKING, "wait"], output)
+    running.wait_for(lambda: running.lines, "the markers were made")
+    (server,) = server_of(running, advectio.run_dirs[-1])
+    os.kill(server, signal.SIGKILL)
+    running.wait_for(lambda: set(HELD) <= set(os.listdir(output)), "the next server had given them their names")
+    (output / "on").touch()
+    result = running.finish()
+    assert result.code == 0, result.said
+    (output / "on").unlink()
+    assert_in_place(output)
+
+
+def test_recover_gives_them_their_names_where_all_have_died(advectio: Advectio, output: Path):
+    running = advectio.start([PYTHON, MARKING, "wait"], output)
+    running.wait_for(lambda: running.lines, "the markers were made")
+    run_dir = advectio.run_dirs[-1]
+    os.kill(running.process.pid, signal.SIGKILL)
+    for pid in [*server_of(running, run_dir), *_pids(run_dir)]:
+        os.kill(pid, signal.SIGKILL)
+    running.process.wait()
+    assert not set(HELD) & set(os.listdir(output))
+    dry = advectio.call("recover", "--dry-run", run_dir)
+    assert "python.done" in dry.stdout + dry.stderr, dry.said
+    recovered = advectio.call("recover", run_dir)
+    assert recovered.code == 0 and not run_dir.exists(), recovered.said
+    assert_in_place(output)
+
+
+def _pids(run_dir: Path) -> list[int]:
+    """Processes of that run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"ADVECTIO_RUN=" + os.fsencode(run_dir) in variables:
+                found.append(int(entry.name))
+    return found
+
+
+RANKS = """
+import os, pathlib, signal, time
+import netCDF4
+import numpy as np
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
+server = int.from_bytes(control[12:16], "little")
+if rank == 0:
+    os.kill(server, signal.SIGSTOP)
+    pathlib.Path("stopped").touch()
+while not os.path.exists("stopped"):
+    time.sleep(0.01)
+with netCDF4.Dataset(f"hist.{rank}.nc", "w") as file:
+    file.createDimension("x", 100_000)
+    file.createVariable("v", "f8", ("x",))[:] = np.arange(100_000) + rank
+pathlib.Path(f"closed.{rank}").touch()
+while rank == 0 and not all(os.path.exists(f"closed.{r}") for r in range(3)):
+    time.sleep(0.01)
+if rank == 0:
+    pathlib.Path("log.f006").write_text("all ranks\\n")
+    print("outside" if "log.f006" in os.listdir(".") else "held", flush=True)
+    os.kill(server, signal.SIGCONT)
+"""
+
+
+def test_a_marker_of_one_rank_speaks_of_the_files_of_all(advectio: Advectio, output: Path):
+    running = advectio.start(["mpirun", "-n", "3", PYTHON, "-c", RANKS], output)
+    running.wait_for(lambda: "log.f006" in os.listdir(output), "the marker was there")
+    for rank in range(3):  # as a program outside the run reads them, at once
+        with netCDF4.Dataset(output / f"hist.{rank}.nc") as file:
+            np.testing.assert_array_equal(file["v"][:], np.arange(100_000) + rank)
+    result = running.finish()
+    assert result.code == 0 and result.stdout == "held\n", result.said
+    assert (output / "log.f006").read_text() == "all ranks\n"
+
+
+OWN_PATTERNS = """
+import os, pathlib, signal
+import netCDF4
+control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
+server = int.from_bytes(control[12:16], "little")
+file = netCDF4.Dataset("hist.nc", "w")
+file.createDimension("x", 1000)
+file.createVariable("v", "f8", ("x",))[:] = 1.0
+os.kill(server, signal.SIGSTOP)
+file.close()
+os.makedirs("flags")
+for name in ("a.fin", "b.done", "flags/c"):
+    pathlib.Path(name).touch()
+print(*[os.path.basename(n) for n in ("a.fin", "b.done", "flags/c") if os.path.basename(n) in os.listdir(os.path.dirname(n) or ".")])
+os.kill(server, signal.SIGCONT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("markers", "seen_at_once"),
+    [
+        ("none", ["a.fin", "b.done", "c"]),
+        ('["*.fin"]', ["c"]),
+        ('[none, "*.fin"]', ["b.done", "c"]),
+        ('["*/flags/*"]', ["a.fin"]),
+    ],
+)
+def test_the_config_says_which_names_are_markers(advectio: Advectio, output: Path, markers: str, seen_at_once: list[str]):
+    result = advectio.run([PYTHON, "-c", OWN_PATTERNS], output, f"markers: {markers}\n")
+    assert result.stdout.split() == seen_at_once, result.said
+    assert result.summary["markers_held"] == 3 - len(seen_at_once)
+    assert (output / "a.fin").exists() and (output / "b.done").exists() and (output / "flags" / "c").exists()
+
+
+DIRECTORY = """
+import os, subprocess, sys
+import netCDF4
+import numpy as np
+for step in range(3):
+    with netCDF4.Dataset(f"hist{step}.nc", "w") as file:
+        file.createDimension("x", 2_000_000)
+        file.createVariable("v", "f8", ("x",), zlib=True)[:] = np.random.default_rng(step).random(2_000_000)
+    os.mkdir(f"step{step}.done")
+    outside = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "ADVECTIO_RUN")}
+    read = "import netCDF4, sys; print(float(netCDF4.Dataset(sys.argv[1])['v'][-1]) == float(sys.argv[2]))"
+    last = float(np.random.default_rng(step).random(2_000_000)[-1])
+    print(subprocess.run([sys.executable, "-c", read, f"hist{step}.nc", repr(last)], env=outside, capture_output=True, text=True).stdout)
+"""
+
+
+def test_a_directory_that_is_a_marker_waits_for_the_files(advectio: Advectio, output: Path):
+    result = advectio.run([PYTHON, "-c", DIRECTORY], output)
+    assert result.stdout.split() == ["True"] * 3, result.said

@@ -47,6 +47,9 @@ struct FrameStore::Dataset {
   std::uint64_t schema_id = 0;
   std::map<std::string, std::shared_ptr<const AssembledField>> statics;  ///< by name
   std::uint64_t static_bytes = 0;
+  // A file that was renamed is a dataset under each of its names.
+  static constexpr std::size_t none = SIZE_MAX;
+  std::size_t named_before = none, named_later = none;
 };
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& path) {
@@ -113,8 +116,12 @@ void FrameStore::take_log(const std::string& text) {
     if (x.contains("reader") && x["reader"].is_string() && x.contains("comes") && x["comes"].is_boolean())
       count_away(x["reader"].get<std::string>(), x["comes"].get<bool>() ? 1 : -1);
     if (!x.contains("path") || !x["path"].is_string()) continue;
-    const auto d = dataset_of({number("journal"), static_cast<std::uint32_t>(number("number"))},
-                              x["path"].get<std::string>(), FileFormat::netcdf4);
+    const auto path = x["path"].get<std::string>();
+    const DatasetKey key{number("journal"), static_cast<std::uint32_t>(number("number"))};
+    const bool is_later_name = x.contains("renamed") && x["renamed"] == true;
+    if (is_later_name && !by_key_.contains(key)) continue;
+    auto d = is_later_name ? latest_name(by_key_.at(key)) : dataset_of(key, path, FileFormat::netcdf4);
+    if (is_later_name && datasets_[d].path != path) d = add_name(d, path);
     const auto frame = number("frame");
     datasets_[d].over = false;
     datasets_[d].inode = number("inode");
@@ -146,6 +153,68 @@ std::size_t FrameStore::dataset_of(DatasetKey key, const std::string& path, File
   }
   datasets_[it->second].format = format;
   return it->second;
+}
+
+/// The dataset under a later name. Its frames have yet to come.
+std::size_t FrameStore::add_name(std::size_t dataset, const std::string& path) {
+  const auto index = datasets_.size();
+  auto later = datasets_[dataset];
+  later.path = path;
+  later.orders.clear();
+  later.named_before = dataset;
+  later.named_later = Dataset::none;
+  datasets_.push_back(std::move(later));
+  datasets_[dataset].named_later = index;
+  return index;
+}
+
+std::size_t FrameStore::latest_name(std::size_t dataset) const {
+  while (datasets_[dataset].named_later != Dataset::none) dataset = datasets_[dataset].named_later;
+  return dataset;
+}
+
+/// A later name counts where none of those before it has matched: a reader gets a frame once.
+bool FrameStore::wants(const std::vector<std::string>& match, std::size_t dataset) const {
+  if (!matches_any(match, datasets_[dataset].path)) return false;
+  for (auto before = datasets_[dataset].named_before; before != Dataset::none; before = datasets_[before].named_before)
+    if (matches_any(match, datasets_[before].path)) return false;
+  return true;
+}
+
+bool FrameStore::wants(const Subscription& s, std::size_t dataset) const {
+  return wants(s.match, dataset);
+}
+
+template <typename Do>
+void FrameStore::under_each_name(DatasetKey key, Do&& act) {
+  const auto it = by_key_.find(key);
+  if (it == by_key_.end()) return;
+  for (auto i = it->second; i != Dataset::none; i = datasets_[i].named_later) act(i);
+}
+
+void FrameStore::rename(DatasetKey key, const std::string& path) {
+  const std::lock_guard guard(mutex_);
+  const auto it = by_key_.find(key);
+  if (it == by_key_.end()) return;  // no frame of it is there
+  const auto before = latest_name(it->second);
+  for (auto i = it->second; i != Dataset::none; i = datasets_[i].named_later)
+    if (datasets_[i].path == path) return;
+  const auto later = add_name(before, path);
+  const auto orders = datasets_[before].orders;
+  for (const auto& [number, order] : orders) {
+    const auto place = places_[order - 1];
+    add_frame(later, number, place.records, place.live.lock());
+  }
+}
+
+bool FrameStore::is_wanted(DatasetKey key) {
+  const std::lock_guard guard(mutex_);
+  bool wanted = false;
+  under_each_name(key, [&](std::size_t i) {
+    wanted = wanted || std::any_of(subscriptions_.begin(), subscriptions_.end(),
+                                   [&](const auto& s) { return matches_any(s->match, datasets_[i].path); });
+  });
+  return wanted;
 }
 
 bool FrameStore::is_wanted(const std::string& path) {
@@ -201,22 +270,36 @@ void FrameStore::publish(DatasetKey key, const std::string& path, FileFormat for
       if (const auto it = d.statics.find(d.schema->variables[v].name); it != d.statics.end())
         live->fields.insert({v, it->second});
   }
+  for (auto i = index; i != Dataset::none; i = datasets_[i].named_later) {
+    datasets_[i].inode = inode;
+    datasets_[i].schema = d.schema;
+    datasets_[i].schema_id = d.schema_id;
+    add_frame(i, number, records, live);
+  }
+  limit_memory();
+}
+
+/// A frame of the dataset under that name, and to those who have subscribed to it. Again: it has the order of before.
+void FrameStore::add_frame(std::size_t dataset, std::uint64_t number, Records records,
+                           const std::shared_ptr<const LiveFrame>& live) {
+  auto& d = datasets_[dataset];
   const auto [it, is_new] = d.orders.insert({number, places_.size() + 1});
   const auto order = it->second;
   if (is_new) {
     append({{"order", order},
             {"frame", number},
-            {"journal", key.journal},
-            {"number", key.number},
-            {"path", path},
-            {"inode", inode},
+            {"journal", d.key.journal},
+            {"number", d.key.number},
+            {"path", d.path},
+            {"renamed", d.named_before != Dataset::none},
+            {"inode", d.inode},
             {"records", records ? json{records->first, records->second} : json()}});
-    places_.push_back({index, number, records, live});
+    places_.push_back({dataset, number, records, live});
   } else if (live) {
     places_[order - 1].live = live;
   }
   for (const auto& s : subscriptions_) {
-    if (!matches_any(s->match, path)) continue;
+    if (!wants(*s, dataset)) continue;
     if (is_new) {
       enter(*s, {order, live});
     } else {
@@ -225,7 +308,6 @@ void FrameStore::publish(DatasetKey key, const std::string& path, FileFormat for
     }
     for (const auto w : s->wakers_) wake(w);
   }
-  limit_memory();
 }
 
 void FrameStore::append(const json& line) {
@@ -245,45 +327,47 @@ void FrameStore::enter(Subscription& s, Entry entry) {
 
 void FrameStore::note_commit(DatasetKey key, bool begins) {
   const std::lock_guard guard(mutex_);
-  const auto it = by_key_.find(key);
-  if (it == by_key_.end()) return;
-  auto& count = datasets_[it->second].commit;
-  count += begins == (count % 2 == 0) ? 1 : 0;
+  under_each_name(key, [&](std::size_t i) {
+    auto& count = datasets_[i].commit;
+    count += begins == (count % 2 == 0) ? 1 : 0;
+  });
+}
+
+void FrameStore::wake_who_waits_for(std::size_t dataset) {
+  for (const auto& s : subscriptions_)
+    if (!s->queue_.empty() && wants(*s, dataset))
+      for (const auto w : s->wakers_) wake(w);
 }
 
 void FrameStore::set_visible(DatasetKey key, std::uint64_t frames) {
   const std::lock_guard guard(mutex_);
-  const auto it = by_key_.find(key);
-  if (it == by_key_.end()) return;
-  auto& d = datasets_[it->second];
-  if (d.visible == frames) return;
-  d.visible = frames;
-  for (const auto& s : subscriptions_)
-    if (!s->queue_.empty() && matches_any(s->match, d.path))
-      for (const auto w : s->wakers_) wake(w);
-  limit_memory();
+  bool changed = false;
+  under_each_name(key, [&](std::size_t i) {
+    if (std::exchange(datasets_[i].visible, frames) == frames) return;
+    changed = true;
+    wake_who_waits_for(i);
+  });
+  if (changed) limit_memory();
 }
 
 void FrameStore::take_up(DatasetKey key, std::uint64_t visible) {
   const std::lock_guard guard(mutex_);
-  const auto it = by_key_.find(key);
-  if (it == by_key_.end()) return;
-  datasets_[it->second].over = false;
-  datasets_[it->second].visible = visible;
+  under_each_name(key, [&](std::size_t i) {
+    datasets_[i].over = false;
+    datasets_[i].visible = visible;
+  });
 }
 
 void FrameStore::set_over(DatasetKey key, std::uint64_t visible) {
   const std::lock_guard guard(mutex_);
-  const auto it = by_key_.find(key);
-  if (it == by_key_.end()) return;
-  auto& d = datasets_[it->second];
-  d.over = true;
-  d.visible = visible;
-  d.statics.clear();
-  d.static_bytes = 0;
-  for (const auto& s : subscriptions_)
-    if (!s->queue_.empty() && matches_any(s->match, d.path))
-      for (const auto w : s->wakers_) wake(w);
+  under_each_name(key, [&](std::size_t i) {
+    auto& d = datasets_[i];
+    d.over = true;
+    d.visible = visible;
+    d.statics.clear();
+    d.static_bytes = 0;
+    wake_who_waits_for(i);
+  });
 }
 
 void FrameStore::end() {
@@ -320,7 +404,7 @@ std::shared_ptr<FrameStore::Subscription> FrameStore::subscribe(const Request& r
   s->wakers_.insert(waker);
   std::vector<std::uint64_t> orders;
   const auto wanted = [&](std::uint64_t order) {
-    return matches_any(s->match, datasets_[places_[order - 1].dataset].path);
+    return wants(*s, places_[order - 1].dataset);
   };
   if (request.after) {
     for (auto order = std::min<std::uint64_t>(*request.after, places_.size()) + 1; order <= places_.size(); ++order)
@@ -408,7 +492,7 @@ json FrameStore::list(const std::vector<std::string>& match) {
   json out = json::array();
   for (std::size_t i = 0; i < datasets_.size(); ++i) {
     const auto& d = datasets_[i];
-    if (!match.empty() && !matches_any(match, d.path)) continue;
+    if (match.empty() ? d.named_before != Dataset::none : !wants(match, i)) continue;
     out.push_back({{"dataset", i + 1},
                    {"path", d.path},
                    {"format", std::string(name_of(d.format))},

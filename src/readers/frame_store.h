@@ -86,10 +86,15 @@ class FrameStore {
 
   /// Somebody has subscribed to files of that name.
   [[nodiscard]] bool is_wanted(const std::string& path);
+  /// The same of a dataset that has had a frame, under any of its names.
+  [[nodiscard]] bool is_wanted(DatasetKey key);
   /// Frame `number` (from 0) of the dataset has been synced. Again after a failure or a restart: then
   /// it has the order of before. Without `live` it can only be had from the file. `inode`: of the file; 0: not known.
   void publish(DatasetKey key, const std::string& path, FileFormat format, std::uint64_t number, Records records,
                std::shared_ptr<LiveFrame> live, std::uint64_t inode = 0);
+  /// The program has renamed the file. It goes on under both names: who has subscribed to the new one alone gets all its
+  /// frames, under that name.
+  void rename(DatasetKey key, const std::string& path);
   /// The file is being changed from here on, or has been.
   void note_commit(DatasetKey key, bool begins);
   /// So many frames are in the file.
@@ -149,6 +154,16 @@ class FrameStore {
   void append(const nlohmann::json& line);
   void count_away(const std::string& name, std::int64_t more);
   std::size_t dataset_of(DatasetKey key, const std::string& path, FileFormat format);
+  std::size_t add_name(std::size_t dataset, const std::string& path);
+  std::size_t latest_name(std::size_t dataset) const;
+  void add_frame(std::size_t dataset, std::uint64_t number, Records records,
+                 const std::shared_ptr<const LiveFrame>& live);
+  [[nodiscard]] bool wants(const Subscription& s, std::size_t dataset) const;
+  [[nodiscard]] bool wants(const std::vector<std::string>& match, std::size_t dataset) const;
+  /// Of the dataset, under each of its names.
+  template <typename Do>
+  void under_each_name(DatasetKey key, Do&& act);
+  void wake_who_waits_for(std::size_t dataset);
   void enter(Subscription& s, Entry entry);
   void limit_memory();
   std::uint64_t held_now();

@@ -1,9 +1,11 @@
 #include "server/live.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
@@ -52,7 +54,7 @@ readers::DatasetKey Live::key_of(const Output& d) {
 void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
   std::shared_ptr<LiveFrame> frame;
   const bool whole =
-      store_->is_wanted(d.path) && !d.frame.in_parts() && d.waiting.empty() && d.schema.written &&
+      is_wanted(d) && !d.frame.in_parts() && d.waiting.empty() && d.schema.written &&
       std::all_of(d.frame.fields().begin(), d.frame.fields().end(), [](const auto& f) {
         // Memory that nobody holds a lease on is gone with the commit.
         const auto blocks = f.second->blocks();
@@ -71,6 +73,50 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
   store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number,
                   d.frame.in_parts() ? readers::Records() : d.frame.records(), std::move(frame),
                   Stage::inode_in(d.state_name));
+  if (d.is_further() || d.hidden || !names_.insert({key_of(d), {d.path, Stage::inode_in(d.state_name), 0}}).second)
+    return;
+  latest_.push_back(key_of(d));
+  constexpr std::size_t looked_at_most = 1000;
+  if (latest_.size() > looked_at_most) {
+    names_.erase(latest_.front());
+    latest_.pop_front();
+  }
+}
+
+namespace {
+
+std::uint64_t inode_of(const std::string& path) {
+  struct stat st {};
+  return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) ? st.st_ino : 0;
+}
+
+/// The name of that file beside `path`; empty: it has none there.
+std::string name_beside(const std::string& path, std::uint64_t inode) {
+  std::error_code failed;
+  for (auto entry = std::filesystem::directory_iterator(directory_of(path), failed);
+       !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
+    // Hidden names are ours.
+    if (entry->path().filename().string().starts_with('.')) continue;
+    if (inode_of(entry->path()) == inode) return entry->path();
+  }
+  return {};
+}
+
+}  // namespace
+
+void Live::look_for_new_names() {
+  constexpr unsigned looks_most = 20;
+  for (auto& [key, named] : names_) {
+    if (named.inode == 0 || named.missed == looks_most || inode_of(named.path) == named.inode) continue;
+    auto name = name_beside(named.path, named.inode);
+    if (name.empty()) {
+      ++named.missed;
+      continue;
+    }
+    named.path = std::move(name);
+    named.missed = 0;
+    store_->rename(key, named.path);
+  }
 }
 
 void Live::note_commit(const Output& d, bool begins) {

@@ -1,6 +1,7 @@
 // Frames for live readers: what the loop tells the store of frames, and the store's service.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,7 +17,9 @@ class Live {
   static Result<std::unique_ptr<Live>> open(Run& run, const std::string& secret);
 
   /// Somebody has subscribed to its frames.
-  [[nodiscard]] bool is_wanted(const Output& d) { return store_->is_wanted(d.path); }
+  [[nodiscard]] bool is_wanted(const Output& d) {
+    return store_->is_wanted(d.path) || (d.shared_state && store_->is_wanted(key_of(d)));
+  }
   /// Its frame `number` (from 0) has been synced, and is what `d.frame` holds. Before it is committed.
   void publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger);
   /// Its file is being changed from here on, or has been.
@@ -25,6 +28,9 @@ class Live {
   void note_visible(const Output& d);
   void note_taken_up(const Output& d);
   void note_over(const Output& d);
+  /// Files that their programs have renamed, within their directories: readers find them under the new names, too. Of
+  /// many files the latest are looked at.
+  void look_for_new_names();
 
   /// A segment of before this server began, and there were readers then: they may look at it still.
   [[nodiscard]] bool may_be_mapped(const std::string& segment) const;
@@ -49,6 +55,13 @@ class Live {
   std::unique_ptr<readers::Service> service_;
   std::map<const void*, std::weak_ptr<const readers::Region>> regions_;  ///< by the mapping
   std::uint64_t next_region_ = 1;
+  struct Named {
+    std::string path;  ///< the latest that is known
+    std::uint64_t inode = 0;
+    unsigned missed = 0;  ///< looks at which it was nowhere
+  };
+  std::map<readers::DatasetKey, Named> names_;  ///< of datasets that have had a frame
+  std::deque<readers::DatasetKey> latest_;      ///< those that are looked at
   std::uint64_t first_segment_ = 0;  ///< of this server, where the one before had readers
 };
 

@@ -95,6 +95,46 @@ TEST_F(FrameStoreTest, GivesFramesOfMatchingFilesOnly) {
   EXPECT_FALSE(store_->take(*s, true));
 }
 
+TEST_F(FrameStoreTest, GivesFramesOfARenamedFileUnderItsNewNameToThoseWhoWaitForIt) {
+  const auto by_first = store_->subscribe(wants("*.tmp"), nobody);
+  const auto by_last = store_->subscribe(wants("*.nc"), nobody);
+  const auto by_both = store_->subscribe(wants("out*"), nobody);
+  const std::string first = "/run/out.nc.tmp", last = "/run/out.nc";
+  put(0, true, key, first);
+  put(1, false, key, first);
+  EXPECT_FALSE(store_->take(*by_last, true));
+  store_->rename(key, last);
+  store_->rename(key, last);  // a server that looks again
+  const auto f = store_->take(*by_last, true);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->path, last);
+  EXPECT_EQ(f->number, 0U);
+  EXPECT_TRUE(store_->is_wanted(key));
+  put(2, true, key, first);
+  EXPECT_THAT(numbers(*by_last), ElementsAre(1, 2));
+  EXPECT_THAT(numbers(*by_first), ElementsAre(0, 1, 2));
+  EXPECT_THAT(numbers(*by_both), ElementsAre(0, 1, 2)) << "each once";
+}
+
+TEST_F(FrameStoreTest, KnowsNamesOfARenamedFileAfterARestart) {
+  const std::string first = "/run/out.nc.tmp", last = "/run/out.nc";
+  put(0, true, key, first);
+  store_->rename(key, "/run/out.nc.half");
+  store_->rename(key, last);
+  open();
+  store_->take_up(key, 1);
+  put(1, true, key, first);
+  auto r = wants("out.nc");
+  r.history = 5;
+  const auto s = store_->subscribe(r, nobody);
+  put(2, true, key, first);
+  EXPECT_THAT(numbers(*s), ElementsAre(0, 1, 2));
+  r.match = {"out*"};
+  EXPECT_THAT(numbers(*store_->subscribe(r, nobody)), ElementsAre(0, 1, 2));
+  EXPECT_EQ(store_->list({}).size(), 1U);
+  EXPECT_EQ(store_->list({last})[0]["visible"], 3);
+}
+
 TEST_F(FrameStoreTest, HoldsNothingWhereNobodyHasSubscribed) {
   put(0);
   EXPECT_EQ(store_->held_bytes(), 0U);

@@ -197,6 +197,38 @@ def test_frames_of_a_file_that_was_renamed_are_found(start: Any, pair: Pair, aga
     assert reader.end() == list(range(12))
 
 
+RENAMING = """
+import os, sys
+import numpy as np
+import netCDF4
+for step in range(3):
+    with netCDF4.Dataset(f"step{step}.nc.tmp", "w") as f:
+        f.createDimension("time", None)
+        v = f.createVariable("v", "f8", ("time",))
+        for k in range(4):
+            v[k] = 10 * step + k
+            f.sync()
+    os.rename(f"step{step}.nc.tmp", f"step{step}.nc")
+"""
+
+
+@pytest.mark.parametrize(("match", "ending"), [("step*.nc", ".nc"), ("step*", ".nc.tmp"), ("step*.tmp", ".nc.tmp")])
+def test_a_pattern_matches_the_name_to_which_a_model_renames_its_file(pair: Pair, tmp_path: Path, match: str, ending: str):
+    program = f"""
+import advectio, sys
+for ds in advectio.frames({match!r}, run="RUN", wait=60):
+    print(float(ds.v.values.ravel()[-1]), ds.encoding["source"].endswith({ending!r}), flush=True)
+"""
+    run = pair.advectio.new_run_dir()
+    program = program.replace("RUN", str(run))
+    reader = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    options = ["--wait-for-readers", "1"]
+    running = pair.advectio.start([sys.executable, "-c", RENAMING], pair.carried, run_dir=run, options=options)
+    assert running.finish().code == 0, running.said
+    said, _ = reader.communicate(timeout=60)
+    assert said.splitlines() == [f"{10.0 * step + k} True" for step in range(3) for k in range(4)]
+
+
 @pytest.mark.parametrize("kills", [1, 3])
 def test_no_frame_is_missed_or_comes_twice_when_the_server_is_killed(start: Any, pair: Pair, kills: int):
     running, run = start("out.nc", 40, 0.05)

@@ -403,9 +403,7 @@ std::shared_ptr<FrameStore::Subscription> FrameStore::subscribe(const Request& r
   s->group = request.group;
   s->wakers_.insert(waker);
   std::vector<std::uint64_t> orders;
-  const auto wanted = [&](std::uint64_t order) {
-    return wants(*s, places_[order - 1].dataset);
-  };
+  const auto wanted = [&](std::uint64_t order) { return wants(*s, places_[order - 1].dataset); };
   if (request.after) {
     for (auto order = std::min<std::uint64_t>(*request.after, places_.size()) + 1; order <= places_.size(); ++order)
       if (wanted(order)) orders.push_back(order);

@@ -92,8 +92,8 @@ class FrameStore {
   /// it has the order of before. Without `live` it can only be had from the file. `inode`: of the file; 0: not known.
   void publish(DatasetKey key, const std::string& path, FileFormat format, std::uint64_t number, Records records,
                std::shared_ptr<LiveFrame> live, std::uint64_t inode = 0);
-  /// The program has renamed the file. It goes on under both names: who has subscribed to the new one alone gets all its
-  /// frames, under that name.
+  /// The program has renamed the file. It goes on under both names: who has subscribed to the new one alone gets all
+  /// its frames, under that name.
   void rename(DatasetKey key, const std::string& path);
   /// The file is being changed from here on, or has been.
   void note_commit(DatasetKey key, bool begins);

@@ -62,7 +62,7 @@ class Live {
   };
   std::map<readers::DatasetKey, Named> names_;  ///< of datasets that have had a frame
   std::deque<readers::DatasetKey> latest_;      ///< those that are looked at
-  std::uint64_t first_segment_ = 0;  ///< of this server, where the one before had readers
+  std::uint64_t first_segment_ = 0;             ///< of this server, where the one before had readers
 };
 
 }  // namespace advectio

@@ -55,6 +55,8 @@ build/release/tests/faults/fault_runs --first "$(date +%s)" --runs $((minutes_of
 build/release/tests/faults/fault_runs --power --first "$(date +%s)" --runs $((minutes_of_faults * 200)) --jobs "$jobs" --table
 # Live readers that come, go, die and lie.
 .venv/bin/python tests/faults/reader_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
+# Markers, and a job outside the run that copies what they name.
+.venv/bin/python tests/faults/marker_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
 # Programs of a workflow that come late, die and are misspelt.
 .venv/bin/python tests/faults/coupling_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 10)) --jobs "$jobs"
 exec .venv/bin/python tests/faults/faults.py --minutes "$minutes_of_faults"

@@ -125,8 +125,9 @@ void MarkerCall::hold(const std::string& path, Use use) {
   auto files = journal::not_visible(stage);
   if (files && !marker_) {
     const auto there = look_at(path);
-    const bool goes_by = files->empty() || there == There::other || (there == There::file && use == Use::make);
-    if (goes_by) return;
+    const bool several_nodes = stage.control().nodes > 1;
+    const bool is_complete = files->empty() && !several_nodes;
+    if (is_complete || there == There::other || (there == There::file && use == Use::make)) return;
     auto made = notes_->make(path);
     (void)::unlink(made.held.c_str());  // of a process that died before its note
     if (there == There::file && use == Use::write)
@@ -137,7 +138,14 @@ void MarkerCall::hold(const std::string& path, Use use) {
     for (auto& one : *files)
       if (std::find(marker_->files.begin(), marker_->files.end(), one) == marker_->files.end())
         marker_->files.push_back(std::move(one));
-    auto kept = notes_->keep(*marker_);
+    Result<void> kept;
+    if (stage.control().nodes > 1) {
+      if (auto asked = journal::ask_other_nodes(stage))
+        marker_->question = std::move(asked).value();
+      else
+        kept = std::move(asked).error();
+    }
+    if (kept) kept = notes_->keep(*marker_);
     if (kept) return;
     files = std::move(kept).error();
   }

@@ -31,12 +31,24 @@ void Questions::on_question(unsigned from, Decoder& in) {
     q.shared_state = std::move(shared_state).value();
     q.target = q.shared_state->synced.load(std::memory_order_acquire);
   }
-  questions_.push_back(std::move(q));
+  {
+    const std::lock_guard guard(mutex_);
+    questions_.push_back(std::move(q));
+  }
+  answer();  // so that a marker waits for what is there now
 }
 
 void Questions::answer() {
-  std::erase_if(questions_, [this](const Question& q) {
+  const std::lock_guard guard(mutex_);
+  std::erase_if(questions_, [this](Question& q) {
     std::string text;
+    if (q.state_name == journal::all_files) {
+      if (!q.files)
+        if (auto files = journal::not_visible(stage_)) q.files = std::move(files).value();
+      if (!q.files) return false;
+      std::erase_if(*q.files, [this](const auto& awaited) { return journal::has_come(stage_, awaited); });
+      if (!q.files->empty()) return false;
+    }
     if (q.shared_state) {
       const auto state = static_cast<DatasetState>(q.shared_state->state.load(std::memory_order_acquire));
       const bool there = stage_.files().exists(stage_.datasets() + "/" + q.state_name);

@@ -4,12 +4,14 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cluster/outbox.h"
 #include "core/bytes.h"
+#include "journal/markers.h"
 #include "journal/reader.h"
 #include "platform/log.h"
 
@@ -23,16 +25,17 @@ class Questions {
 
   // ---- the server's loop ----
 
-  /// `question` is the name of its file: <shared state>+<r or w>+<who asks>.
+  /// `question` is the name of its file: <shared state>+<r or w>+<who asks>, or that of a marker (journal/markers.h).
   void ask(const std::string& question);
+
+  /// Those that can be answered by now. Also the relay's thread.
+  void answer();
 
   // ---- the relay's thread ----
 
   void on_question(unsigned from, Decoder& in);
   /// Puts the answer beside the question's file, once all nodes have given theirs.
   void on_answer(Decoder& in);
-  /// Those that can be answered by now.
-  void answer();
 
  private:
   /// Asked by a process of another node.
@@ -43,6 +46,8 @@ class Questions {
     journal::MappedState<journal::SharedState> shared_state;
     std::uint64_t target = 0;
     bool for_writing = false;
+    /// That of a marker: what it waits for here; nothing: that could not be listed yet.
+    std::optional<std::vector<journal::Awaited>> files;
   };
   /// Asked by a process of this one.
   struct Asked {
@@ -58,7 +63,7 @@ class Questions {
   std::mutex mutex_;  // of what follows
   std::map<std::string, Asked> asked_;
 
-  std::vector<Question> questions_;  // the relay's thread only
+  std::vector<Question> questions_;
 };
 
 }  // namespace advectio

@@ -69,6 +69,8 @@ void Relay::quiet() {
 }
 
 void Relay::final(bool clean, const std::string& status) {
+  // Another node may end when it hears the word, and what it has asked must come before.
+  questions_.answer();
   if (!states_.set_final(node(), clean)) return;
   // It may try again what has failed, and the others may end meanwhile.
   if (remote_encoder_ != nullptr) remote_encoder_->ask_no_more();

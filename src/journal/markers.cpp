@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <functional>
@@ -29,6 +30,7 @@ bool has_ended(const SharedState& p) noexcept {
 
 std::string to_text(const Marker& marker) {
   std::string out = "path " + marker.path + "\nheld " + marker.held + '\n';
+  if (!marker.question.empty()) out += "ask " + marker.question + '\n';
   for (const auto& a : marker.files)
     out += "await " + std::to_string(a.journal) + ' ' + std::to_string(a.number) + ' ' + std::to_string(a.synced) +
            (a.closed ? " 1 " : " 0 ") + a.shared_state + '\n';
@@ -58,6 +60,7 @@ std::optional<Marker> of_text(std::string_view text) {
     line.remove_prefix(blank + 1);
     if (key == "path") marker.path = line;
     if (key == "held") marker.held = line;
+    if (key == "ask") marker.question = line;
     if (key != "await") continue;
     Awaited a;
     int closed = 0;
@@ -68,7 +71,8 @@ std::optional<Marker> of_text(std::string_view text) {
     a.shared_state = line;
     marker.files.push_back(std::move(a));
   }
-  if (marker.path.empty() || marker.path[0] != '/' || marker.held.empty() || marker.held[0] != '/') return std::nullopt;
+  if (!marker.path.starts_with('/') || !marker.held.starts_with('/') || marker.question.find('/') != std::string::npos)
+    return std::nullopt;
   return marker;
 }
 
@@ -106,6 +110,15 @@ bool has_come(const Stage& stage, const Awaited& awaited) {
   const SharedState& p = **shared_state;
   if (p.journal != awaited.journal || p.number != awaited.number || has_ended(p)) return true;
   return !awaited.closed && p.visible.load(std::memory_order_acquire) >= awaited.synced;
+}
+
+Result<std::string> ask_other_nodes(const Stage& stage) {
+  static std::atomic<unsigned> count{0};
+  auto question =
+      std::string(all_files) + "+m+" + std::to_string(::getpid()) + "+" + std::to_string(count.fetch_add(1));
+  ADVECTIO_TRY(replace_file(stage.files(), stage.questions() + "/" + question, {}));
+  stage.control().asked.fetch_add(1, std::memory_order_release);
+  return question;
 }
 
 Result<std::vector<Marker>> markers_in(const Stage& stage) {
@@ -183,6 +196,11 @@ Result<void> Markers::keep(const Marker& marker) const {
 }
 
 Result<void> Markers::forget(const Marker& marker) const {
+  if (!marker.question.empty()) {
+    const auto question = stage_->questions() + "/" + marker.question;
+    ADVECTIO_TRY(stage_->files().remove(question));
+    ADVECTIO_TRY(stage_->files().remove(question + answer_suffix));
+  }
   ADVECTIO_TRY(stage_->files().remove(note_of(marker.path)));
   count();
   return {};

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -31,12 +32,21 @@ struct Marker {
   std::string path;  ///< absolute
   std::string held;  ///< its name until then, in the same directory
   std::vector<Awaited> files;
+  /// Of a run on several nodes: the name in `questions/` by which the other nodes are asked for their files. Empty:
+  /// they are not asked, or have answered.
+  std::string question;
 };
 
 /// Datasets of this node of which something that a program has synced or closed is not visible yet.
 Result<std::vector<Awaited>> not_visible(const Stage& stage);
 /// What the note awaits of that dataset has come, or it has been dropped.
 bool has_come(const Stage& stage, const Awaited& awaited);
+
+/// The question of a marker begins so, in place of a shared state's name.
+inline constexpr std::string_view all_files = "all";
+/// Ask the other nodes of the run, through this node's server: it answers when all that programs there have synced or
+/// closed by then is visible. Returns the question.
+Result<std::string> ask_other_nodes(const Stage& stage);
 
 /// The notes of a stage as they are at the moment, without the lock: for who only looks. Sorted by path.
 Result<std::vector<Marker>> markers_in(const Stage& stage);
@@ -56,6 +66,7 @@ class Markers {
   [[nodiscard]] Marker make(const std::string& path) const;
   /// Writes the note, in place of an older one.
   [[nodiscard]] Result<void> keep(const Marker& marker) const;
+  /// Removes it, and its question.
   [[nodiscard]] Result<void> forget(const Marker& marker) const;
 
  private:

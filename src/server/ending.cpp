@@ -78,10 +78,10 @@ bool Ending::finished() {
   if (tiles_.end_wholes()) return false;
   journal_set_.forget_journals();
   if (!durability_.is_idle()) return false;
-  // All datasets have ended, so that no program holds back another marker; or they stay in the stage, and so do notes.
-  if (!markers_.settle()) return false;
   reported_end_ = true;
-  return !run_.has_other_nodes() || nodes_.agreed_on_end();
+  if (run_.has_other_nodes() && !nodes_.agreed_on_end()) return false;
+  // All datasets have ended, so that no program holds back another marker; or they stay in the stage, and so do notes.
+  return markers_.settle();
 }
 
 /// Shared states of which no journal speaks: their writer died between registering the dataset and its first record, or

@@ -38,7 +38,10 @@ bool HeldMarkers::settle() {
   for (auto& marker : *all) {
     const auto before = marker.files.size();
     std::erase_if(marker.files, [this](const auto& awaited) { return journal::has_come(run_.stage, awaited); });
-    if (marker.files.empty() && name(*notes, marker)) continue;
+    // Where the answer is there, the files of other nodes are.
+    const auto answer = run_.stage.questions() + "/" + marker.question + journal::answer_suffix;
+    const bool others_have = marker.question.empty() || run_.files.exists(answer);
+    if (marker.files.empty() && others_have && name(*notes, marker)) continue;
     run_.markers_waiting.push_back(marker.path);
     if (marker.files.size() < before) (void)notes->keep(marker);
   }
@@ -77,7 +80,8 @@ void HeldMarkers::report_rest() {
       if (const auto p = run_.stage.open_state(awaited.shared_state))
         files += (files.empty() ? "" : ", ") + std::string((*p)->path);
     report_once(marker.path + " is held back as " + marker.held +
-                (files.empty() ? std::string() : ", as it may say that these files are complete: " + files));
+                (files.empty() ? std::string(marker.question.empty() ? "" : ", as other nodes have files in flight")
+                               : ", as it may say that these files are complete: " + files));
   }
 }
 

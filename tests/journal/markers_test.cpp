@@ -121,8 +121,9 @@ TEST_F(MarkersTest, AreRefusedWhereTheirNoteIsDamaged) {
   const auto path = scratch_ / "a.done";
   ASSERT_TRUE(notes->keep(notes->make(path)));
   const auto note = stage_.directory() + "/markers/" + stage_.files().list(stage_.directory() + "/markers")->front();
-  for (const std::string text : {"", "path /a\n", "path /a\nheld /b\nawait 1 2 3\n", "path a\nheld /b\n",
-                                 "path /a\nheld /b\nawait 1 2 3 0 ../../etc\n", "path /a\nheld /b"}) {
+  for (const std::string text :
+       {"", "path /a\n", "path /a\nheld /b\nawait 1 2 3\n", "path a\nheld /b\n", "path /a\nheld /b\nask ../c\n",
+        "path /a\nheld /b\nawait 1 2 3 0 ../../etc\n", "path /a\nheld /b"}) {
     ASSERT_TRUE(replace_file(stage_.files(), note, std::as_bytes(std::span(text))));
     EXPECT_FALSE(notes->all()) << text;
     EXPECT_FALSE(notes->of(path)) << text;

@@ -165,6 +165,41 @@ def test_a_marker_of_one_rank_speaks_of_the_files_of_all(advectio: Advectio, out
     assert (output / "log.f006").read_text() == "all ranks\n"
 
 
+NODES = """
+import os, pathlib, signal, time
+import netCDF4
+import numpy as np
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+stages = [p.parent for p in pathlib.Path(os.environ["ADVECTIO_RUN"]).rglob("control")]
+servers = {p.name: int.from_bytes((p / "control").read_bytes()[12:16], "little") for p in stages}
+assert len(servers) == 2, servers
+while rank == 0 and not os.path.exists("closed"):
+    time.sleep(0.01)
+if rank == 1:
+    file = netCDF4.Dataset("hist.nc", "w")
+    file.createDimension("x", 100_000)
+    file.createVariable("v", "f8", ("x",))[:] = np.arange(100_000)
+    os.kill(servers["n1"], signal.SIGSTOP)
+    file.close()
+    pathlib.Path("closed").touch()
+else:
+    pathlib.Path("log.f006").write_text("all nodes\\n")
+    print("outside" if "log.f006" in os.listdir(".") else "held", flush=True)
+    os.kill(servers["n1"], signal.SIGCONT)
+"""
+
+
+def test_a_marker_waits_for_files_that_another_node_has_closed(advectio: Advectio, output: Path):
+    running = advectio.start(["mpirun", "-n", "2", PYTHON, "-c", NODES], output, nodes="1,1")
+    running.wait_for(lambda: "log.f006" in os.listdir(output), "the marker was there")
+    with netCDF4.Dataset(output / "hist.nc") as file:
+        np.testing.assert_array_equal(file["v"][:], np.arange(100_000))
+    result = running.finish()
+    assert result.code == 0 and result.stdout == "held\n", result.said
+    assert result.summary["markers_held"] == 1
+    assert (output / "log.f006").read_text() == "all nodes\n" and not list(output.rglob("*advectio*"))
+
+
 OWN_PATTERNS = """
 import os, pathlib, signal
 import netCDF4

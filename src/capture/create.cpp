@@ -91,6 +91,12 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   const std::string path = absolute(request.path);
   // Deeper than the system tells. The server would look for the file somewhere else.
   if (path.empty() || path[0] != '/') return system_error("create " + request.path, ENAMETOOLONG);
+  // A file that was renamed to that name, and has yet to get it.
+  if (waiting_.present_path(path) != path) {
+    if (request.no_clobber) return system_error("create " + path, EEXIST);
+    ADVECTIO_TRY(waiting_.for_creating(path, own_journal_.load()));
+    ADVECTIO_TRY(waiting_.for_name(path));
+  }
   struct stat there {};
   if (::stat(path.c_str(), &there) == 0) {
     if (!S_ISREG(there.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};

@@ -80,80 +80,123 @@ void wait_for_files(const Stage& stage, const std::string& path) {
 
 }  // namespace
 
-MarkerCall::MarkerCall(const std::string& path, Use use, const MarkerCall* other) {
+MarkerCall::MarkerCall(const std::string& path, Use use) {
   const auto* const run = run_of_process();
   if (run == nullptr) return;
+  const auto& control = run->stage.control();
   const bool makes = use == Use::write || use == Use::replace || use == Use::make;
-  const bool any_held = run->stage.control().markers_held.load(std::memory_order_acquire) > 0;
-  if ((!makes && use != Use::wait && !any_held) || !matches(*run, path)) return;
-  if (use == Use::wait)
-    wait_for_files(run->stage, path);
-  else
-    find(workflow::resolved(path), use, other);
-}
-
-/// Is the name held, or is it to be?
-void MarkerCall::find(const std::string& path, Use use, const MarkerCall* other) {
-  const auto& stage = run_of_process()->stage;
-  if (other != nullptr) notes_ = other->notes_;
-  if (!notes_) {
-    auto notes = Markers::await(stage);
-    // Where its directory is gone, the run has ended.
-    if (!notes && stage.there() && use != Use::look) wait_for_files(stage, path);
-    if (!notes) return;
-    notes_ = std::make_shared<const Markers>(std::move(notes).value());
-  }
-  auto held = notes_->of(path);
-  if (!held) {
-    notes_.reset();  // the server may need the lock to go on
-    say("the note of " + path + " cannot be read: " + held.error().message);
-    return wait_for_files(stage, path);
-  }
-  marker_ = std::move(held).value();
-  if (use == Use::write || use == Use::replace || use == Use::make) hold(path, use);
-  if (!marker_) {
-    notes_.reset();
+  const bool any_renamed = control.files_held.load(std::memory_order_acquire) > 0;
+  const bool any_marker = makes || use == Use::wait || control.markers_held.load(std::memory_order_acquire) > 0;
+  const bool is_marker = any_marker && matches(*run, path);
+  if (use == Use::wait) {
+    if (is_marker) wait_for_files(run->stage, path);
     return;
   }
-  path_ = marker_->held;
-  removes_ = use == Use::remove;
+  if (!is_marker && !any_renamed) return;
+  const auto whole = workflow::resolved(path);
+  if (!take_notes(whole, use) || !look_up(whole)) return;
+  if (makes && is_marker && !(marker_ && marker_->is_renamed)) hold_marker(whole, use);
+  go_there(use);
+}
+
+MarkerCall::MarkerCall(const std::string& path, const MarkerCall& from, const std::string& source) {
+  const auto* const run = run_of_process();
+  if (run == nullptr) return;
+  const bool is_marker = matches(*run, path);
+  const auto file = journal::in_flight_and_closed(run->stage, from.path_.empty() ? source : from.path_);
+  const bool any_renamed = run->stage.control().files_held.load(std::memory_order_acquire) > 0;
+  if (!is_marker && !file && !any_renamed) return;
+  const auto whole = workflow::resolved(path);
+  notes_ = from.notes_;
+  if (!take_notes(whole, Use::replace) || !look_up(whole)) return;
+  if (is_marker && !(marker_ && marker_->is_renamed))
+    hold_marker(whole, Use::replace);
+  else if (file)
+    hold_renamed(whole, *file);
+  go_there(Use::replace);
+}
+
+/// False: they cannot be had. Where the stage is gone, the run has ended.
+bool MarkerCall::take_notes(const std::string& path, Use use) {
+  const auto& stage = run_of_process()->stage;
+  if (notes_) return true;
+  auto notes = Markers::await(stage);
+  if (notes) notes_ = std::make_shared<const Markers>(std::move(notes).value());
+  if (!notes && stage.there() && use != Use::look) do_without(path, notes.error());
+  return static_cast<bool>(notes_);
+}
+
+bool MarkerCall::look_up(const std::string& path) {
+  auto held = notes_->of(path);
+  if (held)
+    marker_ = std::move(held).value();
+  else
+    do_without(path, held.error());
+  return held.ok();
+}
+
+void MarkerCall::go_there(Use use) {
+  if (marker_) {
+    path_ = marker_->held;
+    removes_ = use == Use::remove;
+  } else {
+    notes_.reset();
+  }
+}
+
+/// The name is not held; the call waits for the files instead.
+void MarkerCall::do_without(const std::string& path, const Error& why) {
+  say(path + " cannot be held back: " + why.message);
+  marker_.reset();
+  notes_.reset();  // the server may need the lock to go on
+  wait_for_files(run_of_process()->stage, path);
 }
 
 /// The program makes the marker. It stays its own name where nothing is in flight.
-void MarkerCall::hold(const std::string& path, Use use) {
+void MarkerCall::hold_marker(const std::string& path, Use use) {
   const auto& stage = run_of_process()->stage;
+  const bool several_nodes = stage.control().nodes > 1;
   auto files = journal::not_visible(stage);
-  if (files && !marker_) {
+  if (!files) return do_without(path, files.error());
+  if (!marker_) {
     const auto there = look_at(path);
-    const bool several_nodes = stage.control().nodes > 1;
     const bool is_complete = files->empty() && !several_nodes;
     if (is_complete || there == There::other || (there == There::file && use == Use::make)) return;
     auto made = notes_->make(path);
     (void)::unlink(made.held.c_str());  // of a process that died before its note
     if (there == There::file && use == Use::write)
-      if (auto copied = workflow::copy_file(path, made.held); !copied) files = std::move(copied).error();
+      if (auto copied = workflow::copy_file(path, made.held); !copied) {
+        (void)::unlink(made.held.c_str());
+        return do_without(path, copied.error());
+      }
     marker_ = std::move(made);
   }
-  if (files) {
-    for (auto& one : *files)
-      if (std::find(marker_->files.begin(), marker_->files.end(), one) == marker_->files.end())
-        marker_->files.push_back(std::move(one));
-    Result<void> kept;
-    if (stage.control().nodes > 1) {
-      if (auto asked = journal::ask_other_nodes(stage))
-        marker_->question = std::move(asked).value();
-      else
-        kept = std::move(asked).error();
-    }
-    if (kept) kept = notes_->keep(*marker_);
-    if (kept) return;
-    files = std::move(kept).error();
+  for (auto& one : *files)
+    if (std::find(marker_->files.begin(), marker_->files.end(), one) == marker_->files.end())
+      marker_->files.push_back(std::move(one));
+  Result<void> kept;
+  if (several_nodes) {
+    // Other nodes may have closed more since the last question.
+    if (const auto before = std::exchange(marker_->question, {}); !before.empty())
+      for (const char* suffix : {"", journal::answer_suffix})
+        (void)stage.files().remove(stage.questions() + "/" + before + suffix);
+    if (auto asked = journal::ask_other_nodes(stage))
+      marker_->question = std::move(asked).value();
+    else
+      kept = std::move(asked).error();
   }
-  say(path + " cannot be held back: " + files.error().message);
-  if (marker_) (void)::unlink(marker_->held.c_str());
-  marker_.reset();
-  notes_.reset();
-  wait_for_files(stage, path);
+  if (kept) kept = notes_->keep(*marker_);
+  if (kept) return;
+  (void)::unlink(marker_->held.c_str());
+  do_without(path, kept.error());
+}
+
+/// The program gives a file that is in flight its final name.
+void MarkerCall::hold_renamed(const std::string& path, const journal::Awaited& file) {
+  auto renamed = notes_->make(path, true);
+  renamed.files = {file};
+  if (auto kept = notes_->keep(renamed); !kept) return do_without(path, kept.error());
+  marker_ = std::move(renamed);
 }
 
 MarkerCall::~MarkerCall() {
@@ -166,6 +209,16 @@ MarkerCall::~MarkerCall() {
   }
   notes_.reset();
   journal::ring(run_of_process()->stage.control().work);
+}
+
+bool any_renamed() {
+  const auto* const run = run_of_process();
+  return run != nullptr && run->stage.control().files_held.load(std::memory_order_acquire) > 0;
+}
+
+std::string present_path(const std::string& path) {
+  const auto* const run = run_of_process();
+  return run != nullptr ? Waiting(run->stage).present_path(path) : path;
 }
 
 }  // namespace advectio::capture

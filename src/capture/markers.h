@@ -1,9 +1,8 @@
-// Markers (journal/markers.h) that this process makes or looks at, for plain_files.cpp.
+// Names that are held back (journal/markers.h), as this process makes them or looks at them, for plain_files.cpp.
 //
 // A call that makes a marker goes to its held name, if the run has closed or synced something that is not in its file
-// yet. So do later calls on the marker, until the server has given it its own name: for the programs of the run it is
-// there at once. Names that match no pattern of the config's `markers` cost a comparison with each pattern, and only
-// where a call makes a name or some marker is held.
+// yet. So does the rename of a file that is closed and in flight. Later calls on the name go there, too, until the
+// server has given it its own: for the programs of the run it is there at once.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +26,11 @@ class MarkerCall {
     wait,     ///< makes what cannot be held, a directory: waits until the files are visible
   };
   MarkerCall() = default;
-  /// `path` as the program gave it. `other`: the call's other name, whose lock serves for both. Use::wait blocks until
-  /// the files of the run are visible; so do others where a marker cannot be held, which one line of log says.
-  MarkerCall(const std::string& path, Use use, const MarkerCall* other = nullptr);
+  /// `path` as the program gave it. Use::wait blocks until the files of the run are visible; so do others where a name
+  /// cannot be held, which one line of log says.
+  MarkerCall(const std::string& path, Use use);
+  /// The name to which `from` renames `source`, its own path.
+  MarkerCall(const std::string& path, const MarkerCall& from, const std::string& source);
   ~MarkerCall();
   MarkerCall(MarkerCall&&) noexcept = default;
   MarkerCall& operator=(MarkerCall&&) noexcept = default;
@@ -38,13 +39,22 @@ class MarkerCall {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
-  void find(const std::string& path, Use use, const MarkerCall* other);
-  void hold(const std::string& path, Use use);
+  bool take_notes(const std::string& path, Use use);
+  bool look_up(const std::string& path);
+  void go_there(Use use);
+  void hold_marker(const std::string& path, Use use);
+  void hold_renamed(const std::string& path, const journal::Awaited& file);
+  void do_without(const std::string& path, const Error& why);
 
   std::shared_ptr<const journal::Markers> notes_;
   std::optional<journal::Marker> marker_;
   std::string path_;
   bool removes_ = false;
 };
+
+/// Some file of the run was renamed, and has yet to get its name.
+bool any_renamed();
+/// Where the file is that programs call `path`: its held name, where it was renamed and is in flight, else `path`.
+std::string present_path(const std::string& path);
 
 }  // namespace advectio::capture

@@ -113,6 +113,14 @@ bool is_of_program(const void* caller, const char* path) {
   return !OwnLibraries::of_process().hold(caller);
 }
 
+/// The name as from the present directory; empty: the directory is not known.
+std::string name_in(int directory, const char* path) {
+  if (directory == AT_FDCWD || *path == '/') return path;
+  char real[PATH_MAX];
+  const auto bytes = ::readlink(("/proc/self/fd/" + std::to_string(directory)).c_str(), real, sizeof real);
+  return bytes > 0 ? std::string(real, static_cast<std::size_t>(bytes)) + "/" + path : std::string();
+}
+
 /// 0, or the errno with which the call fails.
 int wait_for(int directory, const char* path, Use use) {
   const int kept = errno;
@@ -121,6 +129,11 @@ int wait_for(int directory, const char* path, Use use) {
   try {
     struct stat st {};
     const auto* datasets = datasets_of_run();
+    std::string held;
+    if (datasets != nullptr && capture::any_renamed()) {
+      held = capture::present_path(name_in(directory, path));
+      if (!held.empty()) directory = AT_FDCWD, path = held.c_str();
+    }
     // Our own readers go by the hard link, and have waited.
     if (datasets != nullptr && !journal::is_hard_link(path) &&
         ::syscall(SYS_newfstatat, directory, path, &st, 0) == 0 && S_ISREG(st.st_mode)) {
@@ -146,31 +159,21 @@ int wait_for(int directory, const char* path, Use use) {
   return failed;
 }
 
-/// The name as from the present directory; empty: the directory is not known.
-std::string name_in(int directory, const char* path) {
-  if (directory == AT_FDCWD || *path == '/') return path;
-  char real[PATH_MAX];
-  const auto bytes = ::readlink(("/proc/self/fd/" + std::to_string(directory)).c_str(), real, sizeof real);
-  return bytes > 0 ? std::string(real, static_cast<std::size_t>(bytes)) + "/" + path : std::string();
-}
-
 /// The path for the next function, where it may be a marker's.
 class MarkerPath {
  public:
   using Use = capture::MarkerCall::Use;
   /// `use` empty: the call does not look at names.
-  MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller,
-             const MarkerPath* other = nullptr)
+  MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller) : path_(path) {
+    if (use) make(caller, [&] { return capture::MarkerCall(name_in(directory, path), *use); });
+  }
+  /// The name to which `from`, in that directory, is renamed.
+  MarkerPath(int directory, const char* path, const MarkerPath& from, int from_directory, const void* caller)
       : path_(path) {
-    if (!use || !is_of_program(caller, path)) return;
-    const int kept = errno;
-    const Inside mark;
-    try {
-      if (const auto name = name_in(directory, path); !name.empty())
-        call_ = capture::MarkerCall(name, *use, other != nullptr ? &other->call_ : nullptr);
-    } catch (...) {  // no memory: the call goes on without us
-    }
-    errno = kept;
+    if (from.path_ == nullptr) return;
+    make(caller, [&] {
+      return capture::MarkerCall(name_in(directory, path), from.call_, name_in(from_directory, from.path_));
+    });
   }
   ~MarkerPath() {
     const int kept = errno;
@@ -186,6 +189,18 @@ class MarkerPath {
   [[nodiscard]] const char* get() const { return call_.path().empty() ? path_ : call_.path().c_str(); }
 
  private:
+  template <typename Make>
+  void make(const void* caller, Make&& call) {
+    if (!is_of_program(caller, path_)) return;
+    const int kept = errno;
+    const Inside mark;
+    try {
+      call_ = call();
+    } catch (...) {  // no memory: the call goes on without us
+    }
+    errno = kept;
+  }
+
   const char* path_;
   capture::MarkerCall call_;
 };
@@ -350,128 +365,128 @@ int __fxstatat64(int version, int directory, const char* path, struct stat64* st
     va_end(rest);                \
   }
 
-#define ADVECTIO_OPEN(F)                                                        \
-  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {                     \
-    ADVECTIO_MODE                                                               \
-    const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER); \
-    const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);          \
-    return at ? ADVECTIO_NEXT(F, at.get(), flags, mode) : -1;                   \
+#define ADVECTIO_OPEN(F)                                                            \
+  ADVECTIO_EXPORT int F(const char* path, int flags, ...) {                         \
+    ADVECTIO_MODE                                                                   \
+    const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);                  \
+    const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(flags), ADVECTIO_CALLER); \
+    return at ? ADVECTIO_NEXT(F, of.get(), flags, mode) : -1;                       \
   }
 ADVECTIO_OPEN(open)
 ADVECTIO_OPEN(open64)
 
-#define ADVECTIO_OPENAT(F)                                                       \
-  ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) {       \
-    ADVECTIO_MODE                                                                \
-    const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER); \
-    const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);          \
-    return at ? ADVECTIO_NEXT(F, directory, at.get(), flags, mode) : -1;         \
+#define ADVECTIO_OPENAT(F)                                                           \
+  ADVECTIO_EXPORT int F(int directory, const char* path, int flags, ...) {           \
+    ADVECTIO_MODE                                                                    \
+    const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);                  \
+    const MarkerPath of(directory, at.get(), marker_use_of(flags), ADVECTIO_CALLER); \
+    return at ? ADVECTIO_NEXT(F, directory, of.get(), flags, mode) : -1;             \
   }
 ADVECTIO_OPENAT(openat)
 ADVECTIO_OPENAT(openat64)
 
 ADVECTIO_EXPORT int __open_2(const char* path, int flags) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(__open_2, at.get(), flags) : -1;
+  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(flags), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(__open_2, of.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __open64_2(const char* path, int flags) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(flags), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(flags), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(__open64_2, at.get(), flags) : -1;
+  const Path at(AT_FDCWD, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(flags), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(__open64_2, of.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat_2(int directory, const char* path, int flags) {
-  const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER);
-  const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(__openat_2, directory, at.get(), flags) : -1;
+  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(directory, at.get(), marker_use_of(flags), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(__openat_2, directory, of.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int __openat64_2(int directory, const char* path, int flags) {
-  const MarkerPath of(directory, path, marker_use_of(flags), ADVECTIO_CALLER);
-  const Path at(directory, of.get(), use_of(flags), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(__openat64_2, directory, at.get(), flags) : -1;
+  const Path at(directory, path, use_of(flags), ADVECTIO_CALLER);
+  const MarkerPath of(directory, at.get(), marker_use_of(flags), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(__openat64_2, directory, of.get(), flags) : -1;
 }
 ADVECTIO_EXPORT int creat(const char* path, mode_t mode) {
-  const MarkerPath of(AT_FDCWD, path, MarkerUse::replace, ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(creat, at.get(), mode) : -1;
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), MarkerUse::replace, ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(creat, of.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int creat64(const char* path, mode_t mode) {
-  const MarkerPath of(AT_FDCWD, path, MarkerUse::replace, ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(creat64, at.get(), mode) : -1;
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), MarkerUse::replace, ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(creat64, of.get(), mode) : -1;
 }
 ADVECTIO_EXPORT int truncate(const char* path, off_t bytes) noexcept {
-  const MarkerPath of(AT_FDCWD, path, MarkerUse::write, ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(truncate, at.get(), bytes) : -1;
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), MarkerUse::write, ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(truncate, of.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT int truncate64(const char* path, off64_t bytes) noexcept {
-  const MarkerPath of(AT_FDCWD, path, MarkerUse::write, ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), Use::write, ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(truncate64, at.get(), bytes) : -1;
+  const Path at(AT_FDCWD, path, Use::write, ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), MarkerUse::write, ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(truncate64, of.get(), bytes) : -1;
 }
 ADVECTIO_EXPORT FILE* fopen(const char* path, const char* mode) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(fopen, at.get(), mode) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(mode), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(fopen, of.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* fopen64(const char* path, const char* mode) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(fopen64, at.get(), mode) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(mode), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(fopen64, of.get(), mode) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen(const char* path, const char* mode, FILE* stream) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(freopen, at.get(), mode, stream) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(mode), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(freopen, of.get(), mode, stream) : nullptr;
 }
 ADVECTIO_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
-  const MarkerPath of(AT_FDCWD, path, marker_use_of(mode), ADVECTIO_CALLER);
-  const Path at(AT_FDCWD, of.get(), use_of(mode), ADVECTIO_CALLER);
-  return at ? ADVECTIO_NEXT(freopen64, at.get(), mode, stream) : nullptr;
+  const Path at(AT_FDCWD, path, use_of(mode), ADVECTIO_CALLER);
+  const MarkerPath of(AT_FDCWD, at.get(), marker_use_of(mode), ADVECTIO_CALLER);
+  return at ? ADVECTIO_NEXT(freopen64, of.get(), mode, stream) : nullptr;
 }
 
-#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...)                        \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {                               \
-    const MarkerPath of(DIRECTORY, path, MarkerUse::look, ADVECTIO_CALLER); \
-    const Path at(DIRECTORY, of.get(), Use::look, ADVECTIO_CALLER);         \
-    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;                         \
+#define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...)                            \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                   \
+    const Path at(DIRECTORY, path, Use::look, ADVECTIO_CALLER);                 \
+    const MarkerPath of(DIRECTORY, at.get(), MarkerUse::look, ADVECTIO_CALLER); \
+    return at ? ADVECTIO_NEXT(F, __VA_ARGS__) : -1;                             \
   }
-ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
-ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
-ADVECTIO_STAT(lstat, AT_FDCWD, (const char* path, struct stat* st), at.get(), st)
-ADVECTIO_STAT(lstat64, AT_FDCWD, (const char* path, struct stat64* st), at.get(), st)
-ADVECTIO_STAT(fstatat, directory, (int directory, const char* path, struct stat* st, int flags), directory, at.get(),
+ADVECTIO_STAT(stat, AT_FDCWD, (const char* path, struct stat* st), of.get(), st)
+ADVECTIO_STAT(stat64, AT_FDCWD, (const char* path, struct stat64* st), of.get(), st)
+ADVECTIO_STAT(lstat, AT_FDCWD, (const char* path, struct stat* st), of.get(), st)
+ADVECTIO_STAT(lstat64, AT_FDCWD, (const char* path, struct stat64* st), of.get(), st)
+ADVECTIO_STAT(fstatat, directory, (int directory, const char* path, struct stat* st, int flags), directory, of.get(),
               st, flags)
 ADVECTIO_STAT(fstatat64, directory, (int directory, const char* path, struct stat64* st, int flags), directory,
-              at.get(), st, flags)
+              of.get(), st, flags)
 ADVECTIO_STAT(statx, directory, (int directory, const char* path, int flags, unsigned mask, struct statx* st),
-              directory, at.get(), flags, mask, st)
-ADVECTIO_STAT(__xstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, at.get(), st)
-ADVECTIO_STAT(__xstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, at.get(), st)
-ADVECTIO_STAT(__lxstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, at.get(), st)
-ADVECTIO_STAT(__lxstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, at.get(), st)
+              directory, of.get(), flags, mask, st)
+ADVECTIO_STAT(__xstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, of.get(), st)
+ADVECTIO_STAT(__xstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, of.get(), st)
+ADVECTIO_STAT(__lxstat, AT_FDCWD, (int version, const char* path, struct stat* st), version, of.get(), st)
+ADVECTIO_STAT(__lxstat64, AT_FDCWD, (int version, const char* path, struct stat64* st), version, of.get(), st)
 ADVECTIO_STAT(__fxstatat, directory, (int version, int directory, const char* path, struct stat* st, int flags),
-              version, directory, at.get(), st, flags)
+              version, directory, of.get(), st, flags)
 ADVECTIO_STAT(__fxstatat64, directory, (int version, int directory, const char* path, struct stat64* st, int flags),
-              version, directory, at.get(), st, flags)
+              version, directory, of.get(), st, flags)
 
 // Times and permissions that are set after the close must stay: the server writes the file before.
-ADVECTIO_STAT(utime, AT_FDCWD, (const char* path, const utimbuf* times), at.get(), times)
-ADVECTIO_STAT(utimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)
-ADVECTIO_STAT(lutimes, AT_FDCWD, (const char* path, const timeval times[2]), at.get(), times)
-ADVECTIO_STAT(futimesat, directory, (int directory, const char* path, const timeval times[2]), directory, at.get(),
+ADVECTIO_STAT(utime, AT_FDCWD, (const char* path, const utimbuf* times), of.get(), times)
+ADVECTIO_STAT(utimes, AT_FDCWD, (const char* path, const timeval times[2]), of.get(), times)
+ADVECTIO_STAT(lutimes, AT_FDCWD, (const char* path, const timeval times[2]), of.get(), times)
+ADVECTIO_STAT(futimesat, directory, (int directory, const char* path, const timeval times[2]), directory, of.get(),
               times)
 ADVECTIO_STAT(utimensat, directory, (int directory, const char* path, const timespec times[2], int flags), directory,
-              at.get(), times, flags)
-ADVECTIO_STAT(chmod, AT_FDCWD, (const char* path, mode_t mode), at.get(), mode)
-ADVECTIO_STAT(fchmodat, directory, (int directory, const char* path, mode_t mode, int flags), directory, at.get(), mode,
+              of.get(), times, flags)
+ADVECTIO_STAT(chmod, AT_FDCWD, (const char* path, mode_t mode), of.get(), mode)
+ADVECTIO_STAT(fchmodat, directory, (int directory, const char* path, mode_t mode, int flags), directory, of.get(), mode,
               flags)
 
-ADVECTIO_STAT(access, AT_FDCWD, (const char* path, int mode), at.get(), mode)
-ADVECTIO_STAT(faccessat, directory, (int directory, const char* path, int mode, int flags), directory, at.get(), mode,
+ADVECTIO_STAT(access, AT_FDCWD, (const char* path, int mode), of.get(), mode)
+ADVECTIO_STAT(faccessat, directory, (int directory, const char* path, int mode, int flags), directory, of.get(), mode,
               flags)
-ADVECTIO_STAT(euidaccess, AT_FDCWD, (const char* path, int mode), at.get(), mode)
+ADVECTIO_STAT(euidaccess, AT_FDCWD, (const char* path, int mode), of.get(), mode)
 
 #define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)                         \
   ADVECTIO_EXPORT int F PARAMETERS noexcept {                                  \
@@ -484,11 +499,11 @@ ADVECTIO_REMOVE(remove, AT_FDCWD, (const char* path), of.get())
 ADVECTIO_REMOVE(unlinkat, directory, (int directory, const char* path, int flags), directory, of.get(), flags)
 
 // Names that come to a file that is there, or to a directory.
-#define ADVECTIO_RENAME(F, FROM, TO, PARAMETERS, ...)                              \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                      \
-    const MarkerPath from(FROM, path, MarkerUse::remove, ADVECTIO_CALLER);         \
-    const MarkerPath to(TO, new_path, MarkerUse::replace, ADVECTIO_CALLER, &from); \
-    return ADVECTIO_NEXT(F, __VA_ARGS__);                                          \
+#define ADVECTIO_RENAME(F, FROM, TO, PARAMETERS, ...)                      \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                              \
+    const MarkerPath from(FROM, path, MarkerUse::remove, ADVECTIO_CALLER); \
+    const MarkerPath to(TO, new_path, from, FROM, ADVECTIO_CALLER);        \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                  \
   }
 ADVECTIO_RENAME(rename, AT_FDCWD, AT_FDCWD, (const char* path, const char* new_path), from.get(), to.get())
 ADVECTIO_RENAME(renameat, directory, new_directory,

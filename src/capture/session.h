@@ -36,7 +36,7 @@ class ProcessSession final : public Session {
     return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire));
   }
   [[nodiscard]] bool is_in_flight(const std::string& path) const override {
-    const auto name = journal::Stage::state_name_of(path);
+    const auto name = journal::Stage::state_name_of(waiting_.present_path(path));
     return name && stage_.files().exists(stage_.datasets() + "/" + *name);
   }
   Result<void> wait_for_plain_use(const std::string& path, Until until) override {

@@ -9,8 +9,10 @@
 
 #include "capture/dataset_state.h"
 #include "journal/hard_link.h"
+#include "journal/markers.h"
 #include "journal/run_mark.h"
 #include "platform/machine.h"
+#include "workflow/workflow.h"
 
 namespace advectio::capture {
 
@@ -37,6 +39,17 @@ Patience::State Patience::look() {
   if (now - since_ < max) return State::stands;
   gave_up_at_ = activity_;
   return State::over;
+}
+
+std::string Waiting::present_path(const std::string& path) const {
+  if (stage_.control().files_held.load(std::memory_order_acquire) == 0) return path;
+  const auto whole = workflow::resolved(path);
+  auto held = journal::held_name_of(stage_, whole);
+  return held == whole ? path : held;
+}
+
+Result<void> Waiting::for_name(const std::string& path) {
+  return until([&] { return present_path(path) == path; }, "wait for the name " + path);
 }
 
 Patience Waiting::for_room() {
@@ -101,7 +114,7 @@ Result<void> is_of_no_other_run(const std::string& path) {
 }  // namespace
 
 Result<void> Waiting::not_written_now(const std::string& path) const {
-  const auto name = Stage::state_name_of(path);
+  const auto name = Stage::state_name_of(present_path(path));
   if (!name) return {};
   const auto shared_state = stage_.open_state(*name);
   // On several nodes others of this run may have marks on it, and only `for_file` asks them.
@@ -118,7 +131,7 @@ Result<void> Waiting::for_creating(const std::string& path, std::uint64_t own_jo
 
 Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::uint64_t own_journal) {
   struct stat st {};
-  if (::stat(path.c_str(), &st) != 0) return {};
+  if (::stat(present_path(path).c_str(), &st) != 0) return {};
   const auto name = Stage::state_name(st.st_dev, st.st_ino);
   const auto state_is_there = [&] { return stage_.files().exists(stage_.datasets() + "/" + name); };
   if (!state_is_there()) {
@@ -157,7 +170,7 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
 }
 
 Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use) {
-  const auto name = Stage::state_name_of(path);
+  const auto name = Stage::state_name_of(present_path(path));
   if (!name) return {};
   auto shared_state = stage_.open_state(*name);
   if (!shared_state) return {};  // finished meanwhile

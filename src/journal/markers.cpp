@@ -76,11 +76,49 @@ std::optional<Marker> of_text(std::string_view text) {
   return marker;
 }
 
+constexpr char renamed_letter = 'f';
+
+/// Of a note's name: it is that of a renamed file. A hash has 16 digits.
+bool is_of_renamed(std::string_view name) {
+  return name.size() == 17 && name[0] == renamed_letter;
+}
+
 std::string directory_of_notes(const Stage& stage) {
   return stage.directory() + "/markers";
 }
 
+std::string note_of(const Stage& stage, const std::string& path, bool is_renamed) {
+  return directory_of_notes(stage) + "/" + (is_renamed ? std::string(1, renamed_letter) : std::string()) +
+         hash_of(path);
+}
+
+/// Code::not_found; Code::exists where the note is that of another path.
+Result<Marker> read_note(const Stage& stage, const std::string& note) {
+  auto text = read_file(stage.files(), note);
+  if (!text) return std::move(text).error();
+  auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
+  if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
+  marker->is_renamed = is_of_renamed(std::string_view(note).substr(note.rfind('/') + 1));
+  return std::move(*marker);
+}
+
 }  // namespace
+
+std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::string& path) {
+  const auto name = Stage::state_name_of(path);
+  if (!name) return std::nullopt;
+  const auto shared_state = stage.open_state(*name);
+  if (!shared_state) return std::nullopt;
+  const SharedState& p = **shared_state;
+  if (has_ended(p) || p.closed.load(std::memory_order_acquire) == 0) return std::nullopt;
+  return Awaited{*name, p.journal, p.number, p.synced.load(std::memory_order_acquire), true};
+}
+
+std::string held_name_of(const Stage& stage, const std::string& path) {
+  if (stage.control().files_held.load(std::memory_order_acquire) == 0) return path;
+  const auto marker = read_note(stage, note_of(stage, path, true));
+  return marker && marker->path == path ? marker->held : path;
+}
 
 Result<std::vector<Awaited>> not_visible(const Stage& stage) {
   auto names = stage.files().list(stage.datasets());
@@ -130,13 +168,10 @@ Result<std::vector<Marker>> markers_in(const Stage& stage) {
   std::vector<Marker> markers;
   for (const auto& name : *names) {
     if (name.find('.') != std::string::npos) continue;
-    const auto note = directory_of_notes(stage) + "/" + name;
-    auto text = read_file(stage.files(), note);
-    if (!text && text.error().code == Code::not_found) continue;  // it has got its name meanwhile
-    if (!text) return std::move(text).error();
-    auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
-    if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
-    markers.push_back(std::move(*marker));
+    auto marker = read_note(stage, directory_of_notes(stage) + "/" + name);
+    if (!marker && marker.error().code == Code::not_found) continue;  // it has got its name meanwhile
+    if (!marker) return std::move(marker).error();
+    markers.push_back(std::move(marker).value());
   }
   std::sort(markers.begin(), markers.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
   return markers;
@@ -157,26 +192,24 @@ Result<Markers> Markers::await(const Stage& stage) {
   }
 }
 
-std::string Markers::note_of(const std::string& path) const {
-  return directory_of_notes(*stage_) + "/" + hash_of(path);
-}
-
-Marker Markers::make(const std::string& path) const {
+Marker Markers::make(const std::string& path, bool is_renamed) const {
   // Two runs may hold one name: each has a stage of its own.
-  return {path, directory_of(path) + ".advectio-" + hash_of(stage_->directory() + path) + ".marker", {}};
+  Marker marker;
+  marker.path = path;
+  marker.held = directory_of(path) + ".advectio-" + hash_of(stage_->directory() + path) + ".marker";
+  marker.is_renamed = is_renamed;
+  return marker;
 }
 
 Result<std::optional<Marker>> Markers::of(const std::string& path) const {
-  const auto note = note_of(path);
-  auto text = read_file(stage_->files(), note);
-  if (!text) {
-    if (text.error().code == Code::not_found) return std::optional<Marker>();
-    return std::move(text).error();
+  for (const bool is_renamed : {false, true}) {
+    auto marker = read_note(*stage_, note_of(*stage_, path, is_renamed));
+    if (!marker && marker.error().code == Code::not_found) continue;
+    if (!marker) return std::move(marker).error();
+    if (marker->path != path) return Error{Code::exists, "its note is that of " + marker->path, 0};
+    return std::optional(std::move(marker).value());
   }
-  auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
-  if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
-  if (marker->path != path) return Error{Code::exists, note + " is that of " + marker->path, 0};
-  return marker;
+  return std::optional<Marker>();
 }
 
 Result<std::vector<Marker>> Markers::all() const {
@@ -190,7 +223,8 @@ Result<void> Markers::keep(const Marker& marker) const {
     return Error{Code::invalid, "a name with a line break is not held back", 0};
   ADVECTIO_TRY(stage_->files().make_directory(directory_of_notes(*stage_), 0700));
   const auto text = to_text(marker);
-  ADVECTIO_TRY(replace_file(stage_->files(), note_of(marker.path), std::as_bytes(std::span(text))));
+  ADVECTIO_TRY(
+      replace_file(stage_->files(), note_of(*stage_, marker.path, marker.is_renamed), std::as_bytes(std::span(text))));
   count();
   return {};
 }
@@ -201,7 +235,7 @@ Result<void> Markers::forget(const Marker& marker) const {
     ADVECTIO_TRY(stage_->files().remove(question));
     ADVECTIO_TRY(stage_->files().remove(question + answer_suffix));
   }
-  ADVECTIO_TRY(stage_->files().remove(note_of(marker.path)));
+  ADVECTIO_TRY(stage_->files().remove(note_of(*stage_, marker.path, marker.is_renamed)));
   count();
   return {};
 }
@@ -210,9 +244,13 @@ Result<void> Markers::forget(const Marker& marker) const {
 void Markers::count() const {
   const auto names = stage_->files().list(directory_of_notes(*stage_));
   if (!names) return;
-  const auto held = std::count_if(names->begin(), names->end(),
-                                  [](const std::string& name) { return name.find('.') == std::string::npos; });
-  stage_->control().markers_held.store(static_cast<std::uint32_t>(held), std::memory_order_release);
+  std::uint32_t markers = 0, files = 0;
+  for (const auto& name : *names) {
+    if (name.find('.') != std::string::npos) continue;
+    ++(is_of_renamed(name) ? files : markers);
+  }
+  stage_->control().markers_held.store(markers, std::memory_order_release);
+  stage_->control().files_held.store(files, std::memory_order_release);
 }
 
 }  // namespace advectio::journal

@@ -1,7 +1,11 @@
-// Markers: names by which a program tells others that its files are complete, such as `log.f001`. Nobody outside the
-// run may see one before what it speaks of is in the files. So the program makes it under a *held name* in the same
-// directory, and a note of it in the stage, `markers/<hash>`. The server renames the held name to the marker's own when
-// all files that the note awaits are as far as they were. The note survives both.
+// Names that say that a file is complete. Nobody outside the run may see one before that is so.
+//
+// * A marker, such as `log.f001`, is a file that speaks of others.
+// * A file that its program has closed, and renames to its final name while the server writes it, speaks of itself.
+//
+// The program makes both under a *held name* in the same directory, and a note of it in the stage, `markers/<hash>`
+// (of a renamed file `markers/f<hash>`). The server renames the held name to the final one when all files that the note
+// awaits are as far as they were. The note survives both.
 //
 // All of it happens under the lock of `markers.lock`. A program holds that lock over its own call on the name, so that
 // the marker never moves between a look at the note and the call.
@@ -32,6 +36,7 @@ struct Marker {
   std::string path;  ///< absolute
   std::string held;  ///< its name until then, in the same directory
   std::vector<Awaited> files;
+  bool is_renamed = false;  ///< a file that was renamed; its note is its own
   /// Of a run on several nodes: the name in `questions/` by which the other nodes are asked for their files. Empty:
   /// they are not asked, or have answered.
   std::string question;
@@ -39,6 +44,11 @@ struct Marker {
 
 /// Datasets of this node of which something that a program has synced or closed is not visible yet.
 Result<std::vector<Awaited>> not_visible(const Stage& stage);
+/// What a file awaits that is about to be renamed. Nothing: it is not in flight, or its program has yet to close it.
+std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::string& path);
+/// The held name of a file that was renamed to `path` (absolute, without symbolic links in its directory); else `path`.
+/// Without the lock: it may get its name at any moment.
+std::string held_name_of(const Stage& stage, const std::string& path);
 /// What the note awaits of that dataset has come, or it has been dropped.
 bool has_come(const Stage& stage, const Awaited& awaited);
 
@@ -63,7 +73,7 @@ class Markers {
   [[nodiscard]] Result<std::optional<Marker>> of(const std::string& path) const;
   [[nodiscard]] Result<std::vector<Marker>> all() const;
   /// A note for that path, without files.
-  [[nodiscard]] Marker make(const std::string& path) const;
+  [[nodiscard]] Marker make(const std::string& path, bool is_renamed = false) const;
   /// Writes the note, in place of an older one.
   [[nodiscard]] Result<void> keep(const Marker& marker) const;
   /// Removes it, and its question.
@@ -71,7 +81,6 @@ class Markers {
 
  private:
   Markers(const Stage& stage, ProcessLock lock) : stage_(&stage), lock_(std::move(lock)) {}
-  [[nodiscard]] std::string note_of(const std::string& path) const;
   void count() const;
 
   const Stage* stage_;

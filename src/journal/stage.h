@@ -70,7 +70,8 @@ struct StageControl {
   std::atomic<std::uint64_t> input_bytes;    ///< of the largest netCDF file that a program has opened to read it
   std::atomic<std::uint64_t> relieved_ns;    ///< CLOCK_MONOTONIC when one that had found none last got a segment
   std::atomic<std::uint32_t> closed;         ///< 1: no program begins a journal here any more (Stage::close)
-  std::atomic<std::uint32_t> markers_held;   ///< notes in `markers/` (markers.h)
+  // Notes in `markers/` (markers.h): of markers, and of renamed files.
+  std::atomic<std::uint32_t> markers_held, files_held;
 };
 
 struct WriterState {

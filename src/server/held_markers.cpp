@@ -2,9 +2,11 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 namespace advectio {
 
@@ -13,7 +15,9 @@ constexpr std::uint64_t look_every_ns = 2'000'000;
 }  // namespace
 
 bool HeldMarkers::any() const noexcept {
-  return run_.stage.control().markers_held.load(std::memory_order_acquire) > 0;
+  const auto& control = run_.stage.control();
+  return control.markers_held.load(std::memory_order_acquire) > 0 ||
+         control.files_held.load(std::memory_order_acquire) > 0;
 }
 
 void HeldMarkers::look(std::uint64_t now) {
@@ -35,17 +39,32 @@ bool HeldMarkers::settle() {
     return true;
   }
   run_.markers_waiting.clear();
-  for (auto& marker : *all) {
-    const auto before = marker.files.size();
-    std::erase_if(marker.files, [this](const auto& awaited) { return journal::has_come(run_.stage, awaited); });
-    // Where the answer is there, the files of other nodes are.
-    const auto answer = run_.stage.questions() + "/" + marker.question + journal::answer_suffix;
-    const bool others_have = marker.question.empty() || run_.files.exists(answer);
-    if (marker.files.empty() && others_have && name(*notes, marker)) continue;
-    run_.markers_waiting.push_back(marker.path);
-    if (marker.files.size() < before) (void)notes->keep(marker);
-  }
+  // A marker that speaks of a renamed file is looked at before that file, and gets its name after it.
+  std::stable_partition(all->begin(), all->end(), [](const auto& marker) { return !marker.is_renamed; });
+  std::vector<bool> is_due;
+  for (auto& marker : *all) is_due.push_back(has_come(*notes, marker));
+  bool all_named = true;
+  for (const bool renamed : {true, false})
+    for (std::size_t i = 0; i < all->size(); ++i) {
+      const auto& marker = (*all)[i];
+      if (marker.is_renamed != renamed) continue;
+      if (is_due[i] && (renamed || all_named)) {
+        if (name(*notes, marker)) continue;
+        all_named = false;
+      }
+      run_.markers_waiting.push_back(marker.path);
+    }
   return true;
+}
+
+/// Everything that its note awaits.
+bool HeldMarkers::has_come(const journal::Markers& notes, journal::Marker& marker) const {
+  const auto before = marker.files.size();
+  std::erase_if(marker.files, [this](const auto& awaited) { return journal::has_come(run_.stage, awaited); });
+  if (marker.files.size() < before) (void)notes.keep(marker);
+  // Where the answer is there, the files of other nodes are.
+  const auto answer = run_.stage.questions() + "/" + marker.question + journal::answer_suffix;
+  return marker.files.empty() && (marker.question.empty() || run_.files.exists(answer));
 }
 
 /// False: it keeps its held name.

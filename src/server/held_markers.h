@@ -1,5 +1,5 @@
-// Markers of this node's programs (journal/markers.h): gives them their names when the files that they speak of are
-// complete.
+// Names that this node's programs have made, and that wait for files (journal/markers.h): markers, and final names of
+// files that were renamed. They appear when the files are complete.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ class HeldMarkers {
   void report_rest();
 
  private:
+  bool has_come(const journal::Markers& notes, journal::Marker& marker) const;
   bool name(const journal::Markers& notes, const journal::Marker& marker);
   void report_once(const std::string& text);
 

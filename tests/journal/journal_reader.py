@@ -50,7 +50,7 @@ CONTROL: Layout = {
     "spill_max": (256, "Q"), "spill_total": (264, "Q"), "spilled": (272, "Q"), "spill_wanted_ns": (280, "Q"),
     "boot": (288, "40s"), "survives_power": (328, "I"), "left": (332, "I"), "next_segment": (336, "Q"),
     "segments_peak": (344, "Q"), "input_bytes": (352, "Q"), "relieved_ns": (360, "Q"),
-    "closed": (368, "I"), "markers_held": (372, "I"),
+    "closed": (368, "I"), "markers_held": (372, "I"), "files_held": (376, "I"),
 }  # fmt: skip
 WRITER: Layout = {
     "magic": (0, "8s"), "version": (8, "I"), "pid": (12, "I"), "rank": (16, "q"), "journal": (24, "Q"),

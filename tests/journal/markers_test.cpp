@@ -1,5 +1,6 @@
 #include "journal/markers.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -128,6 +129,39 @@ TEST_F(MarkersTest, AreRefusedWhereTheirNoteIsDamaged) {
     EXPECT_FALSE(notes->all()) << text;
     EXPECT_FALSE(notes->of(path)) << text;
   }
+}
+
+TEST_F(MarkersTest, OfRenamedFilesAreFoundWithoutTheLock) {
+  const auto path = scratch_ / "a.nc";
+  EXPECT_EQ(held_name_of(stage_, path), path);
+  {
+    const auto notes = Markers::take(stage_);
+    auto marker = notes->make(path, true);
+    marker.files = {{"1-1", 7, 1, 20, true}};
+    ASSERT_TRUE(notes->keep(marker));
+    EXPECT_EQ(stage_.control().files_held, 1U);
+    EXPECT_EQ(stage_.control().markers_held, 0U);
+    EXPECT_EQ(held_name_of(stage_, path), marker.held);
+    EXPECT_EQ(held_name_of(stage_, path + "2"), path + "2");
+    const auto found = notes->of(path);
+    ASSERT_TRUE(found && *found && (*found)->is_renamed);
+    EXPECT_TRUE(notes->all()->front().is_renamed);
+    ASSERT_TRUE(notes->forget(**found));
+  }
+  EXPECT_EQ(held_name_of(stage_, path), path);
+  EXPECT_EQ(stage_.control().files_held, 0U);
+}
+
+TEST_F(MarkersTest, HoldARenamedFileOnlyWhereItIsClosedAndInFlight) {
+  const auto path = scratch_ / "a.nc";
+  ASSERT_EQ(::close(::creat(path.c_str(), 0600)), 0);
+  EXPECT_FALSE(in_flight_and_closed(stage_, path));
+  const auto p = dataset(*Stage::state_name_of(path), 20, 10);
+  EXPECT_FALSE(in_flight_and_closed(stage_, path));
+  p->closed = 1;
+  EXPECT_EQ(in_flight_and_closed(stage_, path), (Awaited{*Stage::state_name_of(path), 7, 1, 20, true}));
+  p->state = static_cast<std::uint32_t>(DatasetState::finished);
+  EXPECT_FALSE(in_flight_and_closed(stage_, path));
 }
 
 TEST_F(MarkersTest, OfTwoRunsHaveTwoHeldNames) {

@@ -234,6 +234,111 @@ def test_the_config_says_which_names_are_markers(advectio: Advectio, output: Pat
     assert (output / "a.fin").exists() and (output / "b.done").exists() and (output / "flags" / "c").exists()
 
 
+RENAMES = """
+import json, os, pathlib, signal, sys
+import netCDF4
+import numpy as np
+control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
+server = int.from_bytes(control[12:16], "little")
+
+def write(name, value):
+    file = netCDF4.Dataset(name, "w", format=sys.argv[1])
+    file.createDimension("x", 1000)
+    file.createVariable("v", "f8", ("x",))[:] = value
+    return file
+
+write("replaced.nc", -1.0).close()
+netCDF4.Dataset("replaced.nc").close()  # complete
+names = ["plain", "replaced", "twice", "gone", "opened"]
+files = {name: write(f"{name}.nc.tmp", float(i)) for i, name in enumerate(names)}
+os.kill(server, signal.SIGSTOP)
+for name in names[:4]:
+    files[name].close()
+for name in names:
+    os.rename(f"{name}.nc.tmp", f"{name}.nc")
+os.rename("twice.nc", "thrice.nc")
+os.remove("gone.nc")
+pathlib.Path("log.f000").write_text("of all\\n")
+inside = {name: os.path.exists(name) for name in ("plain.nc.tmp", "plain.nc", "replaced.nc", "twice.nc", "thrice.nc", "gone.nc", "log.f000")}
+print(json.dumps({"inside": inside, "outside": sorted(n for n in os.listdir(".") if not n.startswith("."))}), flush=True)
+os.kill(server, signal.SIGCONT)
+files["opened"].close()
+read = {}
+for name in ("plain.nc", "replaced.nc", "thrice.nc"):
+    with netCDF4.Dataset(name) as file:
+        read[name] = float(file["v"][5])
+with open("plain.nc", "rb") as file:
+    begins = file.read(3)
+os.rename("plain.nc", "final.nc")
+write("final.nc", 7.0).close()
+write("again.nc.tmp", 8.0).close()
+os.rename("again.nc.tmp", "again.nc")
+write("again.nc", 9.0).close()
+print(json.dumps({"read": read, "begins": begins in (b"CDF", b"\\x89HD")}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("format", ["NETCDF4", "NETCDF3_64BIT_OFFSET"])
+def test_a_file_that_is_renamed_gets_its_final_name_when_it_is_complete(advectio: Advectio, output: Path, format: str):
+    result = advectio.start([PYTHON, "-c", RENAMES, format], output).finish()
+    assert result.code == 0, result.said
+    first, second = map(json.loads, result.stdout.splitlines())
+    there = {"plain.nc", "replaced.nc", "thrice.nc", "log.f000"}
+    assert {name for name, is_there in first["inside"].items() if is_there} == there, result.said
+    assert first["outside"] == ["opened.nc", "replaced.nc"], "one was still open, one is the older file"
+    assert second == {"read": {"plain.nc": 0.0, "replaced.nc": 1.0, "thrice.nc": 2.0}, "begins": True}
+    assert sorted(os.listdir(output)) == ["again.nc", "final.nc", "log.f000", "opened.nc", "replaced.nc", "thrice.nc"]
+    for name, value in (("again", 9.0), ("final", 7.0), ("opened", 4.0), ("replaced", 1.0), ("thrice", 2.0)):
+        with netCDF4.Dataset(output / f"{name}.nc") as file:
+            assert (file["v"][:] == value).all(), name
+
+
+LAST_NAME = """
+import os, pathlib, signal, sys, time
+import netCDF4
+import numpy as np
+control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
+with netCDF4.Dataset("hist.nc.tmp", "w") as file:
+    file.createDimension("x", 1000)
+    file.createVariable("v", "f8", ("x",))[:] = 5.0
+    os.kill(int.from_bytes(control[12:16], "little"), signal.SIGSTOP)
+os.rename("hist.nc.tmp", "hist.nc")
+print("renamed", flush=True)
+if sys.argv[1] == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("dies", ["server", "program", "all"])
+def test_the_final_name_comes_whoever_dies(advectio: Advectio, output: Path, dies: str):
+    running = advectio.start([PYTHON, "-c", LAST_NAME, "die" if dies == "program" else "stay"], output)
+    running.wait_for(lambda: running.lines, "it was renamed")
+    run_dir = advectio.run_dirs[-1]
+    assert [name for name in os.listdir(output) if not name.startswith(".")] == []
+    (server,) = server_of(running, run_dir)
+    if dies == "program":
+        os.kill(server, signal.SIGCONT)
+        running.finish()
+    elif dies == "server":
+        os.kill(server, signal.SIGKILL)
+        running.wait_for(lambda: (output / "hist.nc").exists(), "the next server had given it its name")
+        for pid in _pids(run_dir):
+            os.kill(pid, signal.SIGKILL)
+        running.finish()
+    else:
+        os.kill(running.process.pid, signal.SIGKILL)
+        for pid in [server, *_pids(run_dir)]:
+            os.kill(pid, signal.SIGKILL)
+        running.process.wait()
+        recovered = advectio.call("recover", run_dir)
+        assert recovered.code == 0 and not run_dir.exists(), recovered.said
+    assert os.listdir(output) == ["hist.nc"]
+    with netCDF4.Dataset(output / "hist.nc") as file:
+        assert (file["v"][:] == 5.0).all()
+
+
 DIRECTORY = """
 import os, subprocess, sys
 import netCDF4

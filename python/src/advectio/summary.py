@@ -186,7 +186,7 @@ def footer_of(status: Status) -> str:
         parts.append(f"{counted(helped, 'chunk')} compressed by other nodes")
     if held := status.get("markers_held"):
         waiting = status.get("markers_waiting", [])
-        parts.append(f"{counted(held, 'marker')} held back" + (f", {len(waiting)} still" if waiting else ""))
+        parts.append(f"{counted(held, 'name')} held back" + (f", {len(waiting)} still" if waiting else ""))
     restarts = server.get("restarts", 0)
     if restarts:
         parts.append(f"{counted(restarts, 'server restart')} (files that were complete before are not in the table)")

@@ -1,4 +1,4 @@
-"""The program of marker_runs.py: writes files, and after each step a marker that names them.
+"""The program of marker_runs.py: writes files, renames some, and makes after each step a marker that names them.
 
 Usage: marker_program.py SEED STEPS RANKS DEFLATE. One process; its ranks are processes that it forks. Each marker that is made
 comes into `said`, a line each, after it was made.
@@ -23,13 +23,19 @@ def frames_of(seed: int, rank: int, step: int) -> int:
     return random.Random(f"{seed} {rank} {step}").choice([1, 1, 2, 4])
 
 
-def name_of(rank: int, step: int) -> str:
-    return f"hist.{rank}.{step:03}.nc"
+def is_renamed(seed: int, rank: int, step: int) -> bool:
+    return random.Random(f"{seed} {rank} {step} name").random() < 0.4
+
+
+def name_of(seed: int, rank: int, step: int) -> str:
+    return f"{'final' if is_renamed(seed, rank, step) else 'hist'}.{rank}.{step:03}.nc"
 
 
 def write(seed: int, rank: int, step: int, deflate: bool, chance: random.Random) -> None:
     format = chance.choice(["NETCDF4", "NETCDF4", "NETCDF3_64BIT_OFFSET"])
-    with netCDF4.Dataset(name_of(rank, step), "w", format=format) as file:
+    name = name_of(seed, rank, step)
+    first = f"{name}.tmp" if is_renamed(seed, rank, step) else name
+    with netCDF4.Dataset(first, "w", format=format) as file:
         file.createDimension("t", None)
         file.createDimension("x", 40_000)
         v = file.createVariable("v", "f8", ("t", "x"), zlib=deflate and format == "NETCDF4")
@@ -37,6 +43,8 @@ def write(seed: int, rank: int, step: int, deflate: bool, chance: random.Random)
             v[frame] = values(seed, rank, step, frame)
             if chance.random() < 0.5:
                 file.sync()
+    if first != name:
+        os.rename(first, name)
 
 
 def mark(step: int, text: str, chance: random.Random) -> str:
@@ -75,11 +83,11 @@ def main() -> None:
                         os._exit(0)
                 else:
                     children.append((child, rank))
-        files = [name_of(0, step)]
+        files = [name_of(seed, 0, step)]
         for child, rank in children:
             if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
                 sys.exit(f"rank {rank} has failed")
-            files.append(name_of(rank, step))
+            files.append(name_of(seed, rank, step))
         text = json.dumps({"step": step, "files": files}) + "\n"
         name = mark(step, text, chance)
         if not os.path.exists(name) or Path(name).read_text() != text:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs whose program makes markers, with a job outside that copies what a marker names as soon as it appears, by seed.
+"""Runs whose program makes markers and renames files, with a job outside that copies what they name as soon as they appear, by seed.
 
     .venv/bin/python tests/faults/marker_runs.py --seed 7                    that case again, with what was said
     .venv/bin/python tests/faults/marker_runs.py --first 1 --runs 200 --jobs 2
@@ -78,6 +78,10 @@ seen = set()
 while True:
     over = os.path.exists(copies + "/over")
     for name in sorted(set(os.listdir(output)) - seen):
+        if name.startswith("final.") and name.endswith(".nc"):
+            seen.add(name)
+            os.mkdir(copies + "/" + name)
+            shutil.copyfile(output + "/" + name, copies + "/" + name + "/" + name)
         if not (name.startswith("log.f") or name.endswith((".done", ".ok", ".ready"))):
             continue
         text = open(output + "/" + name).read()
@@ -136,7 +140,7 @@ def check(case: Case, output: Path, copies: Path) -> None:
 
 def strike(case: Case, process: subprocess.Popen[str], run_dir: Path, output: Path) -> bool:
     """True: all were struck."""
-    while process.poll() is None and not list(output.glob("hist*")):
+    while process.poll() is None and not list(output.glob("*.nc*")):
         time.sleep(0.005)
     began = time.monotonic()
     for at, whom in case.strikes:

@@ -60,6 +60,18 @@ void say_of_coupling(const std::string& text) {
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
 
+void look_at_moved(const workflow::Coupled& file) {
+  workflow_of_process()->look_at_moved(file, [](const std::string& path) {
+    const auto* session = Session::current();
+    return session != nullptr && session->is_open_in_flight(path);
+  });
+}
+
+void say_not_for_others(const workflow::Coupled& file) {
+  say_of_coupling(file.path + " is coupled, and " + workflow_of_process()->settings().name +
+                  " is not among those who write it (from): no other program gets what it creates there");
+}
+
 namespace {
 
 Error logged(Error error) {
@@ -81,9 +93,7 @@ Result<Place> place_to_create(const std::string& path, bool no_clobber) {
   auto* workflow = workflow_of_process();
   const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
   if (!file || !file->writes) {
-    if (file)
-      say_of_coupling(path + " is coupled, and " + workflow->settings().name +
-                      " is not among those who write it (from): no other program gets what it creates there");
+    if (file) say_not_for_others(*file);
     return Place{path, std::nullopt};
   }
   auto opened = workflow->create(*file, no_clobber);
@@ -95,6 +105,7 @@ Result<Place> place_to_open(const std::string& path, bool writing) {
   auto* workflow = workflow_of_process();
   const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
   if (!file) return Place{path, std::nullopt};
+  look_at_moved(*file);
   auto opened =
       writing ? workflow->open_to_write(*file, say_of_coupling) : workflow->open_to_read(*file, say_of_coupling);
   if (!opened) {
@@ -106,8 +117,10 @@ Result<Place> place_to_open(const std::string& path, bool writing) {
 
 bool remove_coupled(const std::string& path) {
   auto* workflow = workflow_of_process();
-  const auto file = workflow != nullptr ? workflow->of(path) : std::nullopt;
-  return file && workflow->remove(*file) && file->rule->mode == CoupleRule::Mode::memory;
+  const auto file = workflow != nullptr ? workflow->of_name(path) : std::nullopt;
+  char target;
+  if (!file || ::readlink(path.c_str(), &target, 1) >= 0) return false;  // a symbolic link itself is on the disk
+  return workflow->remove(*file) && file->rule->mode == CoupleRule::Mode::memory;
 }
 
 Result<void> leave(const workflow::Opened& opened, bool complete) {

@@ -25,6 +25,12 @@ Result<void> run_is_there(const std::string& path);
 /// Writes one line of log to stderr, each text once.
 void say_of_coupling(const std::string& text);
 
+/// Before a file is read or looked at: it may have been moved to its name while the program wrote it, and closed since.
+void look_at_moved(const workflow::Coupled& file);
+
+/// The program makes a file of its own under a name that others write.
+void say_not_for_others(const workflow::Coupled& file);
+
 /// Where the file of a name is, and what is to be done when it is closed.
 struct Place {
   std::string path;                         ///< for the library

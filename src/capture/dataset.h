@@ -194,6 +194,8 @@ class Session {
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
   /// Somebody in this run on this node writes the file that is there.
   [[nodiscard]] virtual bool is_in_flight(const std::string& /*path*/) const { return false; }
+  /// And has not closed it.
+  [[nodiscard]] virtual bool is_open_in_flight(const std::string& /*path*/) const { return false; }
 
   enum class Until : std::uint8_t {
     synced,              ///< everything synced so far can be read

@@ -99,7 +99,7 @@ MarkerCall::MarkerCall(const std::string& path, Use use) {
   go_there(use);
 }
 
-MarkerCall::MarkerCall(const std::string& path, const MarkerCall& from, const std::string& source) {
+MarkerCall::MarkerCall(const std::string& path, Use use, const MarkerCall& from, const std::string& source) {
   const auto* const run = run_of_process();
   if (run == nullptr) return;
   const bool is_marker = matches(*run, path);
@@ -108,12 +108,12 @@ MarkerCall::MarkerCall(const std::string& path, const MarkerCall& from, const st
   if (!is_marker && !file && !any_renamed) return;
   const auto whole = workflow::resolved(path);
   notes_ = from.notes_;
-  if (!take_notes(whole, Use::replace) || !look_up(whole)) return;
+  if (!take_notes(whole, use) || !look_up(whole)) return;
   if (is_marker && !(marker_ && marker_->is_renamed))
-    hold_marker(whole, Use::replace);
+    hold_marker(whole, use);
   else if (file)
-    hold_renamed(whole, *file);
-  go_there(Use::replace);
+    hold_renamed(whole, use, *file);
+  go_there(use);
 }
 
 /// False: they cannot be had. Where the stage is gone, the run has ended.
@@ -191,9 +191,12 @@ void MarkerCall::hold_marker(const std::string& path, Use use) {
   do_without(path, kept.error());
 }
 
-/// The program gives a file that is in flight its final name.
-void MarkerCall::hold_renamed(const std::string& path, const journal::Awaited& file) {
+/// The program gives a file that is in flight its final name, or a further one.
+void MarkerCall::hold_renamed(const std::string& path, Use use, const journal::Awaited& file) {
+  const auto there = look_at(path);
+  if (use == Use::make && (marker_ || there != There::nothing)) return;  // the call fails by itself
   auto renamed = notes_->make(path, true);
+  if (!marker_) (void)::unlink(renamed.held.c_str());  // of a process that died before its note
   renamed.files = {file};
   if (auto kept = notes_->keep(renamed); !kept) return do_without(path, kept.error());
   marker_ = std::move(renamed);

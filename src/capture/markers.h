@@ -1,8 +1,8 @@
 // Names that are held back (journal/markers.h), as this process makes them or looks at them, for plain_files.cpp.
 //
 // A call that makes a marker goes to its held name, if the run has closed or synced something that is not in its file
-// yet. So does the rename of a file that is closed and in flight. Later calls on the name go there, too, until the
-// server has given it its own: for the programs of the run it is there at once.
+// yet. So does a rename of a file that is closed and in flight, and a link to it. Later calls on the name go there,
+// too, until the server has given it its own: for the programs of the run it is there at once.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ class MarkerCall {
   /// `path` as the program gave it. Use::wait blocks until the files of the run are visible; so do others where a name
   /// cannot be held, which one line of log says.
   MarkerCall(const std::string& path, Use use);
-  /// The name to which `from` renames `source`, its own path.
-  MarkerCall(const std::string& path, const MarkerCall& from, const std::string& source);
+  /// The name that a file gets which is there: by a rename (Use::replace), or by a link and a rename that replaces
+  /// nothing (Use::make). `from`: the call's other name, that of the file; `source`: its path as the program gave it.
+  MarkerCall(const std::string& path, Use use, const MarkerCall& from, const std::string& source);
   ~MarkerCall();
   MarkerCall(MarkerCall&&) noexcept = default;
   MarkerCall& operator=(MarkerCall&&) noexcept = default;
@@ -43,7 +44,7 @@ class MarkerCall {
   bool look_up(const std::string& path);
   void go_there(Use use);
   void hold_marker(const std::string& path, Use use);
-  void hold_renamed(const std::string& path, const journal::Awaited& file);
+  void hold_renamed(const std::string& path, Use use, const journal::Awaited& file);
   void do_without(const std::string& path, const Error& why);
 
   std::shared_ptr<const journal::Markers> notes_;

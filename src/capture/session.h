@@ -39,6 +39,12 @@ class ProcessSession final : public Session {
     const auto name = journal::Stage::state_name_of(waiting_.present_path(path));
     return name && stage_.files().exists(stage_.datasets() + "/" + *name);
   }
+  [[nodiscard]] bool is_open_in_flight(const std::string& path) const override {
+    const auto name = journal::Stage::state_name_of(path);
+    const auto state =
+        name ? stage_.open_state(*name) : Result<journal::MappedState<journal::SharedState>>(name.error());
+    return state && (*state)->closed.load(std::memory_order_acquire) == 0;
+  }
   Result<void> wait_for_plain_use(const std::string& path, Until until) override {
     return rules_.later || foreign_ ? Result<void>{} : waiting_.for_plain_use(path, until);
   }

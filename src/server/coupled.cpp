@@ -114,11 +114,21 @@ Result<void> CoupledOutputs::frame(const Output& output) const {
   return done ? Result<void>{} : std::move(done).error();
 }
 
+/// A copy of it is in memory.
+std::optional<workflow::Coupled> CoupledOutputs::disk_of(const Output& output) const {
+  if (!workflow_ || !output.shared_state || output.is_further() || workflow_->holds(output.path)) return std::nullopt;
+  auto file = workflow_->of(output.path);
+  return file && file->writes && file->rule->mode == Mode::memory_and_file ? std::move(file) : std::nullopt;
+}
+
 Result<void> CoupledOutputs::complete(const Output& output) const {
+  if (const auto disk = disk_of(output))
+    return workflow::note_disk(disk->directory, disk->path, output.shared_state->created_ns);
   const auto version = version_of(output);
   if (!version || version->entry.empty()) return {};
   if (output.is_further() && ::rename(output.path.c_str(), version->entry.c_str()) != 0 && errno != ENOENT)
     return system_error("publish " + output.path, errno);
+  if (output.is_further()) ADVECTIO_TRY(workflow::note_made(version->entry, output.shared_state->created_ns));
   auto done = workflow::publish(version->entry, workflow_->settings().name);
   if (!done) return std::move(done).error();
   (void)system_files().remove(version->file.directory + "/trouble");
@@ -141,6 +151,11 @@ void CoupledOutputs::over(const Output& output) const {
   // The file of a tile in memory is removed as any tile's is.
   if (!output.hidden || version->is_link) (void)::unlink(version->entry.c_str());
   (void)::unlink(workflow::closed_mark(version->entry).c_str());
+}
+
+std::vector<std::string> CoupledOutputs::settle(const std::function<bool(const std::string&)>& is_in_flight) {
+  if (!workflow_) return {};
+  return workflow_->settle_own(is_in_flight, [this](const std::string& text) { log_.error(text); });
 }
 
 void CoupledOutputs::trouble(const Output& output, const std::string& why) const {

@@ -1,7 +1,10 @@
 // Coupled files (docs/coupling.md), as the server sees them: which outputs other programs get, and when.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "core/result.h"
@@ -36,6 +39,9 @@ class CoupledOutputs {
   [[nodiscard]] bool is_published(const Output& output) const;
   /// It will not be complete; or it is, and has been published.
   void over(const Output& output) const;
+  /// Publish what programs of this run have written without libraries, or moved to coupled names, and nobody writes any
+  /// more. `is_in_flight`: the run writes the file at that path. Returns the paths of what somebody still writes.
+  std::vector<std::string> settle(const std::function<bool(const std::string&)>& is_in_flight);
   /// It cannot be written, at present.
   void trouble(const Output& output, const std::string& why) const;
 
@@ -46,6 +52,7 @@ class CoupledOutputs {
     bool is_link = false;
   };
   [[nodiscard]] std::optional<Version> version_of(const Output& output) const;
+  [[nodiscard]] std::optional<workflow::Coupled> disk_of(const Output& output) const;
 
   const Config& config_;
   std::optional<workflow::Workflow> workflow_;

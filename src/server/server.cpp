@@ -15,6 +15,7 @@
 #include "journal/mirror.h"
 #include "journal/spill.h"
 #include "server/control_socket.h"
+#include "server/coupled.h"
 #include "server/ending.h"
 #include "server/live.h"
 #include "server/records.h"
@@ -51,6 +52,7 @@ class ServerImpl final : public Server {
   bool read_on();
   Result<void> serve_workflow();
   void look_at_writers(std::uint64_t now);
+  std::vector<std::string> settle_coupled();
   Outcome conclude();
 
   journal::ProcessLock lock_;
@@ -194,6 +196,14 @@ bool ServerImpl::read_on() {
   return any;
 }
 
+/// What programs have written to coupled names without libraries is published when nobody writes it.
+std::vector<std::string> ServerImpl::settle_coupled() {
+  return run_.coupled->settle([this](const std::string& path) {
+    const auto name = Stage::state_name_of(path);
+    return name && run_.files.exists(run_.stage.datasets() + "/" + *name);
+  });
+}
+
 /// Which processes have gone?
 void ServerImpl::look_at_writers(std::uint64_t now) {
   for (auto& [name, j] : ledger_.journals) {
@@ -247,6 +257,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     ending_.leave();
     return Turn::ended;
   }
+  if (look || !moved) (void)settle_coupled();
   if (look) {
     last_look_ns_ = now;
     ending_.look_at_stage();
@@ -296,6 +307,8 @@ Outcome ServerImpl::conclude() {
     ending_.look_at_stage();
     if (run_.shutdown.stage_gone) ending_.leave_all_at_last_commit();
   }
+  for (const auto& path : settle_coupled())
+    run_.report(path + ": a process still has it open for writing; no other program gets what it has written of it");
   const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
   if (clean) run_.shutdown.rest = Shutdown::Rest::nothing;
   if (!clean && run_.shutdown.rest == Shutdown::Rest::as_it_is && !run_.shutdown.stage_gone) markers_.report_rest();

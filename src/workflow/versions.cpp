@@ -15,8 +15,11 @@
 #include <cstdlib>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
+
+#include "platform/files.h"
 
 namespace advectio::workflow {
 namespace {
@@ -36,23 +39,6 @@ std::string version_name(std::uint64_t number, const std::string& writer) {
   return text + writer;
 }
 
-/// One at a time publishes in a directory.
-class Turn {
- public:
-  explicit Turn(const std::string& directory) : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~Turn() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  int fd_;
-};
-
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), &::closedir);
@@ -67,12 +53,6 @@ std::vector<std::string> names_in(const std::string& directory) {
 void remove_older(const std::string& directory, const std::string& version) {
   for (const auto& name : names_in(directory))
     if (number_of(name) > 0 && is_newer(version, name)) (void)::unlink((directory + "/" + name).c_str());
-}
-
-/// A name of this process alone.
-std::string temporary(const std::string& directory) {
-  static std::atomic<unsigned> count{0};
-  return directory + "/new." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
 }
 
 Versions read_once(const std::string& directory) {
@@ -97,6 +77,23 @@ Versions read_once(const std::string& directory) {
 }
 
 }  // namespace
+
+Turn::Turn(const std::string& directory) : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+  }
+}
+
+void Turn::end() {
+  if (fd_ < 0) return;
+  // A process that was forked meanwhile has the descriptor, too: closing would not end the lock.
+  (void)::flock(fd_, LOCK_UN);
+  ::close(std::exchange(fd_, -1));
+}
+
+std::string temporary(const std::string& directory) {
+  static std::atomic<unsigned> count{0};
+  return directory + "/new." + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
+}
 
 bool is_newer(const std::string& name, const std::string& than) {
   const auto number = number_of(name), other = number_of(than);
@@ -151,8 +148,12 @@ bool Versions::is_closed(const std::string& entry) const {
 }
 
 Result<std::uint64_t> publish(const std::string& entry, const std::string& writer) {
+  const Turn turn(entry.substr(0, entry.rfind('/')));
+  return publish(turn, entry, writer);
+}
+
+Result<std::uint64_t> publish(const Turn& /*turn*/, const std::string& entry, const std::string& writer) {
   const auto directory = entry.substr(0, entry.rfind('/'));
-  const Turn turn(directory);
   const auto number = Versions::in(directory).newest + 1;
   const auto version = directory + "/" + version_name(number, writer);
   if (::rename(entry.c_str(), version.c_str()) != 0) {
@@ -162,6 +163,51 @@ Result<std::uint64_t> publish(const std::string& entry, const std::string& write
   (void)::unlink(closed_mark(entry).c_str());
   remove_older(directory, version.substr(directory.size() + 1));
   return number;
+}
+
+namespace {
+
+/// A file as it is: which, how long, and when it was changed. Empty: there is none.
+std::string state_of(const std::string& file) {
+  struct stat st {};
+  if (::stat(file.c_str(), &st) != 0) return {};
+  std::string text;
+  for (const auto part : {static_cast<std::uint64_t>(st.st_dev), static_cast<std::uint64_t>(st.st_ino),
+                          static_cast<std::uint64_t>(st.st_size), static_cast<std::uint64_t>(st.st_mtim.tv_sec),
+                          static_cast<std::uint64_t>(st.st_mtim.tv_nsec)})
+    text += ' ' + std::to_string(part);
+  return text;
+}
+
+std::uint64_t inode_of(const std::string& file) {
+  struct stat st {};
+  return ::stat(file.c_str(), &st) == 0 ? st.st_ino : 0;
+}
+
+std::string text_at(const std::string& path) {
+  const auto text = read_file(system_files(), path);
+  return text ? std::string(reinterpret_cast<const char*>(text->data()), text->size()) : std::string();
+}
+
+}  // namespace
+
+Result<void> note_made(const std::string& file, std::uint64_t dataset) {
+  const auto text = std::to_string(dataset) + ' ' + std::to_string(inode_of(file));
+  return replace_file(system_files(), file.substr(0, file.rfind('/')) + "/made", std::as_bytes(std::span(text)));
+}
+
+Result<void> note_disk(const std::string& directory, const std::string& file, std::uint64_t dataset) {
+  const auto text = std::to_string(dataset) + state_of(file);
+  return replace_file(system_files(), directory + "/disk", std::as_bytes(std::span(text)));
+}
+
+OnDisk on_disk(const std::string& directory, const std::string& version, const std::string& file) {
+  const auto made = text_at(directory + "/made");
+  const auto dataset = made.substr(0, made.find(' '));
+  if (made != dataset + ' ' + std::to_string(inode_of(version))) return OnDisk::other;
+  const auto disk = text_at(directory + "/disk");
+  if (!disk.starts_with(dataset + ' ')) return OnDisk::not_yet;
+  return disk == dataset + state_of(file) ? OnDisk::same : OnDisk::other;
 }
 
 std::string closed_mark(const std::string& entry) {
@@ -213,6 +259,16 @@ Result<void> copy_file(const std::string& from, const std::string& to) {
   if (out >= 0 && ::close(out) != 0 && done) done = system_error("write " + to, errno);
   ::close(in);
   return done;
+}
+
+Result<void> copy_attributes(const std::string& from, const std::string& to) {
+  struct stat st {};
+  const auto has = [&] {
+    const timespec times[2] = {st.st_atim, st.st_mtim};
+    return ::chmod(to.c_str(), st.st_mode & 07777U) == 0 && ::utimensat(AT_FDCWD, to.c_str(), times, 0) == 0;
+  };
+  if (::stat(from.c_str(), &st) != 0 || !has()) return system_error("permissions and times of " + to, errno);
+  return {};
 }
 
 Result<void> replace_by_copy(const std::string& from, const std::string& to) {

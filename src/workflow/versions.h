@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -45,9 +46,31 @@ Result<bool> note_version(const std::string& directory, const std::string& name,
 /// The bytes of a version of another node have come, as the file `bytes`. Where it is no longer wanted they go.
 Result<void> take_in(const std::string& bytes, const std::string& version);
 
+/// One at a time publishes in a directory of versions, from construction to `end`. A file there that programs open for
+/// writing by themselves is opened within a turn, too (workflow/pending.h).
+class Turn {
+ public:
+  explicit Turn(const std::string& directory);
+  ~Turn() { end(); }
+  Turn(Turn&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Turn& operator=(Turn&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  void end();
+
+ private:
+  int fd_;
+};
+
+/// A path in a directory of versions that nobody else uses.
+std::string temporary(const std::string& directory);
+
 /// The entry `entry` (a path) becomes the next version, by `writer`, and older ones go. Returns its number; 0 where
 /// there is no such entry, as it has been published before.
 Result<std::uint64_t> publish(const std::string& entry, const std::string& writer);
+/// Within a turn of its directory.
+Result<std::uint64_t> publish(const Turn& turn, const std::string& entry, const std::string& writer);
 /// The same for a copy of a file that goes on being written, and for a link to it.
 Result<std::uint64_t> publish_copy(const std::string& file, const std::string& directory, const std::string& writer);
 Result<std::uint64_t> publish_link(const std::string& file, const std::string& directory, const std::string& writer);
@@ -59,8 +82,22 @@ Result<std::string> hold(const std::string& path, const std::string& as);
 /// The bytes of a file as another file. Copies without passing through this process.
 Result<void> copy_file(const std::string& from, const std::string& to);
 
+/// The permissions and times of a file for another.
+Result<void> copy_attributes(const std::string& from, const std::string& to);
+
 /// The same, in the place of what is there: a reader has the old file or the new one.
 Result<void> replace_by_copy(const std::string& from, const std::string& to);
+
+/// With `mode: memory+file`, `made` says which dataset a version is that is about to be published (`file`, in the
+/// directory of versions), and `disk` which one the file on the disk is. `dataset` is a number that no other has.
+Result<void> note_made(const std::string& file, std::uint64_t dataset);
+Result<void> note_disk(const std::string& directory, const std::string& file, std::uint64_t dataset);
+enum class OnDisk : std::uint8_t {
+  same,     ///< the file holds what the version holds
+  not_yet,  ///< it will, when it is complete
+  other,    ///< it has been changed, or nobody knows
+};
+OnDisk on_disk(const std::string& directory, const std::string& version, const std::string& file);
 
 /// The mark that the program has closed what it wrote at that entry `writing.…`, which the server has yet to publish.
 std::string closed_mark(const std::string& entry);

@@ -235,7 +235,7 @@ def test_the_config_says_which_names_are_markers(advectio: Advectio, output: Pat
 
 
 RENAMES = """
-import json, os, pathlib, signal, sys
+import json, os, pathlib, signal, subprocess, sys
 import netCDF4
 import numpy as np
 control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
@@ -249,22 +249,28 @@ def write(name, value):
 
 write("replaced.nc", -1.0).close()
 netCDF4.Dataset("replaced.nc").close()  # complete
-names = ["plain", "replaced", "twice", "gone", "opened"]
+names = ["plain", "replaced", "twice", "gone", "moved", "linked", "kept", "opened"]
 files = {name: write(f"{name}.nc.tmp", float(i)) for i, name in enumerate(names)}
 os.kill(server, signal.SIGSTOP)
-for name in names[:4]:
+for name in names[:-1]:
     files[name].close()
-for name in names:
+for name in ("plain", "replaced", "twice", "gone", "opened"):
     os.rename(f"{name}.nc.tmp", f"{name}.nc")
 os.rename("twice.nc", "thrice.nc")
 os.remove("gone.nc")
+subprocess.run(["mv", "moved.nc.tmp", "moved.nc"], check=True)
+os.link("linked.nc.tmp", "linked.nc")
+os.remove("linked.nc.tmp")
+os.symlink("plain.nc", "latest.nc")
+subprocess.run(["mv", "-n", "kept.nc.tmp", "replaced.nc"])  # is there: as a name of the run's programs
 pathlib.Path("log.f000").write_text("of all\\n")
-inside = {name: os.path.exists(name) for name in ("plain.nc.tmp", "plain.nc", "replaced.nc", "twice.nc", "thrice.nc", "gone.nc", "log.f000")}
+looked_at = "plain.nc.tmp plain.nc replaced.nc twice.nc thrice.nc gone.nc moved.nc linked.nc linked.nc.tmp latest.nc kept.nc.tmp log.f000"
+inside = {name: os.path.exists(name) for name in looked_at.split()}
 print(json.dumps({"inside": inside, "outside": sorted(n for n in os.listdir(".") if not n.startswith("."))}), flush=True)
 os.kill(server, signal.SIGCONT)
 files["opened"].close()
 read = {}
-for name in ("plain.nc", "replaced.nc", "thrice.nc"):
+for name in ("plain.nc", "replaced.nc", "thrice.nc", "moved.nc", "linked.nc", "latest.nc"):
     with netCDF4.Dataset(name) as file:
         read[name] = float(file["v"][5])
 with open("plain.nc", "rb") as file:
@@ -283,12 +289,16 @@ def test_a_file_that_is_renamed_gets_its_final_name_when_it_is_complete(advectio
     result = advectio.start([PYTHON, "-c", RENAMES, format], output).finish()
     assert result.code == 0, result.said
     first, second = map(json.loads, result.stdout.splitlines())
-    there = {"plain.nc", "replaced.nc", "thrice.nc", "log.f000"}
+    there = {"plain.nc", "replaced.nc", "thrice.nc", "moved.nc", "linked.nc", "latest.nc", "kept.nc.tmp", "log.f000"}
     assert {name for name, is_there in first["inside"].items() if is_there} == there, result.said
-    assert first["outside"] == ["opened.nc", "replaced.nc"], "one was still open, one is the older file"
-    assert second == {"read": {"plain.nc": 0.0, "replaced.nc": 1.0, "thrice.nc": 2.0}, "begins": True}
-    assert sorted(os.listdir(output)) == ["again.nc", "final.nc", "log.f000", "opened.nc", "replaced.nc", "thrice.nc"]
-    for name, value in (("again", 9.0), ("final", 7.0), ("opened", 4.0), ("replaced", 1.0), ("thrice", 2.0)):
+    assert first["outside"] == ["kept.nc.tmp", "opened.nc", "replaced.nc"], "one was still open, one is the older file"
+    values = {"plain": 0.0, "replaced": 1.0, "thrice": 2.0, "moved": 4.0, "linked": 5.0, "latest": 0.0}
+    assert second == {"read": {f"{name}.nc": value for name, value in values.items()}, "begins": True}
+    assert os.readlink(output / "latest.nc") == "plain.nc"
+    values = {"again": 9.0, "final": 7.0, "opened": 7.0, "replaced": 1.0, "thrice": 2.0, "moved": 4.0, "linked": 5.0}
+    names = [*(f"{name}.nc" for name in values), "kept.nc.tmp", "latest.nc", "log.f000"]
+    assert sorted(os.listdir(output)) == sorted(names)
+    for name, value in values.items():
         with netCDF4.Dataset(output / f"{name}.nc") as file:
             assert (file["v"][:] == value).all(), name
 

@@ -184,6 +184,160 @@ TEST_F(WorkflowTest, WhatCannotBeCopiedIntoMemoryIsAnErrorAndNobodyWaitsForIt) {
   EXPECT_EQ(get(*b, path("x.nc")), "new");
 }
 
+/// A file that a program opens by itself: its descriptor.
+int open_plainly(Workflow& w, const std::string& name, const Workflow::PlainOpen& how, int flags) {
+  auto opened = w.open_plainly(*w.of(name), how, [](const auto&) {});
+  EXPECT_TRUE(opened.ok()) << opened.error().message;
+  return opened ? ::open(opened->path.c_str(), flags | O_CLOEXEC, 0600) : -1;
+}
+constexpr Workflow::PlainOpen anew{true, true, false}, as_it_is{false, false, false};
+
+TEST_F(WorkflowTest, WhatIsWrittenWithoutALibraryIsAVersionAsSoonAsNobodyHasItOpen) {
+  for (const auto mode : {CoupleRule::Mode::memory, CoupleRule::Mode::memory_and_file, CoupleRule::Mode::file}) {
+    rules_ = {rule("*.nc", {"a"}, {"b"})};
+    rules_[0].mode = mode;
+    const auto a = come("a"), b = come("b");
+    const auto name = path(std::to_string(static_cast<int>(mode)) + ".nc");
+    put(*a, name, "old");
+    const int fd = open_plainly(*a, name, anew, O_WRONLY | O_CREAT | O_TRUNC);
+    ASSERT_EQ(::write(fd, "new", 3), 3);
+    const int other = ::dup(fd);
+    EXPECT_EQ(get(*a, name), "new");  // as on the disk
+    ::close(fd);
+    EXPECT_EQ(Versions::in(a->of(name)->directory).newest, 1U);
+    std::string got;
+    std::thread reader([&] { got = get(*b, name); });
+    while (waits_in(memory()).empty()) std::this_thread::yield();
+    ::close(other);
+    reader.join();
+    EXPECT_EQ(got, "new");
+    EXPECT_EQ(Versions::in(a->of(name)->directory).newest, 2U);
+    EXPECT_EQ(fs::exists(name), mode != CoupleRule::Mode::memory);
+  }
+}
+
+TEST_F(WorkflowTest, AFileIsPublishedOnceHoweverManyLookAtIt) {
+  const auto a = come("a"), b = come("b");
+  const int fd = open_plainly(*a, path("x.nc"), anew, O_WRONLY | O_CREAT | O_TRUNC);
+  std::vector<std::thread> readers;
+  for (int k = 0; k < 4; ++k) readers.emplace_back([&] { EXPECT_EQ(get(*b, path("x.nc")), "new"); });
+  std::thread server([&] {
+    while (!a->settle_own([](const auto&) { return false; }, {}).empty()) std::this_thread::yield();
+  });
+  ASSERT_EQ(::write(fd, "new", 3), 3);
+  ::close(fd);
+  for (auto& reader : readers) reader.join();
+  server.join();
+  EXPECT_EQ(Versions::in(a->of(path("x.nc"))->directory).newest, 1U);
+  EXPECT_TRUE(fs::is_empty(memory() + "/pending"));
+}
+
+TEST_F(WorkflowTest, AFileThatIsOpenedForWritingAndNotChangedIsNoVersion) {
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "old");
+  ::close(open_plainly(*a, path("x.nc"), as_it_is, O_RDWR));
+  EXPECT_EQ(get(*b, path("x.nc")), "old");
+  EXPECT_EQ(Versions::in(a->of(path("x.nc"))->directory).newest, 1U);
+  const int fd = open_plainly(*a, path("x.nc"), as_it_is, O_RDWR);
+  ASSERT_EQ(::write(fd, "n", 1), 1);
+  ::close(fd);
+  EXPECT_EQ(get(*b, path("x.nc")), "nld");
+}
+
+TEST_F(WorkflowTest, WhatADeadRunWasWritingIsNoVersion) {
+  auto b = come("b");
+  put(*come("a"), path("x.nc"), "old");
+  const auto a = come("a");
+  ::close(open_plainly(*a, path("x.nc"), anew, O_WRONLY | O_CREAT | O_TRUNC));
+  go();
+  EXPECT_EQ(get(*b, path("x.nc")), "old");
+}
+
+TEST_F(WorkflowTest, AFileIsOpenForWritingAsLongAsAnyDescriptorIs) {
+  const auto file = path("plain");
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  EXPECT_TRUE(is_open_for_writing(file));
+  ::close(fd);
+  EXPECT_FALSE(is_open_for_writing(file));
+  const int reads = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_FALSE(is_open_for_writing(file));
+  ::close(reads);
+}
+
+TEST_F(WorkflowTest, WhatTheServerStillWritesIsPublishedByItAlone) {
+  const auto a = come("a"), b = come("b");
+  write(path("x.nc"), "moved");
+  ASSERT_TRUE(a->has_come(*a->of(path("x.nc")), Pending::Kind::moved).ok());
+  EXPECT_EQ(a->settle_own([](const auto&) { return true; }, {}), std::vector<std::string>{path("x.nc")});
+  EXPECT_EQ(Versions::in(a->of(path("x.nc"))->directory).newest, 0U);
+  EXPECT_TRUE(a->settle_own([](const auto&) { return false; }, {}).empty());
+  EXPECT_EQ(get(*b, path("x.nc")), "moved");
+  EXPECT_FALSE(fs::exists(path("x.nc")));
+}
+
+TEST_F(WorkflowTest, AVersionMovesToAnotherName) {
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "one");
+  const auto version = a->wait(*a->of(path("x.nc")), Workflow::For::writing, [](const auto&) {});
+  ASSERT_TRUE(version.ok());
+  ASSERT_TRUE(a->move(*version, *a->of(path("y.nc"))).ok());
+  EXPECT_EQ(get(*b, path("y.nc")), "one");
+  EXPECT_EQ(Versions::in(a->of(path("x.nc"))->directory).newest, 0U);
+}
+
+TEST_F(WorkflowTest, WhoIsNotInFromWritesNothingOfOthers) {
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "one");
+  const auto say = [](const auto&) {};
+  EXPECT_EQ(b->open_to_write(*b->of(path("x.nc")), say).error().sys, EACCES);
+  EXPECT_EQ(b->open_to_write(*b->of(path("none.nc")), say).error().sys, EACCES);  // at once
+  EXPECT_EQ(b->open_plainly(*b->of(path("x.nc")), anew, say).error().sys, EACCES);
+  EXPECT_EQ(b->open_plainly(*b->of(path("none.nc")), as_it_is, say).error().sys, EACCES);
+  EXPECT_TRUE(b->open_plainly(*b->of(path("own.nc")), anew, say)->path.empty());
+  EXPECT_EQ(get(*b, path("x.nc")), "one");
+}
+
+TEST_F(WorkflowTest, ASymbolicLinkIsTheFileThatItLeadsTo) {
+  rules_ = {rule("hist.*", {"a"}, {"b"}), rule("guess.*", {"a"}, {"b"})};
+  const auto a = come("a");
+  fs::create_symlink("hist.1", path("link"));  // nothing of it is on the disk
+  fs::create_symlink(path("link"), path("guess.1"));
+  fs::create_symlink("input", path("guess.2"));
+  fs::create_symlink("guess.3", path("guess.3"));
+  EXPECT_EQ(a->of(path("link"))->path, a->of(path("hist.1"))->path);
+  EXPECT_EQ(a->of(path("guess.1"))->path, a->of(path("hist.1"))->path);
+  EXPECT_EQ(a->of(path("guess.2"))->path, a->of_name(path("guess.2"))->path);
+  EXPECT_EQ(a->of(path("guess.3"))->path, path("guess.3"));
+  EXPECT_FALSE(a->of_name(path("link")));
+}
+
+TEST_F(WorkflowTest, WhatIsOverwrittenInPlaceBeginsAsTheFileOnTheDisk) {
+  rules_[0].mode = CoupleRule::Mode::memory_and_file;
+  const auto a = come("a");
+  const auto x = *a->of(path("x.nc"));
+  put(*a, path("x.nc"), "one");
+  const auto say = [](const auto&) {};
+  const auto overwrite = [&](const std::string& text) {
+    auto opened = a->open_to_write(x, say);
+    ASSERT_TRUE(opened.ok());
+    write(opened->path, text);
+    ASSERT_TRUE(a->close(*opened, true).ok());
+  };
+  auto opened = a->open_to_write(x, say);
+  EXPECT_TRUE(opened->copy_in);
+  ASSERT_TRUE(a->close(*opened, false).ok());
+  EXPECT_EQ(get(*a, path("x.nc")), "one");
+  overwrite("two");
+  EXPECT_EQ(text(path("x.nc")), "two");
+  EXPECT_EQ(get(*a, path("x.nc")), "two");
+  write(path("x.nc"), "by somebody else");  // then what is in memory counts
+  opened = a->open_to_write(x, say);
+  EXPECT_FALSE(opened->copy_in);
+  EXPECT_EQ(text(opened->path), "two");
+  ASSERT_TRUE(a->close(*opened, true).ok());
+  EXPECT_EQ(std::distance(fs::directory_iterator(top_ + "/here"), fs::directory_iterator()), 1);
+}
+
 TEST_F(WorkflowTest, WhoOverwritesAFileMakesItsNextVersion) {
   rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
   const auto a = come("a"), b = come("b");

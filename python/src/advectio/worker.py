@@ -78,8 +78,10 @@ def run_worker(
 ) -> Outcome:
     """`command`: advectiod, its command, and options. `progress` is told how many bytes of how many are done. `directory`: where
     relative paths begin; None: here."""
-    # Within `advectio run`, the worker's own files are not to be carried.
-    environment = {name: value for name, value in os.environ.items() if name != "ADVECTIO_RUN"}
+    # Within `advectio run`, the worker's own files are not to be carried; in a workflow they may be in memory, and found there.
+    environment = dict(os.environ)
+    if "ADVECTIO_WORKFLOW" not in environment:
+        environment.pop("ADVECTIO_RUN", None)
     began = time.monotonic()
     worker = subprocess.Popen(
         [*command, "-"],

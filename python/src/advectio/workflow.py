@@ -400,12 +400,16 @@ def clean_up_after(memory: str, entry: str) -> None:
     for _, directory, names in version_directories(memory):
         for name in names:
             if name.startswith((f"writing.{entry}.", f"open.{entry}.")):
+                copy = _target(os.path.join(directory, name))  # of a file on the disk that is overwritten in place
+                for path in (os.path.join(directory, name), copy):
+                    if path and (path != copy or os.path.basename(copy).startswith(".advectio-")):
+                        with contextlib.suppress(OSError):
+                            os.unlink(path)
+    for below in ("waits", "pending"):
+        for name in _list(os.path.join(memory, below)):
+            if name.startswith(f"{entry}."):
                 with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(directory, name))
-    for name in _list(os.path.join(memory, "waits")):
-        if name.startswith(f"{entry}."):
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(memory, "waits", name))
+                    os.unlink(os.path.join(memory, below, name))
 
 
 def free_what_is_read(memory: str) -> None:

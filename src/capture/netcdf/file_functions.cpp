@@ -227,6 +227,11 @@ bool may_be_coupled(const char* path) {
          capture::workflow_of_process() != nullptr;
 }
 
+/// The dataset is in the program's memory alone, and never in its file.
+bool stays_in_memory(int mode) {
+  return (mode & NC_DISKLESS) != 0 && (mode & NC_PERSIST) == 0;
+}
+
 /// NC_NOERR: the run is there, or the file cannot be coupled.
 int run_is_there(const char* path) {
   if (path == nullptr || *trimmed(path) == '\0' || is_url(trimmed(path))) return NC_NOERR;
@@ -256,7 +261,7 @@ int create_file(const Entry& entry, const char* path, int mode, int* ncid, Creat
   if (entry.nested()) return create(path);
   if (const int lost = run_is_there(path); lost != NC_NOERR) return lost;
   Place place{path != nullptr ? trimmed(path) : "", {}};
-  if (may_be_coupled(path)) {
+  if (may_be_coupled(path) && !stays_in_memory(mode)) {
     auto found = capture::place_to_create(trimmed(path), (mode & NC_NOCLOBBER) != 0);
     if (!found) return found.error().code == Code::exists ? NC_EEXIST : code_of(found.error());
     place = std::move(found).value();
@@ -293,7 +298,7 @@ int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& 
   if (entry.nested()) return open(path);
   if (const int lost = run_is_there(path); lost != NC_NOERR) return lost;
   Place place{path != nullptr ? trimmed(path) : "", {}};
-  const bool writing = (mode & NC_WRITE) != 0;
+  const bool writing = (mode & NC_WRITE) != 0 && !stays_in_memory(mode);
   if (may_be_coupled(path)) {
     if (auto* file = written_here(trimmed(path)); file != nullptr) {
       if (writing) return EBUSY;

@@ -1,0 +1,70 @@
+#include "capture/marker_path.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "capture/plain_path.h"
+#include "platform/files.h"
+
+namespace advectio::capture {
+
+template <typename Make>
+void MarkerPath::make(const void* caller, Make&& call) {
+  if (!is_of_program(caller, path_)) return;
+  const int kept = errno;
+  const Inside mark;
+  try {
+    call_ = call();
+  } catch (...) {  // no memory: the call goes on without us
+  }
+  errno = kept;
+}
+
+MarkerPath::MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller) : path_(path) {
+  if (use) make(caller, [&] { return MarkerCall(from_root(directory, path), *use); });
+}
+
+MarkerPath::MarkerPath(int directory, const char* path, Use use, const MarkerPath& from, int from_directory,
+                       const void* caller)
+    : path_(path) {
+  if (from.path_ == nullptr || *from.path_ == '\0') return;
+  make(caller,
+       [&] { return MarkerCall(from_root(directory, path), use, from.call_, from_root(from_directory, from.path_)); });
+}
+
+MarkerPath::MarkerPath(int directory, const char* path, const char* target, const void* caller) : path_(path) {
+  if (target == nullptr || *target == '\0') return;
+  make(caller, [&] {
+    const auto name = from_root(directory, path);
+    const auto source = *target == '/' ? std::string(target) : directory_of(name) + target;
+    return MarkerCall(name, Use::make, MarkerCall(source, Use::look), source);
+  });
+}
+
+MarkerPath::~MarkerPath() {
+  const int kept = errno;
+  const Inside mark;
+  try {
+    call_ = {};
+  } catch (...) {  // no memory: the server looks by itself
+  }
+  errno = kept;
+}
+
+std::optional<MarkerPath::Use> MarkerPath::of_flags(int flags) {
+  if ((flags & (O_PATH | O_DIRECTORY)) != 0) return std::nullopt;
+  if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return Use::make;
+  if ((flags & O_TRUNC) != 0) return Use::replace;
+  return (flags & O_ACCMODE) != O_RDONLY || (flags & O_CREAT) != 0 ? Use::write : Use::look;
+}
+
+MarkerPath::Use MarkerPath::of_mode(const char* mode) {
+  if (mode == nullptr || std::strpbrk(mode, "wa+") == nullptr) return Use::look;
+  if (mode[0] != 'w') return Use::write;
+  return std::strchr(mode, 'x') != nullptr ? Use::make : Use::replace;
+}
+
+}  // namespace advectio::capture

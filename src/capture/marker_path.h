@@ -1,0 +1,38 @@
+// The path of a call, as open(2) or rename(2), where it may be a name that is held back (markers.h): a marker, or the
+// final name of a file in flight.
+#pragma once
+
+#include <optional>
+
+#include "capture/markers.h"
+
+namespace advectio::capture {
+
+/// The path for the C library, for as long as a call takes. It must not wait meanwhile: it may have the lock of the
+/// notes.
+class MarkerPath {
+ public:
+  using Use = MarkerCall::Use;
+  /// `use` empty: the call does not concern names.
+  MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller);
+  /// The name that the file `from`, in that directory, gets.
+  MarkerPath(int directory, const char* path, Use use, const MarkerPath& from, int from_directory, const void* caller);
+  /// That of a symbolic link to `target`.
+  MarkerPath(int directory, const char* path, const char* target, const void* caller);
+  ~MarkerPath();
+  MarkerPath(const MarkerPath&) = delete;
+  MarkerPath& operator=(const MarkerPath&) = delete;
+  [[nodiscard]] const char* get() const { return call_.path().empty() ? path_ : call_.path().c_str(); }
+
+  static std::optional<Use> of_flags(int flags);  ///< of open(2)
+  static Use of_mode(const char* mode);           ///< of fopen(3)
+
+ private:
+  template <typename Make>
+  void make(const void* caller, Make&& call);
+
+  const char* path_;
+  MarkerCall call_;
+};
+
+}  // namespace advectio::capture

@@ -160,7 +160,9 @@ void MarkerCall::hold_marker(const std::string& path, Use use) {
   if (!files) return do_without(path, files.error());
   if (!marker_) {
     const auto there = look_at(path);
-    const bool is_complete = files->empty() && !several_nodes;
+    // A complete file may have yet to get its final name.
+    const bool is_complete =
+        files->empty() && !several_nodes && stage.control().files_held.load(std::memory_order_acquire) == 0;
     if (is_complete || there == There::other || (there == There::file && use == Use::make)) return;
     auto made = notes_->make(path);
     (void)::unlink(made.held.c_str());  // of a process that died before its note

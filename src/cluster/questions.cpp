@@ -47,7 +47,9 @@ void Questions::answer() {
         if (auto files = journal::not_visible(stage_)) q.files = std::move(files).value();
       if (!q.files) return false;
       std::erase_if(*q.files, [this](const auto& awaited) { return journal::has_come(stage_, awaited); });
-      if (!q.files->empty()) return false;
+      // A renamed file has yet to get its final name.
+      const bool any_renamed = stage_.control().files_held.load(std::memory_order_acquire) > 0;
+      if (!q.files->empty() || any_renamed) return false;
     }
     if (q.shared_state) {
       const auto state = static_cast<DatasetState>(q.shared_state->state.load(std::memory_order_acquire));

@@ -156,7 +156,7 @@ bool is_hard_link(const std::string& link) noexcept {
 }
 
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
-                           const std::vector<std::string>& directories) noexcept {
+                           const std::vector<std::string>& directories) {
   const auto say = [&shared_state](const std::string& link) {
     if (link == shared_state.link) return;
     std::memcpy(shared_state.link, link.c_str(), link.size() + 1);
@@ -185,7 +185,7 @@ std::string without_last_links(std::string path) {
   return path;
 }
 
-DirectoryId DirectoryId::of(const std::string& path) noexcept {
+DirectoryId DirectoryId::of(const std::string& path) {
   struct stat st {};
   if (::stat(directory_of(without_last_links(path)).c_str(), &st) != 0) return {};
   return {st.st_dev, st.st_ino};

@@ -36,7 +36,7 @@ std::string name_in_hard_link(const std::string& link);
 /// Where no link can be made, the shared state has the file's own name. Returns what the shared state has. Blocks for
 /// file-system calls.
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,
-                           const std::vector<std::string>& directories) noexcept;
+                           const std::vector<std::string>& directories);
 
 /// Whether a file in flight is still there, as its names show.
 enum class FileNames : std::uint8_t {
@@ -56,7 +56,7 @@ FileNames look_for_file(const SharedState& shared_state, const std::string& stat
 struct DirectoryId {
   std::uint64_t device = 0, inode = 0;
   /// The directory that holds `path`, whose last symbolic links are followed.
-  static DirectoryId of(const std::string& path) noexcept;
+  static DirectoryId of(const std::string& path);
   /// In the shared state: of the directory that held the file when it was made.
   static DirectoryId in(const SharedState& shared_state) noexcept;
   void keep_in(SharedState& shared_state) const noexcept;

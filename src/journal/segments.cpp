@@ -37,12 +37,28 @@ Result<void> clear(File& file, std::uint64_t bytes, const std::function<bool()>&
   return {};
 }
 
+/// `segments` have been counted. They are given back where no segment is made, also when an exception leaves.
+class Counted {
+ public:
+  Counted(StageControl& control, std::uint64_t segments) noexcept : control_(control), segments_(segments) {}
+  ~Counted() { give_back(); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  void give_back() noexcept { uncount_segments(control_, std::exchange(segments_, 0)); }
+  void keep() noexcept { segments_ = 0; }
+
+ private:
+  StageControl& control_;
+  std::uint64_t segments_;
+};
+
 /// `segments` have been counted.
 Result<std::optional<NewSegment>> make_counted(const Stage& stage, const std::string& directory, std::string name,
                                                std::uint64_t segments, Pages pages,
                                                const std::function<bool()>& in_vain) {
   auto& control = stage.control();
   auto& files = stage.files();
+  Counted counted(control, segments);
   NewSegment made{std::move(name), ""};
   made.path = directory + "/." + made.name;
   const auto bytes = segments * control.segment_bytes;
@@ -53,9 +69,12 @@ Result<std::optional<NewSegment>> make_counted(const Stage& stage, const std::st
     reserved = (*file)->reserve(bytes);
     if (reserved && pages == Pages::cleared) reserved = clear(**file, bytes, in_vain);
   }
-  if (reserved && !(in_vain && in_vain())) return std::optional(std::move(made));
+  if (reserved && !(in_vain && in_vain())) {
+    counted.keep();
+    return std::optional(std::move(made));
+  }
   (void)files.remove(made.path);
-  uncount_segments(control, segments);
+  counted.give_back();
   if (reserved) return std::optional<NewSegment>();
   if (reserved.error().code == Code::full) control.segments_limit.store(control.segments_total.load());
   return std::move(reserved).error();

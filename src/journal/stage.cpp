@@ -345,7 +345,7 @@ Result<void> Stage::make_durable() const {
   return sync(directory_ + "/control");
 }
 
-bool Stage::server_alive() const noexcept {
+bool Stage::server_alive() const {
   return ProcessLock::held(directory_ + "/server.lock");
 }
 
@@ -378,7 +378,7 @@ bool ProcessLock::is_kept() const noexcept {
 
 bool ProcessLock::held(const std::string& path) noexcept {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  if (fd < 0) return errno == EMFILE || errno == ENFILE;  // not known: nobody is taken for dead
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;

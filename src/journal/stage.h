@@ -325,7 +325,7 @@ class Stage {
   [[nodiscard]] Result<void> make_durable() const;
 
   /// True while a server holds the lock.
-  [[nodiscard]] bool server_alive() const noexcept;
+  [[nodiscard]] bool server_alive() const;
 
  private:
   Files* files_ = nullptr;

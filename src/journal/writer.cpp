@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -23,6 +24,8 @@ namespace {
 
 constexpr std::uint64_t wait_slice_ns = 20'000'000;
 constexpr std::size_t listed_max = 16;
+constexpr std::size_t segment_name_max = 63;
+constexpr std::uint64_t lacks_max_ns = 1'000'000'000;  // of address space or descriptors, which nobody else gives back
 constexpr std::chrono::milliseconds look_again_min(20), look_again_max(640);
 
 void copy_text(char* to, std::size_t size, const std::string& from) {
@@ -117,6 +120,7 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
   segment_bytes_ = stage_.control().segment_bytes;
   on_disk_ = is_on_disk(stage_.directory());
   ahead_wanted_ = 1;
+  current_name_.reserve(segment_name_max);
 
   // Signals are the program's business: the thread takes none.
   sigset_t all, old;
@@ -129,8 +133,8 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
       } catch (...) {  // no memory: as without a thread
       }
     });
-  } catch (const std::system_error&) {
-    // The process may have no more threads (pids.max, ulimit -u). Each segment is taken when it is needed.
+  } catch (const std::exception&) {
+    // The process may have no more threads (pids.max, ulimit -u) or memory. Each segment is taken when it is needed.
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
@@ -221,12 +225,14 @@ Result<std::uint64_t> Writer::append(RecordType type, std::uint16_t flags, std::
 bool Writer::take_ahead(Segment& out) {
   const std::lock_guard guard(mutex_);
   while (!ahead_.empty()) {
+    const auto& first = ahead_.front().name;
+    const bool is_ours =
+        stage_.files().rename(directory_ + "/ahead-" + first, directory_ + "/" + chain_name(next_index_, first)).ok();
     Segment s = std::move(ahead_.front());
     ahead_.pop_front();
     // What is left of the frame needs one less: more would be taken from other writers, or made in vain.
     if (ahead_wanted_ > 1) --ahead_wanted_;
-    if (!stage_.files().rename(directory_ + "/ahead-" + s.name, directory_ + "/" + chain_name(next_index_, s.name)))
-      continue;
+    if (!is_ours) continue;
     mappings_.at(s.name).used = ++uses_;
     out = std::move(s);
     return true;
@@ -241,29 +247,42 @@ bool Writer::take_new(std::uint64_t record, Segment& out) {
   const auto bytes = long_segment_bytes(control, record);
   auto made = bytes > segment_bytes_ ? make_long_segment(stage_, directory_, bytes)
                                      : make_segment(stage_, directory_, Pages::reserved);
+  if (!made) note_lack(std::move(made).error(), When::now);
   if (!made || !made->has_value()) return false;
-  const auto& [name, hidden] = **made;
-  const auto path = directory_ + "/" + chain_name(next_index_, name);
-  auto* const data = mapped(name, hidden, false, When::now);
-  if (data == nullptr || !stage_.files().rename(hidden, path)) {
-    // Out of address space or descriptors: let the caller wait or fail.
-    (void)stage_.files().remove(hidden);
+  auto& [name, hidden] = **made;
+  const auto undo = [&] {
     uncount_segments(stage_.control(), count_of_segment(name));
-    const std::lock_guard guard(mutex_);
-    mappings_.erase(name);
-    return false;
+    {
+      const std::lock_guard guard(mutex_);
+      mappings_.erase(name);
+    }
+    (void)stage_.files().remove(hidden);
+  };
+  try {
+    const auto path = directory_ + "/" + chain_name(next_index_, name);
+    auto* const data = mapped(name, hidden, false, When::now);
+    if (data == nullptr || !stage_.files().rename(hidden, path)) {
+      // Out of address space or descriptors: let the caller wait or fail.
+      undo();
+      return false;
+    }
+    out = Segment{std::move(name), data, bytes};
+    return true;
+  } catch (...) {
+    undo();
+    throw;
   }
-  out = Segment{name, data, bytes};
-  return true;
 }
 
 /// `record`: bytes of the record that does not fit the one under way.
 Result<void> Writer::next_segment(std::uint64_t record, const WhileWaiting& while_waiting) {
   Segment next;
-  std::uint64_t waiting_since = 0;
+  std::uint64_t waiting_since = 0, lacks_since = 0;
+  note_unsynced();  // before the next one is taken, as it may find no memory
   const bool usual = record <= segment_bytes_ - segment_header_bytes;
   for (;;) {
     const auto seen = stage_.control().progress.load(std::memory_order_acquire);
+    lack_.reset();
     if (usual && (take_ahead(next) || take_from_pool(chain_name(next_index_, ""), segment_letter, next, When::now)))
       break;
     if (take_new(record, next)) break;
@@ -275,6 +294,12 @@ Result<void> Writer::next_segment(std::uint64_t record, const WhileWaiting& whil
       waiting_since = now;
       control.waits.fetch_add(1, std::memory_order_relaxed);
     }
+    if (!lack_)
+      lacks_since = 0;
+    else if (lacks_since == 0)
+      lacks_since = now;
+    else if (now - lacks_since > lacks_max_ns)
+      return std::move(*lack_);
     ask_for_room();
     if (while_waiting) ADVECTIO_TRY(while_waiting());
     await_ring(control.progress, seen, wait_slice_ns);
@@ -294,7 +319,6 @@ Result<void> Writer::next_segment(std::uint64_t record, const WhileWaiting& whil
     ring(stage_.control().work);
   }
   let_go(current_);
-  note_unsynced();
   current_ = std::move(next);
   {
     const std::lock_guard guard(mutex_);
@@ -308,9 +332,13 @@ Result<void> Writer::next_segment(std::uint64_t record, const WhileWaiting& whil
 
 void Writer::seal() noexcept {
   if (current_.data == nullptr) return;
+  try {
+    note_unsynced();
+  } catch (...) {  // no memory: the segment stays in use
+    return;
+  }
   reinterpret_cast<SegmentHeader*>(current_.data)->sealed.store(1, std::memory_order_release);
   let_go(current_);
-  note_unsynced();
   current_ = Segment{};
   ring(stage_.control().work);
 }
@@ -365,10 +393,13 @@ std::uint64_t Writer::room_segments() {
 /// The name of a free segment, the best first: those mapped here, as their pages are in our page
 /// tables; then the lowest numbers, so that as few as can be are in use at all. To list the pool for each would cost
 /// more than to map it.
-std::string Writer::next_free(std::vector<std::string>& listed, char letter) {
+std::string Writer::next_free(std::vector<std::string>& listed, char letter, When when) {
   if (listed.empty()) {
     auto names = stage_.files().list(stage_.pool());
-    if (!names) return "";
+    if (!names) {
+      note_lack(std::move(names).error(), when);
+      return "";
+    }
     std::erase_if(*names, [letter](const std::string& n) { return n[0] != letter; });
     const std::lock_guard guard(mutex_);
     std::stable_partition(names->begin(), names->end(),
@@ -389,21 +420,33 @@ bool Writer::take_from_pool(const std::string& as_prefix, char letter, Segment& 
   auto& listed = spilled ? now : listed_[static_cast<std::size_t>(when)];
   for (int looks = listed.empty() ? 1 : 0; looks < 2; ++looks) {
     do {
-      const auto name = next_free(listed, letter);
+      auto name = next_free(listed, letter, when);
       if (name.empty()) return false;
-      const std::string path = directory_ + "/" + as_prefix + name;
-      if (!stage_.files().rename(stage_.pool() + "/" + name, path)) continue;  // somebody was faster
-      auto* data = mapped(name, path, true, when);
+      const std::string in_pool = stage_.pool() + "/" + name, path = directory_ + "/" + as_prefix + name;
+      if (!stage_.files().rename(in_pool, path)) continue;  // somebody was faster
+      // Out of address space, descriptors or memory: give it back, and let the caller wait or fail.
+      std::byte* data = nullptr;
+      try {
+        data = mapped(name, path, true, when);
+      } catch (...) {
+        (void)stage_.files().rename(path, in_pool);
+        throw;
+      }
       if (data == nullptr) {
-        // Out of address space or descriptors: give it back, and let the caller wait or fail.
-        (void)stage_.files().rename(path, stage_.pool() + "/" + name);
+        (void)stage_.files().rename(path, in_pool);
         return false;
       }
-      out = Segment{name, data, segment_bytes_};
+      out = Segment{std::move(name), data, segment_bytes_};
       return true;
     } while (!listed.empty());
   }
   return false;
+}
+
+/// Of this process, which waits for nobody then.
+void Writer::note_lack(Error error, When when) {
+  if (when == When::now && (error.sys == ENOMEM || error.sys == EMFILE || error.sys == ENFILE))
+    lack_ = std::move(error);
 }
 
 /// `touched`: its pages are there.
@@ -416,9 +459,15 @@ std::byte* Writer::mapped(const std::string& segment, const std::string& path, b
     }
   }
   auto file = stage_.files().open(path, OpenMode::read_write, 0600);
-  if (!file) return nullptr;
+  if (!file) {
+    note_lack(std::move(file).error(), when);
+    return nullptr;
+  }
   auto mapping = stage_.files().map(**file, bytes_of_segment(stage_.control(), segment), true);
-  if (!mapping) return nullptr;
+  if (!mapping) {
+    note_lack(std::move(mapping).error(), when);
+    return nullptr;
+  }
   mapping->populate(!touched || on_disk_ || is_spilled(segment), when == When::ahead);
   const std::lock_guard guard(mutex_);
   auto [it, fresh] = mappings_.emplace(segment, Mapped{std::move(mapping).value(), ++uses_});

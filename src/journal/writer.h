@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -128,7 +129,8 @@ class Writer {
   bool take_ahead(Segment& out);
   bool take_from_pool(const std::string& as_prefix, char letter, Segment& out, When when);
   bool take_new(std::uint64_t record, Segment& out);
-  std::string next_free(std::vector<std::string>& listed, char letter);
+  std::string next_free(std::vector<std::string>& listed, char letter, When when);
+  void note_lack(Error error, When when);
   void ask_for_room();
   void let_go(const Segment& segment);
   void note_unsynced();
@@ -153,6 +155,7 @@ class Writer {
   std::uint64_t next_sequence_ = 1;
   std::uint64_t appended_ = 0;
   std::uint64_t next_index_ = 0;
+  std::optional<Error> lack_;  ///< of address space or descriptors: why the last try has found no segment
 
   std::array<std::vector<std::string>, 2> listed_;  ///< of the pool, by When: each is one thread's, the next one last
 

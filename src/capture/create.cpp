@@ -34,6 +34,39 @@ std::string real_path(const std::string& path) {
   return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
 }
 
+/// What the stage has of a dataset before its first record, and the file's hard link. Both go, also when an exception
+/// leaves, unless `keep` is called. With the session's mutex.
+class Registered {
+ public:
+  Registered(const Stage& stage, std::string state_name, std::uint64_t journal, std::uint32_t number)
+      : stage_(stage), state_name_(std::move(state_name)), journal_(journal), number_(number) {}
+  ~Registered() {
+    try {
+      if (begun_) take_back();
+    } catch (...) {  // no memory: the server finds both when this process ends
+    }
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+  void begin() noexcept { begun_ = true; }
+  void keep() noexcept { begun_ = false; }
+
+ private:
+  /// Where the hard link stays, the shared state stays too: the server finds the link by it.
+  void take_back() const {
+    const auto shared_state = stage_.open_state(state_name_);
+    if (!shared_state || (*shared_state)->journal != journal_ || (*shared_state)->number != number_) return;
+    const std::string link = (*shared_state)->link;
+    if (!journal::is_hard_link(link) || journal::remove_hard_link(stage_.files(), link).ok())
+      stage_.remove_dataset(state_name_, journal_, number_);
+  }
+  const Stage& stage_;
+  const std::string state_name_;
+  const std::uint64_t journal_;
+  const std::uint32_t number_;
+  bool begun_ = false;
+};
+
 /// HDF5 locks the files that it has open, unless that is switched off; whoever reads one shares the lock.
 bool hdf5_locks() {
   const char* set = std::getenv("HDF5_USE_FILE_LOCKING");
@@ -65,6 +98,14 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
   const auto rule = rule_of(*shared_state);
   (*w)->spills(rule.spills());
   auto patience = waiting_.for_room();
+  // All that needs memory comes before the record. A second mapping outlives the object, which goes when the program
+  // closes the dataset.
+  auto again = stage_.open_state(state_name);
+  std::erase_if(in_flight_, [](const MappedState<SharedState>& p) { return has_ended(*p); });
+  in_flight_.reserve(in_flight_.size() + 1);
+  std::set<JournalledDataset*> one{nullptr};
+  auto listed = one.extract(one.begin());
+  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
   // Also when that fails: a server may have taken up the shared state, and would give it the records of the next
   // dataset.
   datasets_begun_ = number;
@@ -74,15 +115,11 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
     return Error{Code::timeout, "the stage is full and nothing leaves it", ETIMEDOUT};
   });
   if (!sequence) return std::move(sequence).error();
-  // A second mapping outlives the object, which goes when the program closes the dataset.
-  if (auto again = stage_.open_state(state_name); again) in_flight_.push_back(std::move(again).value());
-  std::erase_if(in_flight_, [](const MappedState<SharedState>& p) { return has_ended(*p); });
-  // Nothing can fail while the dataset is there: to destroy it takes the mutex, which is held here.
-  std::set<JournalledDataset*> one{nullptr};
-  auto listed = one.extract(one.begin());
-  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
+  // From here on nothing can fail: to destroy a listed dataset takes the mutex, which is held here.
+  if (again) in_flight_.push_back(std::move(again).value());
   listed.value() = dataset.get();
   open_.insert(std::move(listed));
+  dataset->note_listed();
   return dataset;
 }
 
@@ -131,19 +168,23 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
     return system_error("create " + path, ENAMETOOLONG);
 
   const std::string state_name = Stage::state_name(file->stat().st_dev, file->stat().st_ino);
+  const auto directory = journal::DirectoryId::of(real);
+  const auto owner = owner_of_next(path, writers > 0);
+  Registered registered(stage_, state_name, (*w)->journal(), number);
   auto made = stage_.make_dataset(state_name, [&](SharedState& p) {
     p.format = request.format;
     p.journal = (*w)->journal();
     p.number = number;
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
     p.writers = writers;
-    p.owner = owner_of_next(path, writers > 0);
+    p.owner = owner;
     p.created_ns = request.created_ns != 0 ? request.created_ns : journal::realtime_ns();
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
-    journal::DirectoryId::of(real).keep_in(p);
+    directory.keep_in(p);
   });
   if (!made) return std::move(made).error().with("register " + path);
+  registered.begin();
   // On a file system without hard links the server goes by the name, and the program must not
   // rename the file.
   link = journal::give_hard_link(*made->shared_state, real, link_name, link_directories);
@@ -155,12 +196,8 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, state_name, writers});
   auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), state_name);
-  if (!dataset) {
-    // Where the hard link stays, the shared state stays too: the server finds the link by it.
-    if (link == real || journal::remove_hard_link(stage_.files(), link).ok())
-      stage_.remove_dataset(state_name, (*w)->journal(), number);
-    return std::move(dataset).error().with("create " + path);
-  }
+  if (!dataset) return std::move(dataset).error().with("create " + path);
+  registered.keep();
   (*dataset)->set_mark(file->keep());
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
   (*dataset)->add_stall(journal::monotonic_ns() - begun);

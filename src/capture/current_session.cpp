@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <string_view>
 
 #include "capture/session.h"
 #include "journal/nodes.h"
@@ -87,7 +88,12 @@ Session* Session::current() {
   g.tried = true;
   static const int handler = ::pthread_atfork(nullptr, nullptr, child_after_fork);
   (void)handler;
-  g.session = open_session();
+  try {
+    g.session = open_session();
+  } catch (...) {
+    constexpr std::string_view line = "advectio: no memory: output goes through the netCDF library as usual\n";
+    (void)!::write(STDERR_FILENO, line.data(), line.size());
+  }
   return g.session;
 }
 

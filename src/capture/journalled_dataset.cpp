@@ -29,7 +29,22 @@ void ask_for(journal::SharedState& shared_state, journal::EndAsked end) noexcept
 }  // namespace
 
 JournalledDataset::~JournalledDataset() {
-  if (!session_.foreign()) session_.forget(this);
+  if (session_.foreign() || !listed_) return;
+  end_anyway();
+  session_.forget(this);
+}
+
+void JournalledDataset::end_anyway() noexcept {
+  if (closed_ || inherited() || taken_over()) return;
+  try {
+    // Without a schema nobody has put anything.
+    (void)(schema_.empty() || all_left_out() ? abort() : close_here());
+  } catch (...) {  // still no memory: the server ends it when it sees this process end
+  }
+  if (closed_) return;
+  closed_ = true;
+  const std::lock_guard guard(session_.mutex());
+  session_.give_up(number_);
 }
 
 /// Called while the stage is full: an error gives up.
@@ -173,19 +188,22 @@ void JournalledDataset::end_burst() noexcept {
 Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags) {
   if (auto writer = session_.writer(); writer) (*writer)->keep_lock();
   journal::Sync sync;
-  put_since_sync_ = put_since_sync_ || under_way_.puts > 0;
   // The frame of a shared dataset ends when all its writers sync. So one that only reads ends none.
   const bool ends = !collective_calls_.shared() || (flags & journal::flag_implicit) == 0;
-  if (ends && std::exchange(put_since_sync_, false)) {
-    sync.frame = ++frame_;
+  const bool any_put = put_since_sync_ || under_way_.puts > 0;
+  if (ends && any_put) {
+    sync.frame = frame_ + 1;
     sync.bytes = under_way_.bytes;
   }
-  if (collective_calls_.shared() && ends) sync.sync_index = journal::SyncIndex{++sync_index_};
+  if (collective_calls_.shared() && ends) sync.sync_index = journal::SyncIndex{sync_index_ + 1};
   sync.stall_ns = std::exchange(stall_ns_, 0);
   const Timer timer(stall_ns_);
   auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
   if (!sequence) return std::move(sequence).error().with(std::string("journal the ") + journal::name_of(type));
-  if (sync.frame > 0) raise(shared_state_->frames_synced, frame_);
+  // From here on nothing fails: the server has the record.
+  put_since_sync_ = any_put && !ends;
+  if (sync.frame > 0) raise(shared_state_->frames_synced, ++frame_);
+  if (collective_calls_.shared() && ends) ++sync_index_;
   // The next frame is taken to be as large.
   if (auto writer = session_.writer(); writer && under_way_.puts > 0)
     session_.keep_ahead(**writer, (*writer)->appended() - under_way_.began_at);
@@ -285,6 +303,20 @@ Result<void> JournalledDataset::await_end(std::uint64_t target) {
       std::string("wait for ") + shared_state_->path);
 }
 
+Result<void> JournalledDataset::close_here() {
+  const std::lock_guard guard(session_.mutex());
+  auto r = sync_record(RecordType::close, 0);
+  closed_ = true;
+  if (!r) {
+    session_.give_up(number_);
+    return r;
+  }
+  shared_state_->closed.store(1, std::memory_order_release);
+  mark_.remove();  // the server has one
+  session_.closed(this, rule_.drops_frames());
+  return {};
+}
+
 Result<void> JournalledDataset::close() {
   if (closed_) return {};
   if (inherited() || taken_over()) {
@@ -292,15 +324,7 @@ Result<void> JournalledDataset::close() {
     return {};
   }
   if (all_left_out()) return abort();
-  {
-    const std::lock_guard guard(session_.mutex());
-    auto r = sync_record(RecordType::close, 0);
-    closed_ = true;
-    if (!r) return r;
-    shared_state_->closed.store(1, std::memory_order_release);
-    mark_.remove();  // the server has one
-    session_.closed(this, rule_.drops_frames());
-  }
+  ADVECTIO_TRY(close_here());
   const auto target = shared_state_->synced.load(std::memory_order_acquire);
   const bool kept = kept_in_stage();
   if (kept) ADVECTIO_TRY(keep_in_stage(target));
@@ -318,7 +342,10 @@ Result<void> JournalledDataset::abort() {
   auto sequence = append(RecordType::abort, 0, {}, 0, nullptr);
   end_burst();
   closed_ = true;
-  if (!sequence) return std::move(sequence).error();
+  if (!sequence) {
+    session_.give_up(number_);
+    return std::move(sequence).error();
+  }
   if (!collective_calls_.shared()) shared_state_->synced.store(*sequence, std::memory_order_release);
   shared_state_->closed.store(1, std::memory_order_release);
   mark_.remove();

@@ -36,6 +36,11 @@ class JournalledDataset final : public SharedDataset {
   void share(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
     collective_calls_.begin(std::move(slots), writer, writers);
   }
+  /// The session lists it, until it is destroyed.
+  void note_listed() noexcept { listed_ = true; }
+  /// A call has not come to the dataset's end, for want of memory: the server hears of it here, so far as the present
+  /// memory does. Nothing to do after `close` and `abort`.
+  void end_anyway() noexcept;
   /// Until this process has closed the dataset.
   void set_mark(journal::RunMark mark) noexcept { mark_ = std::move(mark); }
   /// This process was forked from the one that writes the dataset.
@@ -96,6 +101,7 @@ class JournalledDataset final : public SharedDataset {
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill);
   Result<void> sync_record(journal::RecordType type, std::uint16_t flags);
   void end_burst() noexcept;
+  Result<void> close_here();
 
   /// A child has taken it over.
   [[nodiscard]] bool taken_over() const noexcept;
@@ -118,6 +124,7 @@ class JournalledDataset final : public SharedDataset {
   journal::RunMark mark_;
   const Rule rule_;
   bool closed_ = false;
+  bool listed_ = false;
   bool put_ever_ = false;
   bool names_kept_ = false;  ///< the shared state and the names of the file are on their disks
   std::uint32_t errors_seen_ = 0;

@@ -54,11 +54,14 @@ Result<void> ProcessSession::make_journal_durable() {
   return done;
 }
 
-void ProcessSession::keep_ahead(Writer& writer, std::uint64_t bytes) {
-  const auto names = stage_.files().list(stage_.journals());
-  const auto writers = names && !names->empty() ? names->size() : 1;
-  const auto share = stage_.control().segments_max / writers / 2;
-  writer.keep_ahead(std::max<std::uint64_t>(1, std::min(writer.segments_for(bytes), share)));
+void ProcessSession::keep_ahead(Writer& writer, std::uint64_t bytes) noexcept {
+  try {
+    const auto names = stage_.files().list(stage_.journals());
+    const auto writers = names && !names->empty() ? names->size() : 1;
+    const auto share = stage_.control().segments_max / writers / 2;
+    writer.keep_ahead(std::max<std::uint64_t>(1, std::min(writer.segments_for(bytes), share)));
+  } catch (...) {  // no memory: as many as before
+  }
 }
 
 void ProcessSession::closed(JournalledDataset* dataset, bool keeps) noexcept {
@@ -71,6 +74,12 @@ void ProcessSession::closed(JournalledDataset* dataset, bool keeps) noexcept {
 void ProcessSession::forget(JournalledDataset* dataset) noexcept {
   const std::lock_guard guard(mutex_);
   open_.erase(dataset);
+}
+
+void ProcessSession::give_up(std::uint32_t number) noexcept {
+  std::erase_if(in_flight_, [&](const journal::MappedState<journal::SharedState>& p) {
+    return writer_ && p->journal == writer_->journal() && p->number == number;
+  });
 }
 
 void ProcessSession::become_foreign() noexcept {
@@ -95,7 +104,11 @@ void ProcessSession::finish() noexcept {
         dataset = *open_.begin();
         open_.erase(open_.begin());
       }
-      (void)dataset->close();
+      try {
+        (void)dataset->close();
+      } catch (...) {  // no memory: its destructor may not come any more
+        dataset->end_anyway();
+      }
     }
     if (rules_.later) return;
     for (const auto& p : in_flight_) {

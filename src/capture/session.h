@@ -64,12 +64,15 @@ class ProcessSession final : public Session {
   }
   /// Have the writer hold segments ready for so many bytes, but no more than its share of the
   /// stage.
-  void keep_ahead(journal::Writer& writer, std::uint64_t bytes);
+  void keep_ahead(journal::Writer& writer, std::uint64_t bytes) noexcept;
   /// The dataset is closed. With the mutex. A process without open datasets holds no segment, unless little of it is
   /// used (so that many small files share one), or `keeps` is true and it would have to wait for the next one.
   void closed(JournalledDataset* dataset, bool keeps) noexcept;
   /// Called by the dataset's destructor.
   void forget(JournalledDataset* dataset) noexcept;
+  /// The server does not hear that this dataset is over before the process ends: `finish` does not wait for it. With
+  /// the mutex.
+  void give_up(std::uint32_t number) noexcept;
 
   /// What this process has journalled is durable once its journal is: the stage survives a loss of
   /// power.

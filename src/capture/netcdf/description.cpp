@@ -1,6 +1,7 @@
 #include "capture/netcdf/description.h"
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -56,7 +57,11 @@ void Description::forget_attributes(int variable) {
 void Description::note_variable(int variable) {
   if (!notes_) return;
   const auto at = static_cast<std::size_t>(variable - NC_GLOBAL);
-  if (noted_.size() <= at) noted_.resize(at + 1);
+  try {
+    if (noted_.size() <= at) noted_.resize(at + 1);
+  } catch (const std::bad_alloc&) {  // they are read back
+    return;
+  }
   noted_[at].emplace();
 }
 
@@ -74,12 +79,16 @@ void Description::note_attribute(int variable, const char* name, nc_type type, s
     known->reset();
     return;
   }
-  Attribute& a = (*known)->emplace_back();
-  a.name = n;
-  a.type = data_type;
-  a.count = count;
-  const auto* bytes = static_cast<const std::byte*>(values);
-  a.values.assign(bytes, bytes + count * size_of(data_type));
+  try {
+    Attribute& a = (*known)->emplace_back();
+    a.name = n;
+    a.type = data_type;
+    a.count = count;
+    const auto* bytes = static_cast<const std::byte*>(values);
+    a.values.assign(bytes, bytes + count * size_of(data_type));
+  } catch (const std::bad_alloc&) {
+    known->reset();
+  }
 }
 
 int Description::read_globals() {

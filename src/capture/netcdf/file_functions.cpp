@@ -126,10 +126,22 @@ bool capture(const RealLibrary& lib, const char* path, Place& place, int mode, i
   }
   (*created)->add_stall(shadow_ns);  // the session counts its own part
   say_not_aligned(*session, shadow.format);
-  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format,
-                                             std::move(created).value(), at);
-  if (place.coupled) file->couple(*std::exchange(place.coupled, {}));
-  open_files().add(std::move(file));
+  bool has_shadow = false;
+  const auto added = shadow::as_result([&]() -> Result<void> {
+    auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format,
+                                               std::move(created).value(), at);
+    has_shadow = true;
+    auto& kept = open_files().add(std::move(file));
+    if (place.coupled) kept.couple(*std::exchange(place.coupled, {}));
+    return {};
+  });
+  if (!added.ok()) {
+    // The library creates the file when the server has let go of it.
+    if (!has_shadow) drop(lib, shadow);
+    why = added.error();
+    (void)session->wait_for_file(at, true);
+    return false;
+  }
   *ncid = shadow.ncid;
   code = NC_NOERR;
   return true;
@@ -249,9 +261,12 @@ void say_past_us(const char* path) {
                       "has found itself");
 }
 
-void say_why(const char* path, const char* what, const Error& why) {
-  if (auto* session = Session::current(); session != nullptr)
-    session->say_once(std::string(trimmed(path)) + " " + what + ": " + why.message);
+/// Never fails: the library may have created the file.
+void say_why(const char* path, const char* what, const Error& why) noexcept {
+  shadow::guarded(what, [&] {
+    if (auto* session = Session::current(); session != nullptr)
+      session->say_once(std::string(trimmed(path)) + " " + what + ": " + why.message);
+  });
 }
 
 /// `create` calls the real function with the program's own arguments, but that path.

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "capture/netcdf/captured_file.h"
@@ -50,6 +51,14 @@ Renamed& renamed() {
   return *r;
 }
 std::atomic<bool> any_renamed{false};
+
+/// A name that goes with this, also when an exception leaves. Null: none.
+struct Removed {
+  const char* const path;
+  ~Removed() {
+    if (path != nullptr) ::unlink(path);
+  }
+};
 
 /// The file that is now at `from` takes the place of the one at `to`, whose permissions it gets.
 int replace(const std::string& from, const std::string& to) {
@@ -124,15 +133,21 @@ int copy_variable(const RealLibrary& lib, int from, int from_variable, int to, i
 
 /// netCDF-C gives the lowest free number, and `ncid` is free. So datasets in memory take all lower
 /// ones.
-int hold_lower_numbers(const RealLibrary& lib, int ncid, std::vector<int>& held) {
+int hold_lower_numbers(const RealLibrary& lib, int ncid, std::vector<int>& held) try {
+  held.reserve(static_cast<unsigned>(ncid) >> 16);
   for (;;) {
     const std::string name = "advectio-placeholder-" + std::to_string(held.size());
     int id = -1;
     if (const int code = lib.nc_create(name.c_str(), NC_NETCDF4 | NC_DISKLESS, &id); code != NC_NOERR) return code;
     if (id == ncid) return lib.nc_close(id);
+    if (id > ncid) {
+      lib.nc_close(id);
+      return NC_ENFILE;
+    }
     held.push_back(id);
-    if (id > ncid) return NC_ENFILE;
   }
+} catch (const std::bad_alloc&) {
+  return NC_ENOMEM;
 }
 
 }  // namespace
@@ -260,8 +275,14 @@ int HandOver::copy_values(const std::string& from) const {
 /// is still the file.
 int HandOver::empty_file(const std::string& link) {
   const bool is_there = p_.together.several() || same_file(f_.where, link) || !fs::exists(link);
-  const int code = take_number(!is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where);
-  return code == NC_NOERR ? make_anew("") : code;
+  int code = take_number(!is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where);
+  if (code != NC_NOERR) return code;
+  try {
+    return make_anew("");
+  } catch (...) {
+    lib_.nc_abort(ncid_);
+    throw;
+  }
 }
 
 int HandOver::replace_file(const std::string& link, const std::string& servers) {
@@ -276,18 +297,23 @@ int HandOver::replace_file(const std::string& link, const std::string& servers) 
   // Where the program has removed the file, the new one has a name only while the library creates
   // it.
   const auto name = hidden_name(place->empty() ? f_.where : *place, ".advectio-handed-over-");
+  {
+    auto& r = renamed();
+    const std::lock_guard lock(r.mutex);
+    r.names[name] = f_.path;
+  }
   int code = take_number(name);
   if (code != NC_NOERR) return code;
-  code = make_anew(link);
-  if (code == NC_NOERR && !place->empty()) code = replace(name, *place);
+  try {
+    code = make_anew(link);
+    if (code == NC_NOERR && !place->empty()) code = replace(name, *place);
+  } catch (const std::bad_alloc&) {
+    code = NC_ENOMEM;
+  }
   if (code != NC_NOERR) lib_.nc_abort(ncid_);
   if (code != NC_NOERR || place->empty()) ::unlink(name.c_str());
-  if (code != NC_NOERR) return code;
-  auto& r = renamed();
-  const std::lock_guard lock(r.mutex);
-  r.names[name] = f_.path;
-  any_renamed.store(true, std::memory_order_release);
-  return NC_NOERR;
+  if (code == NC_NOERR) any_renamed.store(true, std::memory_order_release);
+  return code;
 }
 
 /// The dataset learns the schema for the values that were put: without what define mode has not
@@ -314,6 +340,7 @@ int HandOver::run() {
   // program may have renamed it. Where there can be no hard links, the program's name must do.
   const auto hidden = hidden_name(f_.where, ".advectio-opened-");
   auto link = hidden;
+  const Removed at_the_end{alone ? hidden.c_str() : nullptr};
   if (alone) {
     ::unlink(hidden.c_str());  // of a process that had our number and died
     const int refused = ::link(p_.out->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
@@ -334,7 +361,6 @@ int HandOver::run() {
   p_.out.reset();
   p_.together.forget_out();
   if (p_.together.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
-  if (alone) ::unlink(hidden.c_str());
   // For what is defined from here on.
   if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);
   if (code == NC_NOERR) p_.together.repeat_access();

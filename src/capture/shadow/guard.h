@@ -2,7 +2,9 @@
 // aborted. Each of our functions that a netCDF program calls is such a boundary.
 #pragma once
 
+#include <cerrno>
 #include <exception>
+#include <new>
 
 #include "core/result.h"
 
@@ -23,8 +25,10 @@ template <typename Work>
 auto as_result(Work&& work) noexcept -> decltype(work()) {
   try {
     return work();
-  } catch (const std::exception& error) {
-    return Error{Code::io, error.what(), 0};
+  } catch (const std::bad_alloc&) {
+    return Error{Code::full, "no memory", ENOMEM};  // a text that needs none
+  } catch (...) {
+    return Error{Code::bug, "an exception", 0};
   }
 }
 

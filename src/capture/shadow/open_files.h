@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,7 +26,8 @@ class OpenFiles {
  public:
   static OpenFiles& of_process() {
     // Never destroyed: a program's last calls may come from destructors.
-    static auto* files = new OpenFiles;
+    alignas(OpenFiles) static std::byte place[sizeof(OpenFiles)];
+    static auto* files = new (place) OpenFiles;
     return *files;
   }
 
@@ -32,9 +35,10 @@ class OpenFiles {
   File& add(std::unique_ptr<File> file) {
     watch_the_end();
     const std::lock_guard lock(mutex_);
-    auto& added = *file.release();
-    files_.push_back(&added);
+    auto& added = *file;
+    files_.reserve(files_.size() + 1);
     added.lib.enter(added.ncid, &added);
+    files_.push_back(file.release());
     return added;
   }
 

@@ -103,6 +103,19 @@ def test_a_bad_config_is_one_line_and_the_model_does_not_start(fake):
     assert not (fake.work / "started").exists()
 
 
+def test_a_directory_that_was_removed_is_one_line_and_the_model_does_not_start(fake):
+    gone = fake.work / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD" && exec "$@"'
+    result = subprocess.run(
+        ["sh", "-c", script, "sh", *fake.command("exec", "--", *python("print('up')"))],
+        env=fake.env, cwd=gone, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.startswith("advectio: error: exec: the current directory has been removed")
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+
+
 def test_a_model_that_is_not_there_is_127(fake):
     done = fake.run("exec", "--", "no-such-model", env={"ADVECTIO_RUN": "/nowhere"})
     assert (done.returncode, done.stderr) == (127, "advectio: error: no-such-model: command not found\n")

@@ -171,11 +171,15 @@ def _attach(run_directory: str) -> bool:
 
 
 def _start_keeper(job: str, installed: installation.Installation, config: str | None, command: list[str]) -> str:
+    try:
+        directory = os.getcwd()
+    except FileNotFoundError:
+        raise UserError("exec: the current directory has been removed; advectio-summary.json would be written there") from None
     request = {
         "job": job,
         "server": installed.server,
         "config": places.config_file(config),
-        "directory": os.getcwd(),
+        "directory": directory,
         "command": command,
     }
     # stderr stays ours: what the server has to say belongs to the job, and a launcher that waits for the end of its

@@ -423,19 +423,22 @@ bool Writer::take_from_pool(const std::string& as_prefix, char letter, Segment& 
       auto name = next_free(listed, letter, when);
       if (name.empty()) return false;
       const std::string in_pool = stage_.pool() + "/" + name, path = directory_ + "/" + as_prefix + name;
-      if (!stage_.files().rename(in_pool, path)) continue;  // somebody was faster
+      // The server opens what has a name in the chain, so a segment gets that when it is mapped.
+      const std::string own = spilled ? path : directory_ + "/ahead-" + name;
+      if (!stage_.files().rename(in_pool, own)) continue;  // somebody was faster
       // Out of address space, descriptors or memory: give it back, and let the caller wait or fail.
       std::byte* data = nullptr;
       try {
-        data = mapped(name, path, true, when);
+        data = mapped(name, own, true, when);
       } catch (...) {
-        (void)stage_.files().rename(path, in_pool);
+        (void)stage_.files().rename(own, in_pool);
         throw;
       }
       if (data == nullptr) {
-        (void)stage_.files().rename(path, in_pool);
+        (void)stage_.files().rename(own, in_pool);
         return false;
       }
+      if (own != path && !stage_.files().rename(own, path)) continue;  // the server has taken it back
       out = Segment{std::move(name), data, segment_bytes_};
       return true;
     } while (!listed.empty());

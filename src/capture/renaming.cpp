@@ -141,7 +141,8 @@ Result<void> Renaming::take_from(bool& in_memory) {
 /// Nothing of it is on the disk.
 Result<void> Renaming::move_from_memory(const std::string& version, const std::string& to, bool may_replace) {
   auto& workflow = *workflow_of_process();
-  if (workflow::is_open_for_writing(version)) return is_open(*from_);
+  // A version of its own that is not published yet. The server may still have a published one open.
+  if (workflow::Pending::of(version.substr(version.rfind('/') + 1))) return is_open(*from_);
   if (to_ && is_in_memory(*to_)) {
     ADVECTIO_TRY(workflow.move(version, *to_));
     workflow.forget_own(*from_);

@@ -101,7 +101,8 @@ class Parser {
     if (root.IsNull()) return true;
     if (!root.IsMap())
       return refuse(line_of(root),
-                    "sections are wanted here: stage, server, readers, workflow, log, datasets, couple, markers");
+                    "sections are wanted here: stage, server, readers, workflow, log, datasets, couple, markers, "
+                    "events, on");
 
     std::set<std::string> seen;
     for (const auto& entry : root) {

@@ -65,11 +65,21 @@ struct WorkflowConfig {
   bool operator==(const WorkflowConfig&) const = default;
 };
 
+/// Commands that the command line runs at events (server/events.h).
+struct EventCommands {
+  std::map<std::string, std::string> commands;  ///< event → words as on a shell, with {path}, {name} and {frame}
+  unsigned at_once = 2;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< of one, and of all that are left at the run's end
+  bool operator==(const EventCommands&) const = default;
+};
+
 /// What programs outside the run see. Its keys stand at the top of the config, in no section.
 struct OutsideConfig {
   /// Patterns of names that a program makes when its files are complete; see capture/markers.h. Empty: none.
   std::vector<std::string> markers = {"*.done",      "*.ready",    "*.ok",      "*.complete", "*_done",
                                       "log.f[0-9]*", "rpointer.*", "*.trigger", "*.flag"};
+  std::string events;  ///< file for a line of JSON at each event; empty: none
+  EventCommands on;
   bool operator==(const OutsideConfig&) const = default;
 };
 

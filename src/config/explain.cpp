@@ -107,6 +107,10 @@ std::string to_json(const Config& config) {
     return list;
   };
   j["transfers"] = {{"in", transfers(config.stage.in)}, {"out", transfers(config.stage.out)}};
+  const auto& on = config.outside.on;
+  j["on"] = {{"commands", on.commands},
+             {"at_once", on.at_once},
+             {"timeout_s", static_cast<double>(on.timeout.count()) / 1000.0}};
   // A path need not be UTF-8; the dump must not fail for that.
   return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -141,7 +145,7 @@ std::string example_yaml() {
     out += "\n# " + std::string(doc_of(name)) + "\n" + (name.empty() ? "" : name + ":\n");
     for (const auto& field : fields)
       out += indent + "# " + std::string(field.doc) + "\n" + indent + std::string(field.key) + ": " +
-             field.show(section) + "\n";
+             field.show(section) + (field.example.empty() ? "" : "  # e.g. " + std::string(field.example)) + "\n";
   });
   out +=
       "\n# Rules, applied in order; a later one overrides key by key. This one says nothing but the defaults.\n"

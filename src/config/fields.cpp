@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <set>
@@ -562,6 +563,90 @@ Field<OutsideConfig> markers_field(std::string_view doc) {
   return f;
 }
 
+constexpr std::array<std::string_view, 5> events_with_commands = {"begun", "frame", "complete", "durable", "failed"};
+
+/// What is wrong with a command; empty: nothing. It is split as Python's `shlex.split` does.
+std::string wrong_with_command(const std::string& event, const std::string& command) {
+  char quote = 0;
+  bool any = false;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    const char c = command[i];
+    any = any || std::isspace(static_cast<unsigned char>(c)) == 0;
+    if (c == '\\' && quote != '\'' && ++i == command.size()) return "a word is wanted behind the last backslash";
+    if (quote == 0 && (c == '"' || c == '\''))
+      quote = c;
+    else if (c == quote)
+      quote = 0;
+  }
+  if (!any) return "a command is wanted";
+  if (quote != 0) return std::string("the quote ") + quote + " is not closed";
+  for (std::size_t i = command.find('{'); i != std::string::npos; i = command.find('{', i + 1)) {
+    const auto end = command.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", i + 1);
+    if (end == std::string::npos || command[end] != '}' || end == i + 1) continue;
+    const auto name = command.substr(i, end - i + 1);
+    if (name != "{path}" && name != "{name}" && name != "{frame}")
+      return name + " is not known; known are {path}, {name} and {frame}";
+    if (name == "{frame}" && event != "frame") return "{frame} is known at the event frame only";
+  }
+  return {};
+}
+
+std::optional<Fault> read_event_command(const YAML::Node& key, const YAML::Node& value, EventCommands& on) {
+  if (!key.IsScalar()) return at(key, "a key is wanted here");
+  const auto& event = key.Scalar();
+  if (event == "at_once") {
+    const auto n = value.IsScalar() ? whole_number<unsigned>(value.Scalar()) : std::nullopt;
+    if (!n || *n < 1 || *n > 64) return at(key, "at_once: a number is wanted, " + range_text(1, 64));
+    on.at_once = *n;
+    return std::nullopt;
+  }
+  if (event == "timeout") {
+    if (auto fault = wants_scalar(value, "timeout: a duration like 30s")) return fault;
+    const auto duration = parse_duration(value.Scalar());
+    if (!duration) return at(value, "timeout: " + duration.error().message);
+    on.timeout = *duration;
+    return std::nullopt;
+  }
+  if (std::find(events_with_commands.begin(), events_with_commands.end(), event) == events_with_commands.end())
+    return at(key, "unknown key " + event + "; known here: begun, frame, complete, durable, failed, at_once, timeout");
+  if (auto fault = wants_scalar(value, event + ": a command")) return fault;
+  if (auto wrong = wrong_with_command(event, value.Scalar()); !wrong.empty()) return at(value, event + ": " + wrong);
+  on.commands[event] = value.Scalar();
+  return std::nullopt;
+}
+
+Field<OutsideConfig> on_field(std::string_view doc) {
+  auto f = base<OutsideConfig>("on", "{event: command, ...} or none", doc, &OutsideConfig::on);
+  f.read = [](const YAML::Node& node, OutsideConfig& outside) -> std::optional<Fault> {
+    outside.on = EventCommands();
+    if (node.IsScalar() && node.Scalar() == "none") return std::nullopt;
+    if (!node.IsMap())
+      return at(node,
+                "commands like {complete: \"rsync {path} archive:\"}, or none, are wanted, this is " + kind_of(node));
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second)
+        return at(entry.first, "'" + entry.first.Scalar() + "' stands there twice");
+      if (auto fault = read_event_command(entry.first, entry.second, outside.on)) return fault;
+    }
+    return std::nullopt;
+  };
+  f.show = [](const OutsideConfig& outside) {
+    const EventCommands plain;
+    const auto& on = outside.on;
+    if (on == plain) return std::string("none");
+    std::string out;
+    const auto add = [&out](const std::string& key, const std::string& value) {
+      out += (out.empty() ? "{" : ", ") + key + ": " + value;
+    };
+    for (const auto& [event, command] : on.commands) add(event, yaml_scalar(command));
+    if (on.at_once != plain.at_once) add("at_once", std::to_string(on.at_once));
+    if (on.timeout != plain.timeout) add("timeout", duration_text(on.timeout));
+    return out + "}";
+  };
+  return f;
+}
+
 }  // namespace
 
 const std::vector<Field<OutsideConfig>>& outside_fields() {
@@ -569,6 +654,13 @@ const std::vector<Field<OutsideConfig>>& outside_fields() {
       markers_field("Names by which programs say that their files are complete: others see such a name when all that "
                     "was closed before it is in the files. Patterns come to those of the default; [none, ...] has "
                     "no others; see operations.md."),
+      text_field("events", &OutsideConfig::events, "path or null", true,
+                 "A file that gets a line of JSON when a dataset is begun, has a frame, is complete, is durable, or "
+                 "fails; see operations.md."),
+      with_example(
+          on_field("Commands at these events (begun, frame, complete, durable, failed), split into words as a shell "
+                   "does it, without a shell; at_once (2) at a time, killed after timeout (5min); see operations.md."),
+          "{complete: \"rsync {path} archive:/data/\", at_once: 2, timeout: 5min}"),
   };
   return fields;
 }

@@ -43,6 +43,8 @@ struct FrameStore::Dataset {
   std::uint64_t visible = 0;
   std::uint64_t commit = 0;  ///< counts beginnings and ends of changes of the file
   bool over = false;
+  std::uint64_t durable = 0;  ///< frames that are on the disk
+  bool all_durable = false;
   std::shared_ptr<const Schema> schema;
   std::uint64_t schema_id = 0;
   std::map<std::string, std::shared_ptr<const AssembledField>> statics;  ///< by name
@@ -350,6 +352,14 @@ void FrameStore::set_visible(DatasetKey key, std::uint64_t frames) {
   if (changed) limit_memory();
 }
 
+void FrameStore::set_durable(DatasetKey key, std::uint64_t frames, bool all) {
+  const std::lock_guard guard(mutex_);
+  under_each_name(key, [&](std::size_t i) {
+    datasets_[i].durable = frames;
+    datasets_[i].all_durable = all;
+  });
+}
+
 void FrameStore::take_up(DatasetKey key, std::uint64_t visible) {
   const std::lock_guard guard(mutex_);
   under_each_name(key, [&](std::size_t i) {
@@ -497,7 +507,9 @@ json FrameStore::list(const std::vector<std::string>& match) {
                    {"frames", d.orders.empty() ? 0 : d.orders.rbegin()->first + 1},
                    {"visible", d.visible},
                    {"commit", d.commit},
-                   {"over", d.over}});
+                   {"over", d.over},
+                   {"durable", d.durable},
+                   {"all_durable", d.all_durable}});
   }
   return out;
 }

@@ -99,6 +99,8 @@ class FrameStore {
   void note_commit(DatasetKey key, bool begins);
   /// So many frames are in the file.
   void set_visible(DatasetKey key, std::uint64_t frames);
+  /// So many frames are on the disk; `all`: so is the complete file.
+  void set_durable(DatasetKey key, std::uint64_t frames, bool all);
   /// Known from a server before, and in flight again.
   void take_up(DatasetKey key, std::uint64_t visible);
   /// The dataset has ended, with so many frames in its file.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "server/events.h"
 #include "server/output_file.h"
 
 namespace advectio {
@@ -42,6 +43,7 @@ void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
       o->writers.begin_behind(w, d->writers.shares[w].visible);
     }
     ledger_.outputs.push_back(o);
+    run_.events->look(*o);
     run_.log.debug("create " + o->path + ", an output of " + d->path);
   }
   d->shared_state->outputs_made.store(1, std::memory_order_release);

@@ -47,8 +47,9 @@ Result<void> Live::write_contact(const nlohmann::json& nodes) {
 
 readers::DatasetKey Live::key_of(const Output& d) {
   // A whole has no journal. Its file has a number of its own.
-  if (d.shared_state->journal == 0) return {std::hash<std::string>{}(d.state_name), UINT32_MAX};
-  return {d.shared_state->journal, d.shared_state->number};
+  const auto journal = d.shared_state ? d.shared_state->journal : d.id.journal;
+  if (journal == 0) return {std::hash<std::string>{}(d.state_name), UINT32_MAX};
+  return {journal, d.shared_state ? d.shared_state->number : d.id.number};
 }
 
 void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger) {
@@ -174,6 +175,10 @@ void Live::note_visible(const Output& d) {
 
 void Live::note_taken_up(const Output& d) {
   store_->take_up(key_of(d), d.progress.frames_visible);
+}
+
+void Live::note_durable(const Output& d, std::uint64_t frames, bool all) {
+  store_->set_durable(key_of(d), frames, all);
 }
 
 void Live::note_over(const Output& d) {

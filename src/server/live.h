@@ -27,6 +27,7 @@ class Live {
   /// What has been committed.
   void note_visible(const Output& d);
   void note_taken_up(const Output& d);
+  void note_durable(const Output& d, std::uint64_t frames, bool all);
   void note_over(const Output& d);
   /// Files that their programs have renamed, within their directories: readers find them under the new names, too. Of
   /// many files the latest are looked at.

@@ -12,6 +12,7 @@
 #include "cluster/peers.h"
 #include "config/config.h"
 #include "journal/stage.h"
+#include "server/events_said.h"
 #include "server/figures.h"
 #include "server/file_on_disk.h"
 #include "server/frame_under_way.h"
@@ -135,6 +136,7 @@ struct Output : std::enable_shared_from_this<Output> {
   Progress progress;
   Figures figures;
   Trouble trouble;
+  EventsSaid said;
 
   FurtherOutput further;
   Ownership ownership;    ///< where servers of other nodes may have to do with it

@@ -12,6 +12,7 @@
 
 #include "journal/hard_link.h"
 #include "server/coupled.h"
+#include "server/events.h"
 #include "server/live.h"
 
 namespace advectio {
@@ -55,6 +56,7 @@ void OutputWriter::collect_durable() {
       const std::string text = d.path + ": make durable: " + x.result.error().message;
       run_.report(text);
       run_.not_durable = true;
+      run_.events->say_not_durable(d, "make durable: " + x.result.error().message);
       if (d.shared_state) {
         report_error(d, x.result.error());
         d.shared_state->errors.fetch_add(1, std::memory_order_release);
@@ -71,6 +73,7 @@ void OutputWriter::collect_durable() {
     if (d.promises_durable() || run_.survives_power) run_.forward(true);
     for (const auto at : x.synced)
       if (at != 0) d.figures.to_durable.add(seconds(x.at_ns - std::min(x.at_ns, at)));
+    run_.events->look(d);
   }
 }
 
@@ -234,6 +237,7 @@ Result<void> OutputWriter::give_block(Output& d, const Block& block) {
   const auto what = "write " + d.schema.written->variables[block.variable].name;
   if (!d.frame.begun()) ADVECTIO_TRY_WITH(d.sink->begin(d.progress.frames_ended + 1), what);
   d.frame.begin();
+  Events::note_block(d, block);
   if (d.frame.empty()) d.frame.hold_back(is_read(d) && run_.live->is_wanted(d));
   ADVECTIO_TRY_WITH(d.frame.add(block, *d.schema.written, d.schema.operators), what);
   return d.frame.holds_back() ? Result<void>{} : d.frame.give_to(*d.sink, *d.schema.written);
@@ -303,6 +307,7 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   for (const auto at : synced) d->figures.to_visible.add(seconds(now - std::min(now, at)));
   journal::set_visible(*d->shared_state, sequence);
   run_.forward(true);
+  run_.events->look(*d);
   if (d->policy.durable || d->promises_durable()) {
     auto make = d->sink->make_durable();
     // A file is no use after a loss of power without its name.
@@ -311,6 +316,7 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
         ADVECTIO_TRY(make());
         return journal::make_file_names_durable(files, path, link);
       };
+    Events::note_commit(*d, sequence);
     durability_.push(d, std::move(make), sequence, std::move(synced));
   }
   return {};
@@ -386,6 +392,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
   ADVECTIO_TRY_WITH(run_.coupled->complete(*d), "for other programs");
   if ((d->promises_durable() && !d->join.sequencer) || durability_.is_kept(*d)) {
     d->become(State::ending);
+    Events::note_commit(*d, d->shared_state->visible.load());
     durability_.push(d, std::move(make_durable), d->shared_state->visible.load(), {}, true);
   } else {
     end(*d, State::finished);
@@ -483,6 +490,7 @@ void OutputWriter::fail(Output& d, Error error) {
   }
   tell_state(shared_state, DatasetState::failed);
   d.trouble.error = std::move(error);
+  run_.events->look(d);
   // A retry that fails again is no step forward: whoever waits for room may give up after stage.wait_max.
   if (again)
     journal::ring(run_.stage.control().progress);
@@ -526,6 +534,8 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   // On the disk, too, before its hard link goes.
   if (run_.survives_power) (void)make_durable(run_.files, run_.stage.datasets() + "/" + d.state_name);
   const bool left = !remove_links(d, std::move(brought));
+  // Before its shared state goes: a server that finds that says what is missing.
+  run_.events->look(d);
   leave_stage(d, left);
 }
 

@@ -10,6 +10,7 @@
 
 #include "journal/mirror.h"
 #include "server/coupled.h"
+#include "server/events.h"
 
 namespace advectio {
 
@@ -121,6 +122,7 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
   journal_set_.attach(j, r.dataset, d);
   ledger_.outputs.push_back(d);
   run_.log.debug("create " + d->path);
+  run_.events->look(*d);
   further_.make(d);
   for (const auto& o : ledger_.outputs_of(*d)) journal_set_.attach(j, r.dataset, o);
   return {};
@@ -156,6 +158,7 @@ std::shared_ptr<Output> Records::shared_dataset(const std::string& state_name) {
   if (!shared_.share(*d)) return nullptr;
   if (d->is_elsewhere()) ledger_.elsewhere.push_back(d);
   ledger_.outputs.push_back(d);
+  run_.events->look(*d);
   further_.make(d);
   return d;
 }

@@ -10,6 +10,7 @@
 #include "journal/hard_link.h"
 #include "journal/mirror.h"
 #include "server/coupled.h"
+#include "server/events.h"
 #include "server/output_file.h"
 
 namespace advectio {
@@ -204,6 +205,7 @@ void Recovery::take_up_datasets() {
   }
   const auto taken = ledger_.outputs;
   for (const auto& d : taken) {
+    run_.events->look(*d);
     // Who joined while no server was there is known beside the file that the program asked for.
     for (std::size_t w = 0; d->is_further() && !d->over() && w < d->writers.shares.size(); ++w) {
       const auto uid = shared_.slot_of(*d, w).journal.load(std::memory_order_acquire);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/coupled.h"
+#include "server/events.h"
 #include "server/live.h"
 
 namespace advectio {
@@ -17,6 +18,7 @@ Run::Run(Files& its_files, ServerOptions its_options, Config its_config, SinkFac
       log(its_log),
       stage(std::move(its_stage)),
       coupled(std::make_unique<CoupledOutputs>(options.workflow, config, log)),
+      events(std::make_unique<Events>(*this)),
       rate(config.server.drain_max) {
   std::error_code ignored;
   directory = std::filesystem::current_path(ignored).string();

@@ -75,6 +75,7 @@ class Shutdown {
 };
 
 class CoupledOutputs;
+class Events;
 class Live;
 
 struct Run {
@@ -89,6 +90,7 @@ struct Run {
   Log& log;
   Stage stage;
   const std::unique_ptr<CoupledOutputs> coupled;
+  const std::unique_ptr<Events> events;
   std::string directory;  ///< where the run was started
   std::uint64_t started_ns = monotonic_ns();
   DrainRate rate;

@@ -17,6 +17,7 @@
 #include "server/control_socket.h"
 #include "server/coupled.h"
 #include "server/ending.h"
+#include "server/events.h"
 #include "server/live.h"
 #include "server/records.h"
 #include "server/recovery.h"
@@ -118,6 +119,7 @@ Result<void> ServerImpl::begin() {
     for (const auto& rule : run_.config.datasets)
       if (!rule.values.outputs.empty())
         return Error{Code::config, rule.origin + ": outputs are not made on several nodes yet; leave them out", 0};
+  ADVECTIO_TRY_WITH(run_.events->open(), "events");
   recovery_.take_up_datasets();
   if (run_.has_other_nodes()) {
     ADVECTIO_TRY(run_.files.make_directory(run_.stage.questions(), 0700));
@@ -312,6 +314,8 @@ Outcome ServerImpl::conclude() {
   const bool clean = ending_.all_done() && run_.peers->all_final() && run_.peers->all_clean();
   if (clean) run_.shutdown.rest = Shutdown::Rest::nothing;
   if (!clean && run_.shutdown.rest == Shutdown::Rest::as_it_is && !run_.shutdown.stage_gone) markers_.report_rest();
+  // One that is stopped will be followed by another.
+  if (clean || !run_.shutdown.stopping()) run_.events->end(clean);
   const auto final = status_.text(true);
   const bool left = run_.shutdown.rest == Shutdown::Rest::on_disk;
   if (run_.live) run_.live->look_for_new_names();

@@ -8,6 +8,7 @@
 
 #include "journal/hard_link.h"
 #include "server/coupled.h"
+#include "server/events.h"
 #include "server/output_file.h"
 
 namespace advectio {
@@ -147,7 +148,7 @@ Result<void> Tiles::begin_whole(Output& whole) {
   auto made = make_output_file(run_, whole, link_name, [&](SharedState& p) {
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
     p.tiles = static_cast<std::uint32_t>(whole.join.tiles.size());
-    if (*version) p.created_ns = (*version)->created_ns;
+    p.created_ns = *version ? (*version)->created_ns : realtime_ns();
   });
   if (!made) {
     if (*version) run_.coupled->give_up(**version);
@@ -159,6 +160,7 @@ Result<void> Tiles::begin_whole(Output& whole) {
     t->hidden = true;
   }
   ledger_.outputs.push_back(whole.shared_from_this());
+  run_.events->look(whole);
   run_.log.info(path + ": of " + std::to_string(whole.join.tiles.size()) + " tiles");
   return {};
 }

@@ -50,6 +50,20 @@ TEST(Config, AddsPatternsOfMarkersToThoseOfTheDefault) {
   EXPECT_EQ(parsed(to_yaml(config)).outside.markers, more);
 }
 
+TEST(Config, ReadsTheFileOfEventsAndTheirCommands) {
+  EXPECT_EQ(parsed("").outside.events, "");
+  EXPECT_TRUE(parsed("on: none\n").outside.on.commands.empty());
+  const auto config = parsed(
+      "events: run.events\n"
+      "on: {complete: \"rsync -a {path} 'archive: /data'\", frame: 'echo {name} {frame}', at_once: 4, timeout: 30s}\n");
+  EXPECT_EQ(config.outside.events, "run.events");
+  const std::map<std::string, std::string> commands = {{"complete", "rsync -a {path} 'archive: /data'"},
+                                                       {"frame", "echo {name} {frame}"}};
+  EXPECT_EQ(config.outside.on, (EventCommands{commands, 4, std::chrono::seconds(30)}));
+  EXPECT_EQ(config.origins.at("on"), "advectio.yaml:2");
+  EXPECT_EQ(parsed(to_yaml(config)).outside, config.outside);
+}
+
 TEST(Config, ReadsEveryKeyOfEverySection) {
   const Config config = parsed(R"(stage:
   directory: /local/scratch
@@ -156,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
               "beside match)"},
         Wrong{"netcdf_version: 4\n",
               "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, readers, workflow, log, "
-              "markers, datasets, couple"},
+              "markers, events, on, datasets, couple"},
         Wrong{"log:\n  rotate_daily: yes\n", "advectio.yaml:2: unknown key log.rotate_daily; known here: level, file"},
         Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
 
@@ -243,14 +257,28 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
         Wrong{"- stage\n",
               "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
-              "markers"},
+              "markers, events, on"},
         Wrong{"stage\n",
               "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
-              "markers"},
+              "markers, events, on"},
         Wrong{"markers:\n",
               "advectio.yaml:1: markers: a list of patterns like [\"*.fin\"], or none, is wanted, this is nothing"},
         Wrong{"markers: [\"*.a\", \"[\"]\n", "advectio.yaml:1: markers: '[': the pattern has a '[' without its ']'"},
         Wrong{"marker: none\n", "advectio.yaml:1: unknown key marker; did you mean markers?"},
+        Wrong{"on: rsync\n",
+              "advectio.yaml:1: on: commands like {complete: \"rsync {path} archive:\"}, or none, are wanted, this is "
+              "'rsync'"},
+        Wrong{"on:\n  closed: a\n",
+              "advectio.yaml:2: on: unknown key closed; known here: begun, frame, complete, durable, failed, at_once, "
+              "timeout"},
+        Wrong{"on: {complete: \"cp 'a\"}\n", "advectio.yaml:1: on: complete: the quote ' is not closed"},
+        Wrong{"on: {complete: \"cp {file} b\"}\n",
+              "advectio.yaml:1: on: complete: {file} is not known; known are {path}, {name} and {frame}"},
+        Wrong{"on: {complete: \"cp {frame} b\"}\n",
+              "advectio.yaml:1: on: complete: {frame} is known at the event frame only"},
+        Wrong{"on: {complete: \" \"}\n", "advectio.yaml:1: on: complete: a command is wanted"},
+        Wrong{"on: {at_once: 0}\n", "advectio.yaml:1: on: at_once: a number is wanted, 1 to 64"},
+        Wrong{"on: {timeout: soon}\n", "advectio.yaml:1: on: timeout: 'soon' is not a duration; write e.g. 30s"},
         Wrong{"log:\n---\nlog:\n", "advectio.yaml:3: a second YAML document; only one is read"},
         Wrong{"# log\n, nothing\nlog:\n", "advectio.yaml:2: not YAML: what stands here belongs nowhere"}));
 

@@ -16,6 +16,7 @@ What it does is told by a JSON file named in FAKE_ADVECTIOD:
   not_readable  its rules by which files are stored as somebody cannot read them
   like       what of its config fits none of the files of --like
   config_names  names in the rules of its config, and whether a dataset has them
+  on         commands for events of its config
   transfers  stage.in and stage.out of its config
   recover    what `recover --json` prints; recover_exit its exit code, recover_s how long it takes
   inspect    what `inspect` finds (see `survey` in fake_installation.py); inspect_exit its exit code, records what it lists
@@ -107,6 +108,7 @@ def config():
                 "datasets": told().get("rules", []),
                 "couple": [],
                 "transfers": {"in": [], "out": []} | told().get("transfers", {}),
+                "on": {"commands": {}, "at_once": 2, "timeout_s": 300.0} | told().get("on", {}),
                 "here": {
                     "memory_bytes": 8 << 30,
                     "threads": 2,

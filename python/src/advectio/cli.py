@@ -426,6 +426,102 @@ def config_example() -> None:
     raise typer.Exit(done.returncode)
 
 
+@_command(
+    app,
+    examples=(
+        ("advectio wait wrfout_d01_2024-05-11_12:00:00 && rsync wrfout_d01_2024-05-11_12:00:00 archive:", "then it is whole"),
+        ("advectio wait 'wrfout_d01_*' --frames 3", "three frames of it can be read"),
+        ("advectio wait restart.nc --for durable --timeout 10min || exit 1", "it survives a loss of power"),
+        ("advectio wait hist.nc --contact advectio.contact", "of a run on another node (readers.listen)"),
+    ),
+)
+def wait(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files, or patterns in quotes.", show_default=False)],
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="visible|complete|durable",
+            help="visible: its frames can be read; complete: it is closed and whole; durable: and on the disk "
+            "(default: complete; with --frames visible).",
+            show_default=False,
+            autocompletion=lambda: ["visible", "complete", "durable"],
+        ),
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option("--frames", metavar="N", min=1, help="So many frames at least.", show_default=False)
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", metavar="TIME", help="Give up after that, such as 10min (default: never).", show_default=False
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="DIR",
+            help="The run directory (default: that of the script, else all runs here).",
+            show_default=False,
+        ),
+    ] = None,
+    contact: Annotated[
+        str | None,
+        typer.Option(
+            "--contact",
+            metavar="FILE",
+            help="The contact file of a run on another node (default: advectio.contact beside the file).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Wait until files of a run are complete, in a script inside or outside of it.
+
+    It may be called before the run begins, and before the file is there. All files must be so; of a pattern, at least one,
+    and all that match by then. A file that is there and of no run counts as complete.
+
+    Exit code 0 when it is so; 3 when it will not be (the run has ended without it, it has failed, or was removed); 124 after
+    --timeout, as with timeout(1); 2 when the arguments are wrong.
+    """
+    from advectio import await_files
+
+    chosen = wanted or ("visible" if frames else "complete")
+    if chosen not in await_files.FOR:
+        raise UserError(f"--for: {chosen} is none of {', '.join(await_files.FOR)}")
+    if run and contact:
+        raise UserError("--run and --contact exclude each other")
+    seconds = _parsed(quantities.parse_duration, "--timeout", timeout)
+    raise typer.Exit(await_files.wait(await_files.Options(paths, chosen, frames, seconds, run, contact, as_json)))
+
+
+@_command(
+    app,
+    examples=(
+        ("advectio events --follow", "the run under way on this node"),
+        ("advectio events --follow run.events --json", "a line of JSON for each, from the file of the config's events"),
+    ),
+)
+def events(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE|RUN_DIR]", help="A file of events, or a run directory (default: the run here).", show_default=False
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends; wait for it to begin.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the lines of JSON.")] = False,
+) -> None:
+    """Show what becomes of a run's files: begun, frame, complete, durable, failed, removed.
+
+    docs/operations.md has the keys, and the config's on: a command for each event.
+    """
+    from advectio import events as of_runs
+
+    raise typer.Exit(of_runs.show(source, follow, as_json))
+
+
 @_command(app, examples=(("advectio recover /dev/shm/advectio-1000/20260101-120000-4711", "one run that a crash has left"),))
 def recover(
     directory: Annotated[

@@ -41,6 +41,14 @@ Transfer = TypedDict("Transfer", {"from": str, "to": str})
 Transfers = TypedDict("Transfers", {"in": list[Transfer], "out": list[Transfer]})
 
 
+class EventCommands(TypedDict):
+    """`on`."""
+
+    commands: dict[str, str]  # event → command
+    at_once: int
+    timeout_s: float
+
+
 # Of the list `couple`.
 CoupleRule = TypedDict(
     "CoupleRule",
@@ -83,6 +91,7 @@ class Config(TypedDict):
     datasets: list[Rule]
     couple: list[CoupleRule]
     transfers: Transfers
+    on: EventCommands
     here: Here
     not_readable: list[NotReadable]
     like: NotRequired[Like]  # of `check --like`

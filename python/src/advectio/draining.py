@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from advectio import inspecting, places, processed, recovering
+from advectio import inspecting, on_events, places, processed, recovering
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import Survey
 from advectio.protocol import NoServer, Status, status_of
@@ -103,7 +103,12 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
         return code, [dict(only)]
     before = inspecting.surveys(run)
     _must_have_ended(run, before)
+    commands = on_events.of_left_run(run)
     code, result = _finish(run, before, title, shown=not as_json and sys.stderr.isatty())
+    if commands:
+        done = commands.end(lambda: result is not None)
+        if result:
+            result["on"] = done
     if result is None:
         say("", f"interrupted; what is not written stays in {run}, `advectio drain {run}` goes on")
         return code, []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advectio import places
 from advectio.errors import say
-from advectio.protocol import DatasetStatus, Made, Status, incomplete
+from advectio.protocol import CommandsRun, DatasetStatus, Made, Status, incomplete
 from advectio.quantities import size_text
 from advectio.server import Server
 
@@ -43,6 +43,7 @@ class Over(NamedTuple):
     given_up: bool  # the server, before the command ended
     out: "transferring.Outcome | None"
     made: "list[Made] | None" = None  # outputs by operators; None: there are none, or recover is to make them
+    commands: "CommandsRun | None" = None  # for events; None: there are none
 
 
 class Ending(NamedTuple):

@@ -51,6 +51,11 @@ class Keeper:
                 "outputs with operators are not made under `advectio exec`; `advectio process FILES -c CONFIG` makes them when the "
                 "run has ended",
             )
+        if self._config.get("on", {}).get("commands"):
+            say(
+                "warning",
+                "commands of the config's `on` are not run under `advectio exec`; the config's `events` tells the same",
+            )
         signal.signal(signal.SIGTERM, self._end)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)  # they are for the ranks

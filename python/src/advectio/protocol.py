@@ -125,6 +125,13 @@ class Transferred(TypedDict):
     failed: list[NotTransferred]
 
 
+class CommandsRun(TypedDict):
+    """What the config's `on` has come to."""
+
+    run: int
+    failed: int  # of those
+
+
 class UnmatchedRule(TypedDict):
     """A rule of the config that no dataset of the run has matched."""
 
@@ -205,6 +212,7 @@ class Status(TypedDict):
     why_no_dataset: NotRequired[str]  # where there is none
     stage_out: NotRequired[Transferred]  # what the config's stage.out has come to
     processed: NotRequired[list[Made]]  # where the config has outputs with operators
+    on: NotRequired[CommandsRun]  # where the config has commands for events
 
 
 class NoServer(Exception):

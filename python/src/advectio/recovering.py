@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from advectio import inspecting, installation, launching, nodes, places, processed, tables, workflow
+from advectio import inspecting, installation, launching, nodes, on_events, places, processed, tables, workflow
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
 from advectio.protocol import DatasetStatus, Made, Status
@@ -108,7 +108,10 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if not dry_run:
         if writers := [_who(journal) for journal in alive(before)]:
             say("", f"waiting for processes that still write: {', '.join(writers)}")
+        commands = on_events.of_left_run(directory)
         code, result = finish(command_for(directory))
+        if commands:
+            result["on"] = commands.end()
         code = code or code_of(before, result)
         made = processed.complete(left, directory, result) if left else None
         settle(directory, code)

@@ -21,8 +21,8 @@ from advectio.server import Server
 from advectio.signals import Signals, name_of, of_exit_code
 
 if TYPE_CHECKING:
-    from advectio import ending, launching, processed, summary, transferring, workflow
-    from advectio.protocol import Made
+    from advectio import ending, launching, on_events, processed, summary, transferring, workflow
+    from advectio.protocol import CommandsRun, Made
 
 # The model starts when this module is imported.
 # Functions that few runs call import what they need themselves.
@@ -51,6 +51,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
         node_local(stage)
 
     in_workflow = workflow_of(options, wanted.raw, job)
+    at_events = commands_of(wanted.raw, directory, job)
     later = options.drain_later or wanted.drain_later
     if later:
         may_be_left(stage, job)
@@ -99,6 +100,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
                 forget(server)
                 raise
 
+        commands_at = follow_events(at_events, run_directory, directory, job) if at_events else None
         began, started = time.monotonic(), time.time()
         traces.begin(run_directory)
         environment, command = for_the_ranks(installed, run_directory, job, command, in_workflow)
@@ -137,12 +139,54 @@ def run(options: Options, begun: Reading | None = None) -> int:
         interrupted = final is None and not server.given_up
         made = make_outputs(beside, final, signals, options, run_directory) if beside else None
         out = stage_out(transfers_out, run_directory, final, signals, options) if transfers_out else None
+        commands_run = end_commands(commands_at, signals, interrupted) if commands_at else None
 
-    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out, made)
+    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out, made, commands_run)
     finished = finish(options, server, final, over)
     if member:
         member.leave(finished)
     return finished or (ending.EXIT_INCOMPLETE if out and out.failed else 0)
+
+
+def commands_of(raw: dict[str, Any], directory: str, job: "launching.Job | None") -> "on_events.Settings | None":
+    if not raw.get("on", {}).get("commands"):
+        return None
+    from advectio import on_events
+
+    found = on_events.settings(raw, directory)
+    if found and job and job.nodes.simulated is None:
+        on_events.several_nodes_need_a_file(found)
+    return found
+
+
+def follow_events(
+    wanted: "on_events.Settings", run_directory: str, directory: str, job: "launching.Job | None"
+) -> "on_events.Commands | None":
+    from advectio import on_events
+
+    try:
+        return on_events.Commands(wanted, run_directory, directory, job is not None and job.nodes.simulated is None)
+    except OSError as error:
+        say("warning", f"on: its commands are not run: {error.filename}: {error.strerror}")
+        return None
+
+
+def end_commands(commands: "on_events.Commands", signals: Signals, interrupted: bool) -> "CommandsRun":
+    """As of the drain, the first signal only tells what is going on."""
+    told = False
+
+    def go_on() -> bool:
+        nonlocal told
+        signalled = signals.interrupted() is not None
+        if interrupted or (signalled and told):
+            return False
+        if signalled or (not told and time.monotonic() - began > 5):
+            told = True
+            say("", "the run is over; commands of the config's `on` are still running; a signal stops them")
+        return True
+
+    began = time.monotonic()
+    return commands.end(go_on)
 
 
 def leave_removed_directory(options: Options) -> int | None:
@@ -569,6 +613,8 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
         final["stage_out"] = over.out.as_json()
     if over.made is not None:
         final["processed"] = over.made
+    if over.commands:
+        final["on"] = over.commands
     if options.json_file or not options.quiet:
         ending.explain(final, over.run)
 

@@ -217,6 +217,30 @@ def test_a_file_of_no_run_counts_as_complete_unless_it_shows_that_it_is_not(runs
     assert why(Waiting(Options([str(file)], "visible", 3))) != [None]
 
 
+def test_a_marker_is_complete_when_it_is_there(run: FakeRun, tmp_path: Path):
+    (run.directory / "markers.conf").write_text("*.done\nlog.f[0-9]*\n")
+    marker, plain = (Waiting(Options([str(tmp_path / "out" / name)])) for name in ("log.f006", "log.txt"))
+    assert reached(marker) == [False]
+    for name in ("log.f006", "log.txt"):
+        (tmp_path / "out" / name).touch()
+    assert [f["known_by"] for f in marker.look()] == ["marker"] and reached(marker) == [True]
+    assert reached(plain) == [False], "its program may still write it"
+
+
+def test_in_a_run_files_of_other_runs_are_known_too(run: FakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own = FakeRun(run.directory.parent / "own", Path("/elsewhere"))
+    monkeypatch.setenv("ADVECTIO_RUN", str(own.directory))
+    of_own, of_other = (Waiting(Options([str(tmp_path / "out" / name)])) for name in ("own.nc", "other.nc"))
+    own.say("complete", tmp_path / "out" / "own.nc", frames=1)
+    run.say("complete", tmp_path / "out" / "other.nc", frames=1)
+    assert reached(of_own) == reached(of_other) == [True]
+    never = Waiting(Options([str(tmp_path / "out" / "never.nc")]))
+    assert why(never) == [None]
+    own.end()
+    run.end()
+    assert why(never) == ["the run has ended without it"]
+
+
 def test_exit_codes_and_what_is_said(run: FakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = str(tmp_path / "out" / "a.nc")
     assert await_files.wait(Options([file], timeout_s=0.0)) == 124

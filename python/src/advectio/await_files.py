@@ -42,7 +42,7 @@ class WaitedFile(TypedDict):
     state: str  # missing, open, complete, failed, removed, dropped
     frames_visible: int | None  # None: not known
     frames_durable: int | None
-    known_by: str | None  # events, contact, file
+    known_by: str | None  # events, contact, marker, file
     why: str | None  # it will not be, or what is waited for
 
 
@@ -225,7 +225,8 @@ class Waiting:
         self._options = options
         self._wanted = [Wanted(text) for text in options.paths]
         inside = os.environ.get("ADVECTIO_RUN")
-        self._only = os.path.abspath(options.run) if options.run else inside if inside and places.is_run(inside) else None
+        self._only = os.path.abspath(options.run) if options.run else None
+        self._own = os.path.realpath(inside) if inside and places.is_run(inside) else None
         self._runs: dict[str, Run] = {}
         self._told = Told()
         with contextlib.suppress(OSError):
@@ -241,12 +242,12 @@ class Waiting:
     def _contact_files(self) -> list[str]:
         if self._options.contact:
             return [self._options.contact]
-        if self._only:
+        if self._only or self._own:
             return []
         return sorted({os.path.join(os.path.dirname(w.path), CONTACT) for w in self._wanted})
 
     def look(self) -> list[WaitedFile]:
-        for directory in [self._only] if self._only else [] if self._options.contact else places.runs():
+        for directory in self._directories():
             if directory not in self._runs:
                 with contextlib.suppress(OSError, UserError):
                     run = Run(Followed(directory))
@@ -259,6 +260,15 @@ class Waiting:
             for contact in self._contacts:
                 contact.look()
         return [self._judge(wanted) for wanted in self._wanted]
+
+    def _directories(self) -> list[str]:
+        """Of runs on this node."""
+        if self._options.contact:
+            return []
+        if self._only:
+            return [self._only]
+        found = places.runs()
+        return found if self._own is None or self._own in found else [self._own, *found]
 
     def pause(self) -> None:
         self._told.wait(LOOK_S)
@@ -314,9 +324,13 @@ class Waiting:
         meant = [
             run
             for run in self._runs.values()
-            if self._only or (run.events.was_served and _is_near(run.events.started_in, wanted.path))
+            if run.events.directory in (self._only, self._own)
+            or (run.events.was_served and _is_near(run.events.started_in, wanted.path))
         ]
         told = _told(wanted.text, "missing", None, None, None)
+        if any(_is_marker(run.events.directory, wanted.path) for run in meant):
+            told["state"], told["known_by"], told["reached"] = "complete", "marker", self._options.frames is None
+            return told
         if any(not run.over for run in meant) or (self._options.run and not meant):
             return told
         contacts = [c for c in self._contacts if c.begun]
@@ -345,6 +359,17 @@ def _told(path: str, state: str, by: str | None, visible: int | None, durable: i
         "known_by": by,
         "why": None,
     }
+
+
+def _is_marker(run: str, path: str) -> bool:
+    """By its own name, which it gets when all is complete that was closed before it. A program of the run is told that it is
+    there sooner, but lists its directory as others do."""
+    with contextlib.suppress(OSError):
+        with open(os.path.join(places.control_directory(run), "markers.conf"), encoding="utf-8", errors="replace") as patterns:
+            names = [pattern.rstrip("\n") for pattern in patterns]
+        directory, name = os.path.split(path)
+        return any(fnmatch.fnmatchcase(path if "/" in p else name, p) for p in names) and name in os.listdir(directory)
+    return False
 
 
 def _is_near(started_in: str, path: str) -> bool:

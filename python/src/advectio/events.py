@@ -102,12 +102,10 @@ def is_locked(path: str, start: int = 0, length: int = 0) -> bool:
     import fcntl
 
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        # Not for writing: whoever watches the file would see it closed after writing.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return False
+        return False
     try:
         asked = _FLOCK.pack(_F_WRLCK, os.SEEK_SET, start, length, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(fd, _F_OFD_GETLK, asked))[0] != _F_UNLCK)

@@ -284,7 +284,7 @@ class Commands:
                 why = f"were not done {self._wanted.timeout_s:g} s after the run (on: timeout)" if late else "are left out"
                 say("warning", f"on: {left} command{'s' * (left != 1)} {why}")
                 self._giving_up.set()
-        if isinstance(self._source, Followed) and self._source.complete:
+        if not places.is_run(self._run_directory):
             # The servers have taken their directory away, perhaps just before the places were saved.
             for name in (self._places, f"{self._places}.new"):
                 with contextlib.suppress(OSError):

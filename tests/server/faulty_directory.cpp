@@ -43,7 +43,10 @@ extern "C" int fdatasync(int fd) {
 std::atomic<const char*> directory_refuses{nullptr};
 /// The hard links of files cannot be removed.
 std::atomic<bool> names_stay{false};
+/// Called before a name is removed; null: nobody is.
+std::atomic<void (*)(const char*)> sees_unlink{nullptr};
 extern "C" int unlink(const char* path) noexcept {
+  if (const auto see = sees_unlink.load()) see(path);
   if (names_stay && std::strstr(path, ".advectio-") != nullptr) {
     errno = EROFS;
     return -1;

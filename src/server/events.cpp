@@ -199,9 +199,11 @@ void Events::take_back(const Line& line) {
   said.error = event == "failed" ? line.value("error", "") : std::string();
 }
 
-/// Tiles that become one file are told of as that file, once it is begun.
+/// Tiles that become one file are told of as that file, once it is begun. Of a file that is also in memory for other
+/// programs (couple, mode: memory+file) the one on the disk counts.
 bool Events::is_told(const Output& d) const {
   if (d.is_elsewhere() || d.hidden || d.is_tile()) return false;
+  if (d.is_further() && run_.coupled->name(d.path) != d.path) return false;
   const bool may_be_tile = d.policy.join && d.join.tiles_count == 0;
   return !may_be_tile || d.progress.frames_visible > 0 || d.over() || d.state == State::failed;
 }

@@ -5,15 +5,18 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import netCDF4
 import numpy as np
 import pytest
 from running import COMMAND, PYTHON, Advectio, environment
+from test_coupling import Workflow
 from test_crashes import server_of
 from test_live_readers import LISTEN
 from test_markers import _pids as processes_of
+from two_hosts import HERE, Host
 
 # Stops the server before the file can be complete, and says `closed` when it has closed it. Then it goes on when `on` is there.
 WRITE = """
@@ -53,6 +56,14 @@ with netCDF4.Dataset("cf.nc", "w") as file:
 """
 # Outside of the run: as a job that Advectio has not started.
 OUTSIDE = {name: value for name, value in environment().items() if name != "LD_PRELOAD"}
+
+
+@pytest.fixture
+def workflow(advectio: Advectio, tmp_path: Path) -> Iterator[Workflow]:
+    made = Workflow(advectio, tmp_path)
+    yield made
+    advectio.clean()
+    advectio.call("status", "--workflow", made.directory, "--end")
 
 
 @pytest.fixture
@@ -131,6 +142,53 @@ def test_events_of_several_nodes_say_which(advectio: Advectio, output: Path):
     assert result.summary["on"] == {"run": 2, "failed": 0}
     for rank in range(2):
         assert_whole(output / "copies" / f"hist.{rank}.nc")
+
+
+def test_two_hosts(advectio: Advectio, output: Path, host: Host):
+    """Their events come together in the file alone. The first host waits for files of the other, too."""
+    (output / "copies").mkdir()
+    ranks = "import os, sys; sys.argv[1:] = ['hist.' + os.environ['OMPI_COMM_WORLD_RANK'] + '.nc']\n" + WRITE
+    ranks += "\nwhile not os.path.exists('done'): time.sleep(0.01)"
+    config = "events: run.events\non: {complete: 'cp {path} copies/'}\n"
+    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", PYTHON, "-c", ranks]
+    running = advectio.start(command, output, config, extra=host.environment)
+    running.wait_for(lambda: len(list((output / "copies").iterdir())) == 2, "both files were copied")
+    waiting = start_outside(output, "wait", "hist.0.nc", "hist.1.nc", "--run", str(advectio.run_dirs[-1]))
+    _, error = waiting.communicate()
+    assert waiting.returncode == 0, error
+    (output / "done").touch()
+    result = running.finish()
+    assert result.code == 0, result.said
+    events = [e for e in events_in(output / "run.events") if e["event"] == "complete"]
+    assert {e["node"] for e in events} == {HERE, host.name} and result.summary["on"] == {"run": 2, "failed": 0}
+    for rank in range(2):
+        assert_whole(output / "copies" / f"hist.{rank}.nc")
+    refused = advectio.start(command, output, "on: {complete: 'cp {path} copies/'}\n", extra=host.environment).finish()
+    assert refused.code == 2 and "set events: FILE" in refused.stderr, refused.said
+
+
+def test_tiles_are_told_of_as_the_file_that_they_become(advectio: Advectio, output: Path, made: Path, replay: Path):
+    command = ["mpirun", "-n", "2", replay, "--io", "split", "--frames", "2", "--frames-per-file", "2", made]
+    advectio.run(command, output, "events: run.events\ndatasets: [{match: '*', join: true}]\n")
+    (name,) = (path.name for path in output.iterdir() if path.name != "run.events")
+    events = events_in(output / "run.events")
+    assert {e["path"] for e in events if "path" in e} == {str(output / name)}
+    assert in_order(events) == ["run_begun", "begun", "frame 0", "frame 1", "complete 2", "run_ended"]
+
+
+@pytest.mark.parametrize("mode", ["memory", "memory+file"])
+def test_coupled_files_by_the_name_that_programs_have_for_them(workflow: Workflow, mode: str):
+    config = f"events: run.events\nworkflow: {{wait_max: 20s}}\ncouple: [{{match: hist.nc, from: a, to: b, mode: {mode}}}]\n"
+    read = [PYTHON, "-c", "import netCDF4; print(len(netCDF4.Dataset('hist.nc')['v']))"]
+    reading = workflow.start("b", read, config.replace("events: run.events\n", ""))
+    writing = workflow.start("a", [PYTHON, "-c", WRITE, "hist.nc"], config)
+    assert writing.finish().code == 0, writing.said
+    assert reading.finish().stdout == "3\n", reading.said
+    events = events_in(workflow.here / "run.events")
+    assert {e["path"] for e in events if "path" in e} == {str(workflow.here / "hist.nc")}
+    assert in_order(events) == ALL
+    if mode == "memory+file":
+        assert_whole(workflow.here / "hist.nc")
 
 
 def test_events_are_there_once_though_the_server_dies(advectio: Advectio, output: Path):

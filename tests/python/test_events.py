@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from advectio import await_files, events, on_events, places
 from advectio.await_files import Options, Waiting
+from fake_installation import Fake
 from shapes import must_fit
+from test_commands import final
 
 PATH = "/out/hist.nc"
 
@@ -390,6 +392,20 @@ def test_a_recovery_runs_the_commands_that_are_left(run: FakeRun, tmp_path: Path
     lines = done.read_text().split()
     assert lines.count("a.nc") == 1 and lines.count("c.nc") == 1, "what was done is not done again"
     assert lines.count("b.nc") in (1, 2), "what was under way may be"
+
+
+def test_a_run_that_is_under_way_keeps_its_commands(fake: Fake):
+    """`advectio recover` of it is refused, and must not run any either."""
+    (fake.directory / "left").mkdir()
+    run = FakeRun(fake.directory / "left" / "run", fake.work)
+    (run.directory / "advectio.yaml").write_text("on: {begun: touch done}\n")
+    run.say("begun", PATH)
+    fake.tell(on={"commands": {"begun": "touch done"}}, recover=final())
+    assert on_events.of_left_run(str(run.directory)) is None
+    run.die()
+    done = fake.run("recover", "--json", run.directory)
+    assert json.loads(done.stdout)["on"] == {"run": 1, "failed": 0}, done.stderr
+    assert (fake.work / "done").exists()
 
 
 def test_commands_begin_before_all_servers_have(run: FakeRun, tmp_path: Path):

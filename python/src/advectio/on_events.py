@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from advectio import places
 from advectio.errors import UserError, say
-from advectio.events import Event, Followed, Lines, Told
+from advectio.events import Event, Followed, Lines, Told, is_locked
 from advectio.protocol import CommandsRun
 from advectio.signals import Signals
 
@@ -299,6 +299,8 @@ def of_left_run(run_directory: str) -> Commands | None:
     from advectio import installation, nodes
     from advectio.reading import read_config
 
+    if any(is_locked(os.path.join(node, "server.lock")) for node in places.node_directories(run_directory)):
+        return None  # the run is under way, and has its own
     several = nodes.of_run(run_directory)
     kept = several[1] if several else os.path.join(run_directory, places.CONFIG_FILE)
     if not kept or not os.path.isfile(kept):

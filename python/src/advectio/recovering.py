@@ -109,7 +109,12 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
         if writers := [_who(journal) for journal in alive(before)]:
             say("", f"waiting for processes that still write: {', '.join(writers)}")
         commands = on_events.of_left_run(directory)
-        code, result = finish(command_for(directory))
+        try:
+            code, result = finish(command_for(directory))
+        except UserError:
+            if commands:
+                commands.end(lambda: False)
+            raise
         if commands:
             result["on"] = commands.end()
         code = code or code_of(before, result)

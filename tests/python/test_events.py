@@ -359,7 +359,7 @@ def test_a_command_that_fails_is_told_with_its_last_lines(run: FakeRun, tmp_path
 
 def test_commands_that_take_too_long_are_killed(run: FakeRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     commands = on_events.Commands(
-        settings_of({"begun": ["sleep", "1000"]}, timeout_s=0.3, at_once=1), str(run.directory), str(tmp_path)
+        settings_of({"begun": ["sleep", "1000"]}, timeout_s=1.0, at_once=1), str(run.directory), str(tmp_path)
     )
     for name in ("a", "b", "c"):
         run.say("begun", f"/out/{name}")

@@ -300,7 +300,7 @@ def test_commands_get_names_with_blanks_and_their_failures_are_told(advectio: Ad
 
 
 def test_a_run_waits_for_its_commands_and_kills_what_takes_too_long(advectio: Advectio, output: Path):
-    result = advectio.run([PYTHON, "-c", WRITE, "hist.nc"], output, "on: {complete: 'sleep 1000', timeout: 200ms}\n")
+    result = advectio.run([PYTHON, "-c", WRITE, "hist.nc"], output, "on: {complete: 'sleep 1000', timeout: 2s}\n")
     assert "killed" in result.stderr and result.summary["on"] == {"run": 1, "failed": 1}, result.said
 
 

@@ -3,8 +3,8 @@
 #   scripts/debian13.sh make build
 #   scripts/debian13.sh               a shell there
 # The first call makes the system in build/debian13 (DEBIAN13= says where else), from the mirror that apt uses here. The
-# system keeps its own build/, .venv/ and ccache; all other files of the checkout are the same files here and there. Needs
-# root and debootstrap. The mounts are the command's own: `rm -rf build/debian13` removes all of it.
+# system keeps its own build/, .venv/ and ccache, and each call its own /dev/shm; all other files of the checkout are the
+# same files here and there. Needs root and debootstrap. The mounts are the command's own: `rm -rf build/debian13` removes all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout=$PWD
@@ -54,18 +54,24 @@ copy_network
 
 # The mounts are seen by this command only, and end with it.
 mkdir -p build .venv
+# Real model output, which tests take from there.
+shared=$(realpath -e "${ADVECTIO_SHARED:-../shared}" 2>/dev/null) || shared=
+unset ADVECTIO_SHARED
 export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=/own/ccache
-unset TMPDIR PYTHONPATH
+unset TMPDIR PYTHONPATH PIP_FIND_LINKS
 export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 exec unshare --mount --propagation private bash -euc '
-  system=$1 checkout=$2
-  shift 2
+  system=$1 checkout=$2 shared=$3
+  shift 3
   mount --bind "$checkout" "$system/advectio"
   mount --bind "$system/own/build" "$system/advectio/build"
   mount --bind "$system/own/venv" "$system/advectio/.venv"
+  [ -z "$shared" ] || { mkdir -p "$system/shared" && mount --bind -o ro "$shared" "$system/shared"; }
   mount --rbind /dev "$system/dev"
+  mount -t tmpfs -o mode=1777 tmpfs "$system/dev/shm"  # runs here and there do not meet
   mount --rbind /proc "$system/proc"
   mount --rbind /sys "$system/sys"
-  chroot "$system" sh -c "command -v ccache >/dev/null || { apt-get update -qq && apt-get install -y -qq ccache ca-certificates >/dev/null; }"
+  chroot "$system" sh -c "command -v make >/dev/null && command -v ccache >/dev/null || {
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends make ccache ca-certificates >/dev/null; }"
   exec chroot "$system" sh -c "cd /advectio && exec \"\$@\"" sh "${@:-bash}"
-' bash "$system" "$checkout" "$@"
+' bash "$system" "$checkout" "$shared" "$@"

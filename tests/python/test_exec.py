@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
+import pytest
+from advectio.keeper import has_other_nodes
 from fake_installation import dataset, until
 
 
@@ -37,6 +40,31 @@ def test_the_ranks_of_a_job_share_one_server_which_ends_with_them(fake):
     fake.wait_for_event("end 0")
     until(lambda: (fake.work / "advectio-summary.json").exists() and not fake.run_directories, "the summary")
     assert json.loads((fake.work / "advectio-summary.json").read_text())["final"] is True
+
+
+@pytest.mark.parametrize(
+    ("launcher", "several"),
+    [
+        ({"MPI_LOCALNRANKS": "2", "PMI_SIZE": "4"}, True),
+        ({"MPI_LOCALNRANKS": "2", "PMI_SIZE": "2"}, False),
+        ({"SLURM_NNODES": "2"}, True),
+    ],
+)
+def test_the_summary_of_a_job_on_several_nodes_has_the_name_of_its_node(fake, launcher, several):
+    fake.tell(datasets=[dataset()])
+    (rank,) = start_ranks(fake, 1, "pass", PMIX_NAMESPACE=f"nodes{id(fake)}", **launcher)
+    rank.communicate(timeout=60)
+    fake.wait_for_event("end 0")
+    until(lambda: not fake.run_directories, "the end of the keeper")
+    name = f"advectio-summary.{socket.gethostname()}.json" if several else "advectio-summary.json"
+    assert [path.name for path in fake.work.glob("advectio-summary*")] == [name]
+
+
+def test_every_launcher_tells_whether_its_job_has_other_nodes():
+    several = ({"OMPI_MCA_orte_num_nodes": "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"})
+    one = ({}, {"SLURM_NNODES": "1"}, {"SLURM_NNODES": ""}, {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"})
+    assert all(has_other_nodes(environment) for environment in several)
+    assert not any(has_other_nodes(environment) for environment in one)
 
 
 def test_the_server_stays_as_long_as_one_rank_does(fake):

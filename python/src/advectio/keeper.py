@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from advectio import ending, places, traces
@@ -29,6 +30,20 @@ from advectio.summary import counted
 IDLE_S = float(os.environ.get("ADVECTIO_KEEPER_IDLE_S", "3"))
 # Until the first rank must have come.
 GRACE_S = 60.0
+
+# Open MPI's name for the number of nodes ended with version 4; these pairs tell it of 5 and of Hydra.
+_RANKS_HERE_AND_IN_ALL = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
+
+
+def has_other_nodes(environment: Mapping[str, str]) -> bool:
+    """Does the job of this rank run on several nodes? All of them write a summary into one directory."""
+    if any(environment.get(name, "1") not in ("", "0", "1") for name in ("SLURM_NNODES", "OMPI_MCA_orte_num_nodes")):
+        return True
+    return any(
+        environment[here] != environment[all_ranks]
+        for here, all_ranks in _RANKS_HERE_AND_IN_ALL
+        if here in environment and all_ranks in environment
+    )
 
 
 class Keeper:
@@ -155,8 +170,7 @@ class Keeper:
             return ending.EXIT_INCOMPLETE
         ended = ending.of_server(self._server, final)
         ending.explain(final, ending.Run(self._command, None, self._called, self._inner, self._config))
-        several = any(int(os.environ.get(n, "1") or 1) > 1 for n in ("SLURM_NNODES", "OMPI_MCA_orte_num_nodes"))
-        name = f"advectio-summary.{socket.gethostname()}.json" if several else "advectio-summary.json"
+        name = f"advectio-summary.{socket.gethostname()}.json" if has_other_nodes(os.environ) else "advectio-summary.json"
         path = os.path.join(self._directory, name)
         ending.write_summary(path, final, path)
         if not ended.complete:

@@ -6,6 +6,7 @@ is a script that runs the command here, with the environment that a login would 
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -255,13 +256,18 @@ def test_simulated_nodes_have_a_server_each(several):
     assert several.run_directories == []
 
 
+def without_words_of_prterun(stderr: str) -> str:
+    """Open MPI 5 tells in a frame of dashes that a process has ended, and has no option that forbids it."""
+    return re.sub(r"^-{70,}\nprterun (?:detected|noticed) .*?\n-{70,}\n", "", stderr, flags=re.DOTALL | re.MULTILINE)
+
+
 @needs_open_mpi
 def test_when_one_server_dies_all_are_started_again(several):
     several.tell(die=1)
     done = several.run("run", "--simulate-nodes", "1,1", "--json", "s.json", "--", "sleep", "3")
     assert done.returncode == 0, done.stderr
     assert "one of the servers died (signal 9, SIGKILL); all are restarted (1 of at most 5 times)" in done.stderr
-    assert len(done.stderr.splitlines()) == 2, "mpirun says nothing of it"
+    assert len(without_words_of_prterun(done.stderr).splitlines()) == 2, "mpirun says nothing of it"
     assert sum(e.startswith("serve") for e in several.events) == 2
     assert sum(e.startswith("node 1 of 2") for e in several.events) == 2
     assert json.loads((several.work / "s.json").read_text())["server"]["restarts"] == 1
@@ -307,7 +313,8 @@ exec "$@\"""",
 def test_servers_that_refuse_say_it_themselves_and_nothing_is_left(several):
     several.tell(refuse="advectiod_mpi: error: the stage is not usable")
     done = several.run("run", "--simulate-nodes", "1,1", "--", "touch", "started")
-    assert (done.returncode, done.stderr) == (2, "advectiod_mpi: error: the stage is not usable\n")
+    assert done.returncode == 2
+    assert without_words_of_prterun(done.stderr) == "advectiod_mpi: error: the stage is not usable\n"
     assert not (several.work / "started").exists()
     assert several.run_directories == []
 

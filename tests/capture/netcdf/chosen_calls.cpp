@@ -3,7 +3,6 @@
 // inquired, so that two runs can be compared. Knows nothing of Advectio. Without arguments: the names.
 #include <dlfcn.h>
 #include <netcdf.h>
-#include <netcdf_aux.h>
 #include <netcdf_filter.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,11 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+// netCDF 4.9.3 names a parameter there `typeid`, a keyword of C++.
+#define typeid type_id
+#include <netcdf_aux.h>
+#undef typeid
 
 extern "C" {
 // For netcdf-fortran; in the library, in no header.

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 #include "capture/pnetcdf/shadow_calls.h"
@@ -219,11 +221,12 @@ void ParallelFile::show_records() {
   int variable = 0;
   while (variables_.of(variable) != nullptr && !variables_.of(variable)->record) ++variable;
   if (variables_.of(variable) == nullptr) return;
-  // A collective put of nothing behind the last record is how the library grows without any data.
-  std::vector<MPI_Offset> start(variables_.of(variable)->lengths.size(), 0), count(start.size(), 0);
-  start[0] = records;
+  // One element in the last record: a put of nothing adds no records in PnetCDF 1.14.
+  std::vector<MPI_Offset> start(variables_.of(variable)->lengths.size(), 0), count(start.size(), 1);
+  start[0] = records - 1;
+  const std::array<std::byte, sizeof(double)> element{};
   if (independent_) lib.ncmpi_end_indep_data(ncid);
-  lib.ncmpi_put_vara_all(ncid, variable, start.data(), count.data(), nullptr, 0, lib.mpi.null_type);
+  lib.ncmpi_put_vara_all(ncid, variable, start.data(), count.data(), element.data(), 0, lib.mpi.null_type);
   if (independent_) lib.ncmpi_begin_indep_data(ncid);
   shown_records_ = records;
 }

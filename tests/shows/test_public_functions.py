@@ -42,11 +42,13 @@ nc_get_default_format nc_set_chunk_cache nc_get_chunk_cache nc_set_chunk_cache_i
 nc_get_alignment nc_def_user_format nc_inq_user_format nc_free_string nc_free_vlen nc_free_vlens nc_delete
 nc_delete_mp nc_create_mem nc_open_mem nc_open_memio nc_rc_get nc_rc_set nc_filter_path_query nc_plugin_path_ndirs
 nc_plugin_path_get nc_plugin_path_set ncaux_plugin_path_parse ncaux_plugin_path_tostring
-ncaux_plugin_path_freestringvec ncaux_class_alignment ncaux_h5filterspec_parse ncaux_h5filterspec_parselist
+ncaux_plugin_path_freestringvec ncaux_plugin_path_append ncaux_plugin_path_clear ncaux_plugin_path_parsen
+ncaux_plugin_path_prepend ncaux_plugin_path_reclaim ncaux_plugin_path_stringget ncaux_plugin_path_stringlen
+ncaux_plugin_path_stringset ncaux_class_alignment ncaux_h5filterspec_parse ncaux_h5filterspec_parselist
 ncaux_h5filterspec_parse_parameter ncaux_h5filterspec_free ncaux_h5filterspec_fix8 ncaux_readfile ncaux_writefile
 nctypelen
 """
-_INNER = re.compile(r"nc_utf8|nc__(pseudofd|testurl)$|nc_get_NC$")  # exported, and in no header
+_INNER = re.compile(r"nc_utf8|nc__(pseudofd|testurl)$|nc_get_NC$|nc_http_|nc_log(_|$)|nc_plugin_path_(initial|final)ize$")  # exported, and in no header
 
 _PNETCDF_ASK = """
 ncmpi_inq ncmpi_inq_ndims ncmpi_inq_nvars ncmpi_inq_natts ncmpi_inq_unlimdim ncmpi_inq_format ncmpi_inq_version

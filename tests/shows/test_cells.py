@@ -51,7 +51,9 @@ def test_a_region_is_what_cdo_makes(
     boxes = {"contiguous": (10, 100, -45, 30), "seam": (-30, 41, -10, 88), "again": (330, 41, -10, 88)}
     done(worker([f"path: {n}.nc, region: {{lon: [{b[0]}, {b[1]}], lat: [{b[2]}, {b[3]}]}}" for n, b in boxes.items()], globe))
     for name, (west, east, south, north) in boxes.items():
-        theirs = cdo(f"-sellonlatbox,{west},{east if east > west else east + 360},{south},{north}", globe, to=f"{name}.nc")
+        box = f"-sellonlatbox,{west},{east if east > west else east + 360},{south},{north}"
+        # cdo 2.5.1 divides by zero for the variables without longitude.
+        theirs = cdo(box, "-selname,T,M", globe, to=f"{name}.nc")
         for variable in ("T", "M", "lat", "lon"):
             ours = values(tmp_path / "out" / f"{name}.nc", variable)
             if (name, variable) == ("again", "lon"):

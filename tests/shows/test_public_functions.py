@@ -48,7 +48,9 @@ ncaux_plugin_path_stringset ncaux_class_alignment ncaux_h5filterspec_parse ncaux
 ncaux_h5filterspec_parse_parameter ncaux_h5filterspec_free ncaux_h5filterspec_fix8 ncaux_readfile ncaux_writefile
 nctypelen
 """
-_INNER = re.compile(r"nc_utf8|nc__(pseudofd|testurl)$|nc_get_NC$|nc_http_|nc_log(_|$)|nc_plugin_path_(initial|final)ize$")  # exported, and in no header
+_INNER = re.compile(
+    r"nc_utf8|nc__(pseudofd|testurl)$|nc_get_NC$|nc_http_|nc_log(_|$)|nc_plugin_path_(initial|final)ize$"
+)  # exported, and in no header
 
 _PNETCDF_ASK = """
 ncmpi_inq ncmpi_inq_ndims ncmpi_inq_nvars ncmpi_inq_natts ncmpi_inq_unlimdim ncmpi_inq_format ncmpi_inq_version

@@ -63,6 +63,7 @@ export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 exec unshare --mount --propagation private bash -euc '
   system=$1 checkout=$2 shared=$3
   shift 3
+  mount --bind "$system" "$system"
   mount --bind "$checkout" "$system/advectio"
   mount --bind "$system/own/build" "$system/advectio/build"
   mount --bind "$system/own/venv" "$system/advectio/.venv"
@@ -71,7 +72,9 @@ exec unshare --mount --propagation private bash -euc '
   mount -t tmpfs -o mode=1777 tmpfs "$system/dev/shm"  # runs here and there do not meet
   mount --rbind /proc "$system/proc"
   mount --rbind /sys "$system/sys"
-  chroot "$system" sh -c "command -v make >/dev/null && command -v ccache >/dev/null || {
+  # Not chroot: what tests start on a second host by nsenter begins at the root of these mounts.
+  cd "$system" && mkdir -p own/outside && pivot_root . own/outside && umount -l own/outside
+  sh -c "command -v make >/dev/null && command -v ccache >/dev/null || {
     apt-get update -qq && apt-get install -y -qq --no-install-recommends make ccache ca-certificates >/dev/null; }"
-  exec chroot "$system" sh -c "cd /advectio && exec \"\$@\"" sh "${@:-bash}"
+  exec sh -c "cd /advectio && exec \"\$@\"" sh "${@:-bash}"
 ' bash "$system" "$checkout" "$shared" "$@"

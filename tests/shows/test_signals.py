@@ -24,12 +24,13 @@ def begin(made: Path, replay: Path, pair: Pair, nodes: str | None = None) -> Run
 
 
 def of(running: Running, who: str, run_dir: Path) -> list[int]:
+    mpirun = running.pids("mpirun") or running.pids("prterun")  # Open MPI 5's becomes prterun
     return {
         "advectio run": [running.process.pid],
         "server": server_of(running, run_dir),
-        "mpirun": running.pids("mpirun"),
+        "mpirun": mpirun,
         "rank": running.pids("replay")[:1],
-        "all": [running.process.pid, *running.pids("replay"), *server_of(running, run_dir), *running.pids("mpirun")],
+        "all": [running.process.pid, *running.pids("replay"), *server_of(running, run_dir), *mpirun],
     }[who]
 
 

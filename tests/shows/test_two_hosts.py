@@ -17,7 +17,9 @@ from two_hosts import HERE, Host
 
 
 def both(host: Host, ranks: int) -> list[str]:
-    return ["mpirun", "--host", f"{HERE}:{ranks},{host.name}:{ranks}", "-n", str(2 * ranks)]
+    # Open MPI 5 fills the first host with all ranks where it may oversubscribe.
+    hosts = f"{HERE}:{ranks},{host.name}:{ranks}"
+    return ["mpirun", "--host", hosts, "-n", str(2 * ranks), "--map-by", f"ppr:{ranks}:node"]
 
 
 def finish(running: Running, pair: Pair, host: Host) -> dict[str, object]:

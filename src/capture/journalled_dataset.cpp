@@ -30,7 +30,8 @@ void ask_for(journal::SharedState& shared_state, journal::EndAsked end) noexcept
 
 JournalledDataset::~JournalledDataset() {
   if (session_.foreign() || !listed_) return;
-  end_anyway();
+  // What has been put and not synced goes with a writer that does not end it.
+  if (ends_ || schema_.empty()) end_anyway();
   session_.forget(this);
 }
 
@@ -319,6 +320,7 @@ Result<void> JournalledDataset::close_here() {
 
 Result<void> JournalledDataset::close() {
   if (closed_) return {};
+  ends_ = true;
   if (inherited() || taken_over()) {
     closed_ = true;
     return {};
@@ -334,6 +336,7 @@ Result<void> JournalledDataset::close() {
 
 Result<void> JournalledDataset::abort() {
   if (closed_) return {};
+  ends_ = true;
   if (inherited() || taken_over()) {
     closed_ = true;
     return {};

@@ -124,6 +124,7 @@ class JournalledDataset final : public SharedDataset {
   journal::RunMark mark_;
   const Rule rule_;
   bool closed_ = false;
+  bool ends_ = false;  ///< the program has called close or abort
   bool listed_ = false;
   bool put_ever_ = false;
   bool names_kept_ = false;  ///< the shared state and the names of the file are on their disks

@@ -40,6 +40,9 @@ MarkerPath::MarkerPath(int directory, const char* path, const char* target, cons
   make(caller, [&] {
     const auto name = from_root(directory, path);
     const auto source = *target == '/' ? std::string(target) : directory_of(name) + target;
+    // By a link programs find a coupled file, which others do not see anyway.
+    if (auto* workflow = workflow_of_process(); workflow != nullptr && (workflow->of(source) || workflow->of(name)))
+      return MarkerCall();
     return MarkerCall(name, Use::make, MarkerCall(source, Use::look), source);
   });
 }

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "capture/plain_path.h"
-#include "platform/files.h"
 
 namespace advectio::capture {
 
@@ -17,7 +16,7 @@ void MarkerPath::make(const void* caller, Make&& call) {
   const int kept = errno;
   const Inside mark;
   try {
-    call_ = call();
+    call_.emplace(call());
   } catch (...) {  // no memory: the call goes on without us
   }
   errno = kept;
@@ -31,19 +30,10 @@ MarkerPath::MarkerPath(int directory, const char* path, Use use, const MarkerPat
                        const void* caller)
     : path_(path) {
   if (from.path_ == nullptr || *from.path_ == '\0') return;
-  make(caller,
-       [&] { return MarkerCall(from_root(directory, path), use, from.call_, from_root(from_directory, from.path_)); });
-}
-
-MarkerPath::MarkerPath(int directory, const char* path, const char* target, const void* caller) : path_(path) {
-  if (target == nullptr || *target == '\0') return;
   make(caller, [&] {
-    const auto name = from_root(directory, path);
-    const auto source = *target == '/' ? std::string(target) : directory_of(name) + target;
-    // By a link programs find a coupled file, which others do not see anyway.
-    if (auto* workflow = workflow_of_process(); workflow != nullptr && (workflow->of(source) || workflow->of(name)))
-      return MarkerCall();
-    return MarkerCall(name, Use::make, MarkerCall(source, Use::look), source);
+    const MarkerCall none;
+    return MarkerCall(from_root(directory, path), use, from.call_ ? *from.call_ : none,
+                      from_root(from_directory, from.path_));
   });
 }
 
@@ -51,7 +41,7 @@ MarkerPath::~MarkerPath() {
   const int kept = errno;
   const Inside mark;
   try {
-    call_ = {};
+    call_.reset();
   } catch (...) {  // no memory: the server looks by itself
   }
   errno = kept;

@@ -17,12 +17,10 @@ class MarkerPath {
   MarkerPath(int directory, const char* path, std::optional<Use> use, const void* caller);
   /// The name that the file `from`, in that directory, gets.
   MarkerPath(int directory, const char* path, Use use, const MarkerPath& from, int from_directory, const void* caller);
-  /// That of a symbolic link to `target`.
-  MarkerPath(int directory, const char* path, const char* target, const void* caller);
   ~MarkerPath();
   MarkerPath(const MarkerPath&) = delete;
   MarkerPath& operator=(const MarkerPath&) = delete;
-  [[nodiscard]] const char* get() const { return call_.path().empty() ? path_ : call_.path().c_str(); }
+  [[nodiscard]] const char* get() const { return !call_ || call_->path().empty() ? path_ : call_->path().c_str(); }
 
   static std::optional<Use> of_flags(int flags);  ///< of open(2)
   static Use of_mode(const char* mode);           ///< of fopen(3)
@@ -32,7 +30,7 @@ class MarkerPath {
   void make(const void* caller, Make&& call);
 
   const char* path_;
-  MarkerCall call_;
+  std::optional<MarkerCall> call_;
 };
 
 }  // namespace advectio::capture

@@ -34,7 +34,7 @@ class MarkerCall {
   MarkerCall(const std::string& path, Use use, const MarkerCall& from, const std::string& source);
   ~MarkerCall();
   MarkerCall(MarkerCall&&) noexcept = default;
-  MarkerCall& operator=(MarkerCall&&) noexcept = default;
+  MarkerCall& operator=(MarkerCall&&) = delete;
 
   /// Where the call goes; empty: to the name that the program gave.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }

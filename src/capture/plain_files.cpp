@@ -293,10 +293,10 @@ ADVECTIO_RENAME(linkat, links, old_at, new_at, static_cast<unsigned>(flags), loo
                 (int old_at, const char* from, int new_at, const char* to, int flags), old_at, old_path.get(), new_at,
                 new_path.get(), flags)
 
-#define ADVECTIO_SYMLINK(F, DIRECTORY, PARAMETERS, ...)                \
-  ADVECTIO_EXPORT int F PARAMETERS noexcept {                          \
-    const MarkerPath of(DIRECTORY, new_path, target, ADVECTIO_CALLER); \
-    return ADVECTIO_NEXT(F, __VA_ARGS__);                              \
+#define ADVECTIO_SYMLINK(F, DIRECTORY, PARAMETERS, ...)                         \
+  ADVECTIO_EXPORT int F PARAMETERS noexcept {                                   \
+    const MarkerPath of(DIRECTORY, new_path, MarkerUse::make, ADVECTIO_CALLER); \
+    return ADVECTIO_NEXT(F, __VA_ARGS__);                                       \
   }
 ADVECTIO_SYMLINK(symlink, AT_FDCWD, (const char* target, const char* new_path), target, of.get())
 ADVECTIO_SYMLINK(symlinkat, directory, (const char* target, int directory, const char* new_path), target, directory,

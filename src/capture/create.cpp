@@ -34,7 +34,7 @@ std::string real_path(const std::string& path) {
   return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
 }
 
-/// What the stage has of a dataset before its first record, and the file's hard link. Both go, also when an exception
+/// The shared state of a dataset before its first record, and the file's hard link. Both go, also when an exception
 /// leaves, unless `keep` is called. With the session's mutex.
 class Registered {
  public:
@@ -52,7 +52,7 @@ class Registered {
   void keep() noexcept { begun_ = false; }
 
  private:
-  /// Where the hard link stays, the shared state stays too: the server finds the link by it.
+  /// If the hard link stays, the shared state stays too: the server finds the link by it.
   void take_back() const {
     const auto shared_state = stage_.open_state(state_name_);
     if (!shared_state || (*shared_state)->journal != journal_ || (*shared_state)->number != number_) return;

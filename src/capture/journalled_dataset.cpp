@@ -30,7 +30,7 @@ void ask_for(journal::SharedState& shared_state, journal::EndAsked end) noexcept
 
 JournalledDataset::~JournalledDataset() {
   if (session_.foreign() || !listed_) return;
-  // What has been put and not synced goes with a writer that does not end it.
+  // Unsynced puts are lost with a writer that does not end the dataset.
   if (ends_ || schema_.empty()) end_anyway();
   session_.forget(this);
 }

@@ -36,7 +36,7 @@ class MarkerCall {
   MarkerCall(MarkerCall&&) noexcept = default;
   MarkerCall& operator=(MarkerCall&&) = delete;
 
-  /// Where the call goes; empty: to the name that the program gave.
+  /// The path for the call; empty: the name that the program gave.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
@@ -55,7 +55,7 @@ class MarkerCall {
 
 /// Some file of the run was renamed, and has yet to get its name.
 bool any_renamed();
-/// Where the file is that programs call `path`: its held name, where it was renamed and is in flight, else `path`.
+/// The path of the file that programs call `path`: its held name if it was renamed and is in flight, else `path`.
 std::string present_path(const std::string& path);
 
 }  // namespace advectio::capture

@@ -152,7 +152,7 @@ void Path::find_coupled() {
   if (::syscall(SYS_newfstatat, directory_, path_, &st, links) == 0 && (S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode)))
     return;
   if (use_.kind == Use::Kind::write) return open_to_write(*file);
-  // What is on the disk, too, is changed there.
+  // A file that is on the disk, too, is changed there.
   if (use_.changes() && file->rule->mode != Mode::memory) return;
   const bool looks = use_.looks();
   look_at_moved(*file);

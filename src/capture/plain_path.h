@@ -1,4 +1,4 @@
-// What a call on a path, as open(2) or stat(2), has to do before the C library gets it: wait for a file in flight, or
+// A call on a path, as open(2) or stat(2), before the C library gets it: it waits for a file in flight, or
 // go to the place of a coupled file. One place for all such calls; plain_files.cpp has the calls themselves.
 #pragma once
 
@@ -29,7 +29,7 @@ bool is_of_program(const void* caller, const char* path);
 /// `path` from the root, of a call like openat(2). Empty: the directory is not known.
 std::string from_root(int directory, const char* path);
 
-/// What the program means to do at a path.
+/// The program's use of a path.
 struct Use {
   enum class Kind : std::uint8_t {
     nothing,

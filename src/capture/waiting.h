@@ -54,7 +54,7 @@ class Waiting {
 
   /// Wait until `done()`. `what` begins the error's text. Errors: Code::timeout, Code::gone.
   Result<void> until(const std::function<bool()>& done, const std::string& what);
-  /// Where the file is that programs call `path`: its held name (journal/markers.h), where it was renamed and is in
+  /// The path of the file that programs call `path`: its held name (journal/markers.h) if it was renamed and is in
   /// flight, else `path`.
   [[nodiscard]] std::string present_path(const std::string& path) const;
   /// Until that is `path`.

@@ -73,7 +73,7 @@ struct EventCommands {
   bool operator==(const EventCommands&) const = default;
 };
 
-/// What programs outside the run see. Its keys stand at the top of the config, in no section.
+/// Keys for programs outside the run. They stand at the top of the config, in no section.
 struct OutsideConfig {
   /// Patterns of names that a program makes when its files are complete; see capture/markers.h. Empty: none.
   std::vector<std::string> markers = {"*.done",      "*.ready",    "*.ok",      "*.complete", "*_done",

@@ -565,7 +565,7 @@ Field<OutsideConfig> markers_field(std::string_view doc) {
 
 constexpr std::array<std::string_view, 5> events_with_commands = {"begun", "frame", "complete", "durable", "failed"};
 
-/// What is wrong with a command; empty: nothing. It is split as Python's `shlex.split` does.
+/// The fault of a command; empty: none. The command is split as Python's `shlex.split` does.
 std::string wrong_with_command(const std::string& event, const std::string& command) {
   char quote = 0;
   bool any = false;

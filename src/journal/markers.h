@@ -22,7 +22,7 @@
 
 namespace advectio::journal {
 
-/// What a marker waits for of one dataset.
+/// One dataset for which a marker waits.
 struct Awaited {
   std::string shared_state;   ///< its name in `datasets/`
   std::uint64_t journal = 0;  ///< with `number`: tells datasets of one name apart
@@ -44,12 +44,12 @@ struct Marker {
 
 /// Datasets of this node of which something that a program has synced or closed is not visible yet.
 Result<std::vector<Awaited>> not_visible(const Stage& stage);
-/// What a file awaits that is about to be renamed. Nothing: it is not in flight, or its program has yet to close it.
+/// The note of a file that is about to be renamed awaits this. Nothing: it is not in flight, or not closed yet.
 std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::string& path);
 /// The held name of a file that was renamed to `path` (absolute, without symbolic links in its directory); else `path`.
 /// Without the lock: it may get its name at any moment.
 std::string held_name_of(const Stage& stage, const std::string& path);
-/// What the note awaits of that dataset has come, or it has been dropped.
+/// The dataset is as far as the note awaits it, or it has been dropped.
 bool has_come(const Stage& stage, const Awaited& awaited);
 
 /// The question of a marker begins so, in place of a shared state's name.

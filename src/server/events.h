@@ -33,7 +33,7 @@ class Events {
   Result<void> open();
   /// Says all that is new of an output.
   void look(Output& d);
-  /// What is committed is being made durable, up to this sequence.
+  /// The records up to this sequence are being made durable.
   static void note_commit(Output& d, std::uint64_t sequence);
   /// The time of its frame, where the block is a coordinate of time.
   static void note_block(Output& d, const Block& block);

@@ -1,4 +1,4 @@
-// What has been said of an output in the events (events.h).
+// The events that have been written of an output (events.h).
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ bool HeldMarkers::has_come(const journal::Markers& notes, journal::Marker& marke
   const auto before = marker.files.size();
   std::erase_if(marker.files, [this](const auto& awaited) { return journal::has_come(run_.stage, awaited); });
   if (marker.files.size() < before) (void)notes.keep(marker);
-  // Where the answer is there, the files of other nodes are.
+  // The answer says that the files of other nodes are there.
   const auto answer = run_.stage.questions() + "/" + marker.question + journal::answer_suffix;
   return marker.files.empty() && (marker.question.empty() || run_.files.exists(answer));
 }

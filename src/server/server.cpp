@@ -198,7 +198,7 @@ bool ServerImpl::read_on() {
   return any;
 }
 
-/// What programs have written to coupled names without libraries is published when nobody writes it.
+/// Publishes files that programs have written to coupled names without a library, when nobody writes them.
 std::vector<std::string> ServerImpl::settle_coupled() {
   return run_.coupled->settle([this](const std::string& path) {
     const auto name = Stage::state_name_of(path);

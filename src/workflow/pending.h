@@ -11,7 +11,7 @@
 
 namespace advectio::workflow {
 
-/// What the name of such an entry says: `writing.NAME,ID.PID.N` and `.plain-M`, `.moved` or `.moved-open`. The entry is
+/// Parts of the name of such an entry: `writing.NAME,ID.PID.N` and `.plain-M`, `.moved` or `.moved-open`. The entry is
 /// the file (`mode: memory`), or a symbolic link to the file on the disk.
 struct Pending {
   enum class Kind : std::uint8_t {
@@ -35,7 +35,7 @@ bool is_open_for_writing(const std::string& path);
 /// Nanoseconds since 1970; 0: there is no such file.
 std::uint64_t changed_ns(const std::string& path);
 
-/// What is to be done with the file when it is complete.
+/// The file's use when it is complete.
 enum class Becomes : std::uint8_t {
   memory,  ///< it is in memory, or goes there from the disk
   copy,    ///< a copy goes to memory

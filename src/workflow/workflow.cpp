@@ -540,7 +540,7 @@ Versions Workflow::settled(const Coupled& file) {
   return any ? Versions::in(file.directory) : there;
 }
 
-/// Where a file is that this program, in some process, has open for writing without a library; `by_library`: or with
+/// The path of a file that this program, in some process, has open for writing without a library; `by_library`: or with
 /// one.
 std::optional<std::string> Workflow::open_by_own(const Coupled& file, const Versions& there, bool by_library) const {
   for (const auto& name : there.writing) {
@@ -729,7 +729,7 @@ Result<void> Workflow::close(const Opened& opened, bool complete) {
   return published ? Result<void>{} : std::move(published).error();
 }
 
-/// What is closed, to the disk and to memory.
+/// Takes a closed file to the disk and to memory.
 Result<void> Workflow::bring(const Opened& opened) {
   if (!opened.copy_in) return opened.disk.empty() ? Result<void>{} : replace_by_copy(opened.publish, opened.disk);
   const auto& disk = opened.disk.empty() ? opened.path : opened.disk;

@@ -118,7 +118,7 @@ class Workflow {
   Result<PlainFile> open_plainly(const Coupled& file, const PlainOpen& how, const Say& say);
   /// The error where this program is not in `from`.
   [[nodiscard]] Error may_not_write(const Coupled& file) const;
-  /// What this program has open for writing, or has moved there, is no version any more.
+  /// A file that this program has open for writing, or has moved there, is no version any more.
   void forget_own(const Coupled& file) const;
   /// This program has it open by a library.
   [[nodiscard]] bool is_open_by_library(const Coupled& file) const;
@@ -151,7 +151,7 @@ class Workflow {
   [[nodiscard]] bool has_disk(const Coupled& file, const std::string& version) const;
   Result<Opened> copy_of_disk(const Coupled& file, const std::string& next);
   static Result<void> bring(const Opened& opened);
-  /// What there is of the file, after a look at what may be published of it.
+  /// The file's versions, after a look at entries that may be published.
   Versions settled(const Coupled& file);
   void settle_or_tell(const Coupled& file, const std::string& entry, bool& busy, const Say& say) const;
   [[nodiscard]] std::optional<std::string> open_by_own(const Coupled& file, const Versions& there,

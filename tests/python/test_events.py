@@ -53,7 +53,7 @@ class FakeRun:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this user's runs are."""
+    """The directories of this user's runs."""
     directory = tmp_path / "runs"
     directory.mkdir(mode=0o700)
     (tmp_path / "out").mkdir()

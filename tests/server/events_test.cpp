@@ -1,4 +1,4 @@
-// What the server says of files in its events: in the order of what happens, each once, whoever dies.
+// The server's events of files come in the order of what happens, each once, whoever dies.
 #include "journal/hard_link.h"
 #include "server/server_fixture.h"
 

@@ -13,7 +13,7 @@ __all__ = ["workflow"]
 
 NAMES = [PYTHON, COUPLED / "names.py"]
 MODES = ["memory", "memory+file", "file"]
-# What a program does, and which names another reads afterwards.
+# A program's actions, and the names that another reads afterwards.
 CASES = {
     "overwrite": ["a.nc"],
     "copy_over": ["a.nc", "b.nc"],

@@ -1,4 +1,4 @@
-"""What a run tells others of its files: events, commands for them, and `advectio wait`."""
+"""Events of a run's files, commands for them, and `advectio wait`."""
 
 import json
 import os

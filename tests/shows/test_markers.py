@@ -66,7 +66,7 @@ def test_markers_of_every_kind_are_there_inside_and_not_outside(advectio: Advect
 
 
 def test_the_same_calls_give_the_same_plainly(output: Path):
-    """What the program sees of its own markers is what it sees without us."""
+    """The program sees its own markers as it does without us."""
     program = MARKING.read_text().replace("os.kill(server(),", "(lambda *_: 0)(0,")
     result = run_plainly([PYTHON, "-c", program], output)
     assert result.code == 0, result.said

@@ -92,7 +92,7 @@ def what_is_wrong(path: Path, status: int, codes: list[tuple[str, int]]) -> Iter
         yield "killed by a signal" if status < 0 else f"exit code {status}"
         return
     if codes[0] != ("create", 0):
-        # What was there before may stay.
+        # A file of before may stay.
         if path.exists() and path.stat().st_size > len("old"):
             yield "a file that was not created"
         return

@@ -47,7 +47,7 @@ class WaitedFile(TypedDict):
 
 
 class Waited(TypedDict):
-    """What ``wait --json`` prints."""
+    """The object that ``wait --json`` prints."""
 
     wanted: str
     frames: int | None
@@ -219,7 +219,7 @@ def _inode_of(path: str) -> int:
 
 
 class Waiting:
-    """What is known of runs and files, and what follows for each path."""
+    """Knows runs and files, and decides for each path."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -126,7 +126,7 @@ class Transferred(TypedDict):
 
 
 class CommandsRun(TypedDict):
-    """What the config's `on` has come to."""
+    """Commands of the config's `on`: how many were run, and failed."""
 
     run: int
     failed: int  # of those

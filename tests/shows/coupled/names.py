@@ -1,4 +1,4 @@
-"""What programs do with the name of a file beside opening it with netCDF: names.py CASE, or names.py show FILE…"""
+"""Uses of a file's name beside opening it with netCDF: names.py CASE, or names.py show FILE…"""
 
 import contextlib
 import os

@@ -20,7 +20,7 @@ FEW = [
 ]
 FEW += [("thread", "netcdf4", "short", "once", "stops", 1), ("mapping", "netcdf4", "short", "all", "stops", 1)]
 FEW += [("memory", format, "short", "once", "stops", 7) for format in ("netcdf4", "classic")]
-FEW += [("memory", "netcdf4", calls, "once", "goes-on", 23) for calls in ("over", "read", "group")]
+FEW += [("memory", "netcdf4", calls, "once", "goes-on", 23) for calls in ("over", "read")]
 EVERY = [
     (kind, format, calls, times, then, 1)
     for kind in ("memory", "mapping", "descriptor", "thread", "link", "disk", "rename")

@@ -199,8 +199,7 @@ void Events::take_back(const Line& line) {
   said.error = event == "failed" ? line.value("error", "") : std::string();
 }
 
-/// Tiles that become one file are told of as that file, once it is begun. Of a file that is also in memory for other
-/// programs (couple, mode: memory+file) the one on the disk counts.
+/// Events name the joined file, not its tiles. Of a coupled file (mode: memory+file) they name the one on the disk.
 bool Events::is_told(const Output& d) const {
   if (d.is_elsewhere() || d.hidden || d.is_tile()) return false;
   if (d.is_further() && run_.coupled->name(d.path) != d.path) return false;

@@ -1,5 +1,5 @@
 // Versions that no library closes: files that a program writes without netCDF and PnetCDF, or moves to a coupled name.
-// Nobody is told when such a file is complete. It is when no process has it open for writing any more.
+// Such a file is complete when no process has it open for writing any more.
 #pragma once
 
 #include <cstdint>

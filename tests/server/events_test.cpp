@@ -21,7 +21,7 @@ class EventsTest : public ServerTest {
     for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line, nullptr, false));
     return lines;
   }
-  /// "begun", "frame 0", "complete 3" …; what becomes durable is said when it is, and left out here.
+  /// "begun", "frame 0", "complete 3" … Without `durable`, as its place among the others is not fixed.
   [[nodiscard]] std::vector<std::string> said(bool with_durable = false) const {
     std::vector<std::string> out;
     for (const auto& line : lines_of(told())) {

@@ -61,9 +61,9 @@ Result<std::unique_ptr<Client>> Client::connect(const Address& address, const st
   if (!socket) return std::move(socket).error();
   client->socket_ = std::move(socket).value();
   client->thread_ = std::thread([raw = client.get()] { raw->receive(); });
-  auto answer = client->ask(std::move(hello));
+  auto answer = client->request(std::move(hello), {}, timeout);
   if (!answer) return std::move(answer).error();
-  client->server_ = std::move(answer).value();
+  client->server_ = std::move(answer->object);
   client->maps_ = client->server_.value("maps", false);
   if (by_ucx && !client->server_.value("ucx", false))
     return Error{Code::unsupported, "the server: " + client->server_.value("ucx_error", "it knows no UCX"), 0};
@@ -138,7 +138,8 @@ void Client::receive() {
   for (auto& [id, p] : left) p.promise.set_value(why);
 }
 
-Result<Client::Reply> Client::request(json object, std::span<std::byte> destination) {
+Result<Client::Reply> Client::request(json object, std::span<std::byte> destination,
+                                      std::optional<std::chrono::milliseconds> timeout) {
   std::future<Result<Reply>> answer;
   {
     const std::lock_guard guard(mutex_);
@@ -152,6 +153,10 @@ Result<Client::Reply> Client::request(json object, std::span<std::byte> destinat
   {
     const std::lock_guard guard(sending_);
     if (auto sent = send_head(socket_.get(), object); !sent) (void)::shutdown(socket_.get(), SHUT_RDWR);
+  }
+  if (timeout && answer.wait_for(*timeout) == std::future_status::timeout) {
+    (void)::shutdown(socket_.get(), SHUT_RDWR);
+    return Error{Code::timeout, "the server does not answer; is it stopped?", ETIMEDOUT};
   }
   return answer.get();
 }

@@ -28,6 +28,7 @@ namespace advectio::readers {
 /// One connection. Any thread may call any function; a thread of its own receives.
 class Client {
  public:
+  /// Blocks for at most twice the timeout: to connect, and for the server's first answer.
   /// Errors: Code::gone where nobody listens, Code::timeout, Code::permission for a wrong secret.
   /// `by_ucx`: values come over UCX. Code::unsupported where one of the two ends has none.
   static Result<std::unique_ptr<Client>> connect(const Address& address, const std::string& secret,
@@ -75,7 +76,9 @@ class Client {
     std::span<std::byte> destination;
   };
   void receive();
-  Result<Reply> request(nlohmann::json object, std::span<std::byte> destination = {});
+  /// With a timeout: Code::timeout where no answer comes, and the connection has ended.
+  Result<Reply> request(nlohmann::json object, std::span<std::byte> destination = {},
+                        std::optional<std::chrono::milliseconds> timeout = {});
   Result<std::shared_ptr<const AssembledField>> mapped(std::uint64_t frame, std::uint32_t variable);
   Result<ReadVariable> variable_of(std::uint64_t frame, std::uint32_t variable);
   void note_frame(const nlohmann::json& reply);

@@ -1,9 +1,10 @@
 """Frames as datasets, of a made-up server."""
 
 import base64
+import fcntl
+import gc
 import os
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -74,33 +75,54 @@ def values(ds):
     return [float(v.values[0, 0]) for v in ds.variables.values()]
 
 
-def test_a_file_is_opened_once_for_many_variables_and_not_kept_open(tmp_path, monkeypatch):
+def opened_for(path):
+    about = os.stat(path)
+    return datasets._open.get((about.st_dev, about.st_ino))
+
+
+def test_a_file_is_opened_once_for_many_variables_and_closed_with_the_last_frame(tmp_path, monkeypatch):
     path = tmp_path / "a.nc"
     history(path, 0)
     opened = []
     real = xr.open_dataset
-    monkeypatch.setattr(datasets, "_OPEN_S", 5.0)  # no machine is as slow
-    monkeypatch.setattr(datasets.xr, "open_dataset", lambda *a, **k: opened.append(real(*a, **k)) or opened[-1])
-    assert values(in_file(path, 0)) == values(in_file(path, 1)) == list(range(20))
+    monkeypatch.setattr(datasets.xr, "open_dataset", lambda *a, **k: opened.append(1) or real(*a, **k))
+    first, second = in_file(path, 0), in_file(path, 1)
+    assert values(first) == values(second) == list(range(20))
     assert len(opened) == 1
-    until = time.monotonic() + 60
-    while datasets._open_files._files and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not datasets._open_files._files
+    del first
+    gc.collect()
+    assert opened_for(path)
+    del second
+    gc.collect()
+    assert not opened_for(path)
+    descriptors = [f"/proc/self/fd/{d}" for d in os.listdir("/proc/self/fd")]
+    assert str(path) not in [os.readlink(d) for d in descriptors if os.path.islink(d)]
+
+
+def test_a_frame_that_is_read_from_a_file_does_not_keep_its_program_from_writing_it(tmp_path):
+    path = tmp_path / "a.nc"
+    history(path, 0)
+    found = in_file(path, 0)
+    assert values(found) == list(range(20))
+    with open(path, "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert opened_for(path)
 
 
 def test_a_file_that_has_changed_is_opened_again(tmp_path):
     path = tmp_path / "a.nc"
     history(path, 0)
-    assert values(in_file(path, 0))[0] == 0
+    first = in_file(path, 0)
+    assert values(first)[0] == 0
     history(tmp_path / "next.nc", 100)
     os.replace(tmp_path / "next.nc", path)
     assert values(in_file(path, 0))[0] == 100
+    assert values(first)[0] == 100
     commits = iter([2, 2, 4, 4])  # before and after: a look at the names, and one at a value
-    opened = datasets._open_files._files[str(path)][0]
+    opened = opened_for(path)
     found = in_file(path, 0, lambda path: next(commits))
     assert float(found.V0.values[0, 0]) == 100
-    assert datasets._open_files._files[str(path)][0] is not opened
+    assert opened_for(path) is not opened
 
 
 def test_a_file_that_was_renamed_is_found_in_its_directory(tmp_path):

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <filesystem>
 #include <fstream>
@@ -148,6 +149,21 @@ TEST_P(OverBothTest, AFrameThatWasLetGoIsAnError) {
 TEST_P(OverBothTest, WithoutTheSecretNobodyIsHeard) {
   EXPECT_EQ(client(GetParam(), "0123456789abcdef0123456789abcdeX"), nullptr);
   EXPECT_EQ(client(GetParam(), ""), nullptr);
+}
+
+TEST_F(ServiceTest, AServerThatIsStoppedMakesNobodyWaitForEver) {
+  // The kernel takes connections for a stopped process, as for one that never accepts them.
+  const std::string socket_path = directory_ + "/stopped";
+  const Descriptor listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  socket_path.copy(at.sun_path, sizeof at.sun_path - 1);
+  ASSERT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(::listen(listening.get(), 4), 0);
+  const auto client =
+      Client::connect(*parse_address("unix:" + socket_path), secret, "test", std::chrono::milliseconds(20));
+  ASSERT_FALSE(client);
+  EXPECT_EQ(client.error().code, Code::timeout);
 }
 
 TEST_P(OverBothTest, SeveralRequestsMayWaitAtATime) {

@@ -50,8 +50,8 @@ def _forget(raw: xr.Dataset) -> None:
     _close_let_go()
 
 
-class _File:
-    """An open file. The arrays of its variables hold it; when the last of them goes, it is closed."""
+class File:
+    """An open file. The arrays of its variables hold it; with the last of them it is closed."""
 
     def __init__(self, raw: xr.Dataset) -> None:
         self.raw = raw
@@ -65,7 +65,7 @@ class _File:
 class _Array(BackendArray):
     """A variable of an open file. Any thread may read."""
 
-    def __init__(self, file: _File, name: Any) -> None:
+    def __init__(self, file: File, name: Any) -> None:
         self.file, self.name = file, name
         variable = file.raw.variables[name]
         self.dtype, self.shape = variable.dtype, variable.shape
@@ -82,7 +82,7 @@ def opened(path: str, engine: str | None = None) -> xr.Dataset:
     """The file as it is, not decoded, its values read when they are asked for. Closed by `close`, or with its last reader."""
     with alone():
         raw = xr.open_dataset(path, decode_cf=False, cache=False, engine=engine)
-    file = _File(raw)
+    file = File(raw)
     variables = {
         # xarray has read the values of dimensions' own variables.
         name: v if isinstance(v, xr.IndexVariable)

@@ -23,7 +23,7 @@ _VERSION = 2  # of the library's functions, as src/readers/c_client.cpp has it
 
 
 class Gone(UserError):
-    """The server has ended, or the connection has broken."""
+    """The server has ended, the connection has broken, or no answer has come in time."""
 
 
 class Ended(Gone):
@@ -65,7 +65,7 @@ def _library() -> ctypes.CDLL:
 
 def _error(buffer: ctypes.Array[ctypes.c_char]) -> UserError:
     code, _, text = buffer.value.decode(errors="replace").partition(": ")
-    if code in ("gone", "io"):
+    if code in ("gone", "io", "timeout"):
         return Gone(text)
     return LetGo(text) if code == "not_found" else UserError(text)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
-import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,7 +28,6 @@ _DTYPES = {
 }  # fmt: skip
 TIMES = ("Times", "XTIME", "xtime")
 _OPEN_AGAIN_S = 60.0
-_OPEN_S = 0.5
 
 # With its first variable xarray imports dask. Seen without this line: two frames stayed held as long as the reader lived, with it
 # one. The likely reason, not looked into: dask keeps the traceback of a package that it has not found, and that the frame.
@@ -155,58 +155,29 @@ def _complete(path: str) -> None:
     return None
 
 
-class _OpenFiles:
-    """Files stay open for a moment after a look at them: to open one of two hundred variables takes longer than to read one.
-    Not for longer, as a program may want to write its file again."""
+class _OpenFile:
+    """A file that the frames read of share: to open one of two hundred variables takes longer than to read one. It is closed with
+    the last of them, or when it has changed: HDF5 would go on with what it knows of it."""
 
-    def __init__(self) -> None:
-        self._files: dict[
-            str, tuple[xr.Dataset, object, float]
-        ] = {}  # with the state in which it was opened, and the last look
-        self._timer: threading.Timer | None = None
-
-    def look(self, path: str, commit: int | None, look: Callable[[xr.Dataset], Any], inode: int | None = None) -> Any:
-        with open_files.alone():
-            path = on_disk(path, inode)
-            about = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path)
-            state = (commit, about.st_ino, about.st_mtime_ns, about.st_size)
-            if path in self._files and self._files[path][1] != state:
-                self._close(path)
-            if path not in self._files:
-                ds = xr.open_dataset(path, decode_cf=False, cache=False, engine=_engine(path))
-                if os.path.isdir(path):
-                    ds.encoding["unlimited_dims"] = _unlimited_in_store(path)
-            else:
-                ds = self._files[path][0]
-            self._files[path] = (ds, state, time.monotonic())
-            try:
-                found = look(ds)
-            except BaseException:
-                self._close(path)
-                raise
-            if self._timer is None:
-                self._close_later()
-            return found
-
-    def _close(self, path: str) -> None:
-        self._files.pop(path)[0].close()
-
-    def _close_later(self) -> None:
-        self._timer = threading.Timer(_OPEN_S, self._close_some)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _close_some(self) -> None:
-        with open_files.alone():
-            self._timer = None
-            for path, (_, _, looked) in list(self._files.items()):
-                if time.monotonic() - looked >= _OPEN_S:
-                    self._close(path)
-            if self._files:
-                self._close_later()
+    def __init__(self, path: str, state: object) -> None:
+        self.state = state
+        self.file = open_files.File(xr.open_dataset(path, decode_cf=False, cache=False, engine=_engine(path)))
+        if os.path.isdir(path):
+            self.file.raw.encoding["unlimited_dims"] = _unlimited_in_store(path)
+        else:
+            _unlock(path)
 
 
-_open_files = _OpenFiles()
+def _unlock(path: str) -> None:
+    """HDF5 locks what it reads, and a program could not write its file again as long as somebody reads a frame."""
+    about = os.stat(path)
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(int(descriptor)), about):
+                fcntl.flock(int(descriptor), fcntl.LOCK_UN)
+
+
+_open: weakref.WeakValueDictionary[tuple[int, int], _OpenFile] = weakref.WeakValueDictionary()  # by device and inode
 
 
 class InFile:
@@ -215,6 +186,26 @@ class InFile:
 
     def __init__(self, path: str, commit: Callable[[str], int | None], inode: int | None = None) -> None:
         self.path, self.commit, self.inode = path, commit, inode
+        self._open: _OpenFile | None = None
+
+    def _look(self, commit: int | None, look: Callable[[xr.Dataset], Any]) -> Any:
+        with open_files.alone():
+            path = on_disk(self.path, self.inode)
+            about = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path)
+            key, state = (about.st_dev, about.st_ino), (commit, about.st_mtime_ns, about.st_size)
+            opened = _open.get(key)
+            if opened is not None and opened.state != state:
+                opened.file.raw.close()
+                opened = None
+            if opened is None:
+                opened = _open[key] = _OpenFile(path, state)
+            self._open = opened
+            try:
+                return look(opened.file.raw)
+            except BaseException:
+                _open.pop(key, None)
+                opened.file.raw.close()
+                raise
 
     def read(self, look: Callable[[xr.Dataset], Any]) -> Any:
         until = time.monotonic() + _OPEN_AGAIN_S
@@ -222,7 +213,7 @@ class InFile:
             before = self.commit(self.path)
             if before is None or before % 2 == 0:
                 try:
-                    found = _open_files.look(self.path, before, look, self.inode)
+                    found = self._look(before, look)
                     if before is None or self.commit(self.path) == before:
                         return found
                 except (OSError, KeyError, IndexError, RuntimeError, ValueError) as error:

@@ -128,7 +128,7 @@ def live_runs() -> list[Run]:
     found = []
     for run in places.runs():
         with contextlib.suppress(UserError):
-            client = connect_node(nodes_of(run)[0], 2.0)
+            client = connect_node(nodes_of(run)[0])
             found.append((run, str(client.server.get("directory", ""))))
             client.close()
     return found

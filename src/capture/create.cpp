@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "capture/dataset_state.h"
+#include "capture/held_file.h"
 #include "capture/journalled_dataset.h"
 #include "capture/new_file.h"
 #include "capture/session.h"
@@ -123,6 +124,22 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
   return dataset;
 }
 
+/// Of several that create it at one time one is the first.
+Result<NewFile> ProcessSession::make_file(const HeldFile& name, const std::string& path, bool no_clobber) const {
+  if (!name.is_held()) return NewFile::take(path, no_clobber, [&] { return waiting_.not_written_now(path); });
+  for (;;) {
+    auto file = NewFile::take(name.made_as(), false, [&]() -> Result<void> {
+      ADVECTIO_TRY(waiting_.not_written_now(path));
+      if (waiting_.present_path(path) == path) return {};
+      return Error{Code::exists, path + " is being created by another process", EACCES};
+    });
+    // It is that of a run that has died. What `recover` finds of it in the stage has another name, too.
+    if (file && !file->is_new() && ::unlink(name.made_as().c_str()) == 0) continue;
+    if (file) name.take_permissions();
+    return file;
+  }
+}
+
 Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequest& request, std::uint32_t writers) {
   const auto begun = journal::monotonic_ns();
   const std::string path = absolute(request.path);
@@ -145,8 +162,8 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
     }
   }
-  // Of several that create it at one time one is the first.
-  auto file = NewFile::take(path, request.no_clobber, [&] { return waiting_.not_written_now(path); });
+  HeldFile name(stage_, rules_.of(path), path);
+  auto file = make_file(name, path, request.no_clobber);
   if (!file) return std::move(file).error();
   // HDF5 does not create over a file that somebody has locked.
   if (!file->is_locked() && is_hdf5(request.format) && writers == 0 && hdf5_locks())
@@ -187,7 +204,19 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   registered.begin();
   // On a file system without hard links the server goes by the name, and the program must not
   // rename the file.
-  link = journal::give_hard_link(*made->shared_state, real, link_name, link_directories);
+  link =
+      journal::give_hard_link(*made->shared_state, name.is_held() ? name.made_as() : real, link_name, link_directories);
+  if (name.is_held()) {
+    // Without a hard link the server goes by the name, which must stay.
+    Result<void> noted = name.made_as() == link ? Error{Code::unsupported, "the file system has no hard links", 0}
+                                                : name.note({state_name, (*w)->journal(), number, 0, false});
+    if (!noted) {
+      say_once(path + " has its name before it has a frame: " + noted.error().message);
+      ADVECTIO_TRY(name.name());
+      file->moved_to(real);
+      if (!journal::is_hard_link(link)) link = journal::give_hard_link(*made->shared_state, real, link_name, {});
+    }
+  }
   // A directory that has refused the link is not tried again for the next file.
   if (link != real)
     while (link_directories.size() > 1 && directory_of(link) != link_directories.front())
@@ -198,6 +227,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), state_name);
   if (!dataset) return std::move(dataset).error().with("create " + path);
   registered.keep();
+  name.keep();
   (*dataset)->set_mark(file->keep());
   if (writers > 0) (*dataset)->share(std::move(made->slots), 0, writers);
   (*dataset)->add_stall(journal::monotonic_ns() - begun);

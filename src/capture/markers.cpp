@@ -28,7 +28,7 @@ struct RunOfProcess {
   std::vector<std::string> patterns;
 };
 
-/// Null: outside a run, after its end, or where its config has no markers. Found once.
+/// Null: outside a run, or after its end. Found once.
 const RunOfProcess* run_of_process() {
   static const RunOfProcess* const found = []() -> const RunOfProcess* {
     const auto directory = stage_directory_of_process();
@@ -38,7 +38,6 @@ const RunOfProcess* run_of_process() {
     std::vector<std::string> patterns;
     std::ifstream in(directory + "/markers.conf");
     for (std::string line; std::getline(in, line);) patterns.push_back(line);
-    if (patterns.empty()) return nullptr;
     return new RunOfProcess{std::move(stage).value(), std::move(patterns)};
   }();
   return found;
@@ -85,17 +84,18 @@ MarkerCall::MarkerCall(const std::string& path, Use use) {
   if (run == nullptr) return;
   const auto& control = run->stage.control();
   const bool makes = use == Use::write || use == Use::replace || use == Use::make;
-  const bool any_renamed = control.files_held.load(std::memory_order_acquire) > 0;
+  const bool any_file_held = control.files_held.load(std::memory_order_acquire) > 0;
   const bool any_marker = makes || use == Use::wait || control.markers_held.load(std::memory_order_acquire) > 0;
   const bool is_marker = any_marker && matches(*run, path);
   if (use == Use::wait) {
     if (is_marker) wait_for_files(run->stage, path);
     return;
   }
-  if (!is_marker && !any_renamed) return;
+  if (!is_marker && !any_file_held) return;
   const auto whole = workflow::resolved(path);
+  if (!(is_marker && makes) && !journal::may_be_held(run->stage, whole)) return;
   if (!take_notes(whole, use) || !look_up(whole)) return;
-  if (makes && is_marker && !(marker_ && marker_->is_renamed)) hold_marker(whole, use);
+  if (makes && is_marker && !(marker_ && marker_->is_file)) hold_marker(whole, use);
   go_there(use);
 }
 
@@ -103,15 +103,23 @@ MarkerCall::MarkerCall(const std::string& path, Use use, const MarkerCall& from,
   const auto* const run = run_of_process();
   if (run == nullptr) return;
   const bool is_marker = matches(*run, path);
-  const auto file = journal::in_flight_and_closed(run->stage, from.path_.empty() ? source : from.path_);
-  const bool any_renamed = run->stage.control().files_held.load(std::memory_order_acquire) > 0;
-  if (!is_marker && !file && !any_renamed) return;
+  auto file = journal::in_flight_and_closed(run->stage, from.path_.empty() ? source : from.path_);
+  // It is still open, and has nothing to show.
+  if (!file && from.marker_ && !from.marker_->file.empty()) file = from.marker_->files.front();
+  const bool any_file_held = run->stage.control().files_held.load(std::memory_order_acquire) > 0;
+  if (!is_marker && !file && !any_file_held) return;
   const auto whole = workflow::resolved(path);
   notes_ = from.notes_;
+  if (!is_marker && !file && !journal::may_be_held(run->stage, whole)) return;
   if (!take_notes(whole, use) || !look_up(whole)) return;
-  if (is_marker && !(marker_ && marker_->is_renamed))
+  if (use == Use::replace && marker_ && !marker_->file.empty()) {
+    // The new file of that name goes, and so does its note.
+    (void)::unlink(marker_->held.c_str());
+    (void)notes_->forget(*std::exchange(marker_, {}));
+  }
+  if (is_marker && !(marker_ && marker_->is_file))
     hold_marker(whole, use);
-  else if (file)
+  else if (file && (!run->patterns.empty() || from.marker_))
     hold_renamed(whole, use, *file);
   go_there(use);
 }
@@ -216,9 +224,21 @@ MarkerCall::~MarkerCall() {
   journal::ring(run_of_process()->stage.control().work);
 }
 
-bool any_renamed() {
+bool any_file_held() {
   const auto* const run = run_of_process();
   return run != nullptr && run->stage.control().files_held.load(std::memory_order_acquire) > 0;
+}
+
+void name_now(const std::string& path) {
+  const auto* const run = run_of_process();
+  if (run == nullptr) return;
+  const auto whole = workflow::resolved(path);
+  if (!journal::may_be_held(run->stage, whole)) return;
+  const auto notes = Markers::await(run->stage);
+  const auto marker = notes ? notes->of(whole) : Result<std::optional<Marker>>(notes.error());
+  const auto named =
+      marker ? *marker && (*marker)->is_file ? notes->name(**marker) : false : Result<bool>(marker.error());
+  if (!named) say(path + " keeps the name " + journal::held_name_of_new(whole) + ": " + named.error().message);
 }
 
 std::string present_path(const std::string& path) {

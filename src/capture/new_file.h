@@ -21,8 +21,12 @@ class NewFile {
   static Result<NewFile> take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free);
   /// False: somebody else holds the lock, such as one who reads the file by HDF5.
   [[nodiscard]] bool is_locked() const { return locked_; }
+  /// Nobody had it before.
+  [[nodiscard]] bool is_new() const noexcept { return is_new_; }
   /// It may become another inode by that: of a file with several names overlayfs makes a copy.
   Result<void> empty();
+  /// Somebody has given it another name.
+  void moved_to(const std::string& path) { path_ = path; }
   /// It stays, and the lock goes. The run's mark stays on it.
   [[nodiscard]] journal::RunMark keep();
   [[nodiscard]] const struct stat& stat() const { return stat_; }

@@ -42,7 +42,7 @@ int wait_for(int directory, const char* path, const Use& use) {
     const auto* datasets = datasets_of_run();
     const int links = use.means_name() ? AT_SYMLINK_NOFOLLOW : 0;
     std::string present;
-    if (datasets != nullptr && any_renamed()) {
+    if (datasets != nullptr && any_file_held()) {
       present = present_path(from_root(directory, path));
       if (!present.empty()) directory = AT_FDCWD, path = present.c_str();
     }

@@ -30,8 +30,8 @@ Rules Rules::read(const std::string& path) {
     if (line == "later") all.later = true;
     if (line.rfind("workflow ", 0) == 0) all.memory = line.substr(9);
     if (line.rfind("directory ", 0) == 0) all.run_directory = line.substr(10);
-    if (line.rfind("rule ", 0) != 0 || line.size() < 16) continue;
-    all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line.substr(15)});
+    if (line.rfind("rule ", 0) != 0 || line.size() < 18) continue;
+    all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line[15], line.substr(17)});
   }
   return all;
 }
@@ -43,7 +43,7 @@ Rule Rules::of(const std::string& path) const {
   for (const auto& r : rules) {
     const bool by_path = r.match.find('/') != std::string::npos;
     if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
-    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full})
+    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear})
       if (r.*letter != '-') all.*letter = r.*letter;
   }
   if (whole != absolute(path)) {
@@ -51,6 +51,8 @@ Rule Rules::of(const std::string& path) const {
     all.join = '0';
     all.promise = 's';
   }
+  // In a workflow a file may become another program's input by a new name while it is open.
+  if (!memory.empty()) all.appear = 'n';
   return all;
 }
 

@@ -10,7 +10,7 @@ namespace advectio::capture {
 /// What holds for a dataset. Each field is the letter of `capture.conf`; '-': the rule leaves it
 /// open.
 struct Rule {
-  char capture = '1', close = '0', join = '0', promise = 's', full = 'a';
+  char capture = '1', close = '0', join = '0', promise = 's', full = 'a', appear = 'f';
   std::string match;  ///< pattern of fnmatch(3)
 
   [[nodiscard]] bool captures() const noexcept { return capture == '1'; }
@@ -18,6 +18,8 @@ struct Rule {
   [[nodiscard]] bool joins_tiles() const noexcept { return join == '1'; }
   [[nodiscard]] bool promises_only_staged() const noexcept { return promise == 's'; }
   [[nodiscard]] bool promises_durable() const noexcept { return promise == 'd'; }
+  [[nodiscard]] bool appears_at_once() const noexcept { return appear == 'n'; }
+  [[nodiscard]] bool appears_complete() const noexcept { return appear == 'c'; }
   [[nodiscard]] bool spills() const noexcept { return full == 'a' || full == 's'; }
   [[nodiscard]] bool drops_frames() const noexcept { return full == 'd'; }
 };

@@ -21,7 +21,9 @@
 
 namespace advectio::capture {
 
+class HeldFile;
 class JournalledDataset;
+class NewFile;
 
 class ProcessSession final : public Session {
  public:
@@ -40,7 +42,7 @@ class ProcessSession final : public Session {
     return name && stage_.files().exists(stage_.datasets() + "/" + *name);
   }
   [[nodiscard]] bool is_open_in_flight(const std::string& path) const override {
-    const auto name = journal::Stage::state_name_of(path);
+    const auto name = journal::Stage::state_name_of(waiting_.present_path(path));
     const auto state =
         name ? stage_.open_state(*name) : Result<journal::MappedState<journal::SharedState>>(name.error());
     return state && (*state)->closed.load(std::memory_order_acquire) == 0;
@@ -87,6 +89,7 @@ class ProcessSession final : public Session {
 
  private:
   Result<journal::Writer*> open_writer();
+  Result<NewFile> make_file(const HeldFile& name, const std::string& path, bool no_clobber) const;
   Result<std::unique_ptr<JournalledDataset>> make(const CreateRequest& request, std::uint32_t writers);
   Result<std::unique_ptr<JournalledDataset>> begin(journal::RecordType type, std::uint32_t number, const Bytes& meta,
                                                    journal::MappedState<journal::SharedState> shared_state,

@@ -99,9 +99,9 @@ std::string writer_of(const SharedState& p) {
 }
 
 /// For files of which this run has no shared state: no other run is writing it.
-Result<void> is_of_no_other_run(const std::string& path) {
+Result<void> is_of_no_other_run(const std::string& file, const std::string& path) {
   // A process of this run that has closed it may be about to take its mark away.
-  for (unsigned tries = 0; journal::RunMark::is_on(path); ++tries) {
+  for (unsigned tries = 0; journal::RunMark::is_on(file); ++tries) {
     if (tries == 100)
       return Error{Code::exists,
                    path + " is being written by another run; wait until that has ended, or choose another name",
@@ -114,12 +114,16 @@ Result<void> is_of_no_other_run(const std::string& path) {
 }  // namespace
 
 Result<void> Waiting::not_written_now(const std::string& path) const {
-  const auto name = Stage::state_name_of(present_path(path));
+  const auto present = present_path(path);
+  // Another run makes it, and it has no name yet.
+  if (const auto held = journal::held_name_of_new(workflow::resolved(path)); held != present)
+    ADVECTIO_TRY(is_of_no_other_run(held, path));
+  const auto name = Stage::state_name_of(present);
   if (!name) return {};
   const auto shared_state = stage_.open_state(*name);
   // On several nodes others of this run may have marks on it, and only `for_file` asks them.
   if (!shared_state && shared_state.error().code == Code::not_found && stage_.control().nodes < 2)
-    return is_of_no_other_run(path);
+    return is_of_no_other_run(path, path);
   if (!shared_state || (*shared_state)->writers > 0 || !is_written_now(**shared_state, *name)) return {};
   return Error{Code::exists, path + " is open for writing in " + writer_of(**shared_state), EACCES};
 }
@@ -139,7 +143,7 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
     if (!for_writing && S_ISREG(st.st_mode))
       raise(stage_.control().input_bytes, static_cast<std::uint64_t>(st.st_size));
     ADVECTIO_TRY(ask_other_nodes(path, name, for_writing, st.st_mtime));
-    return for_writing ? is_of_no_other_run(path) : Result<void>{};
+    return for_writing ? is_of_no_other_run(path, path) : Result<void>{};
   }
   auto shared_state = stage_.open_state(name);
   if (!shared_state) {

@@ -48,8 +48,8 @@ void Questions::answer() {
       if (!q.files) return false;
       std::erase_if(*q.files, [this](const auto& awaited) { return journal::has_come(stage_, awaited); });
       // A renamed file has yet to get its final name.
-      const bool any_renamed = stage_.control().files_held.load(std::memory_order_acquire) > 0;
-      if (!q.files->empty() || any_renamed) return false;
+      const bool any_file_held = stage_.control().files_held.load(std::memory_order_acquire) > 0;
+      if (!q.files->empty() || any_file_held) return false;
     }
     if (q.shared_state) {
       const auto state = static_cast<DatasetState>(q.shared_state->state.load(std::memory_order_acquire));

@@ -288,6 +288,12 @@ class Parser {
       return refuse(line("full"), where + ".full: drop-frame cannot be for what is promised to be durable");
     if (v.full == WhenFull::drop_frame && v.join)
       return refuse(line("full"), where + ".full: drop-frame cannot be for tiles that become one file (join: true)");
+    const bool is_held_back = rule.sets("appear") && v.appear != Appear::create;
+    if (is_held_back && (v.join || (v.format && is_store(*v.format))))
+      return refuse(
+          line("appear"),
+          where + ".appear: " + (v.join ? "tiles that become one file (join: true)" : "what is no file (format)") +
+              std::string(" cannot be held back; leave it out"));
     if ((!v.outputs.empty() || !v.processed.empty()) && v.join)
       return refuse(line("outputs"), where + ".outputs cannot be of tiles that become one file (join: true)");
     if (!v.processed.empty() && !v.capture)

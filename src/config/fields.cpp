@@ -882,6 +882,11 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
            {"drop-frame", WhenFull::drop_frame}},
           "When the stage is full: wait for room, go on in stage.spill, or leave out whole frames; "
           "auto: spill where there is a stage.spill, else wait."),
+      choice_field<P, Appear>(
+          "appear", &P::appear, "frame, complete, create",
+          {{"frame", Appear::frame}, {"complete", Appear::complete}, {"create", Appear::create}},
+          "When others see a new file by its name: with its first frame, when it is complete, or, empty at first, when "
+          "the program creates it; see operations.md."),
       flag_field("join", &P::join,
                  "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
                  "split-files.md."),

@@ -152,7 +152,7 @@ std::string name_in_hard_link(const std::string& link) {
 
 bool is_hard_link(const std::string& link) noexcept {
   const auto name = link.find_last_of('/') + 1;
-  return link[name] == '.' && link.find(mark, name) != std::string::npos;
+  return link[name] == '.' && link.find(mark, name + 1) != std::string::npos;
 }
 
 std::string give_hard_link(SharedState& shared_state, const std::string& path, const std::string& name,

@@ -1,9 +1,11 @@
 #include "journal/markers.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <functional>
@@ -30,6 +32,7 @@ bool has_ended(const SharedState& p) noexcept {
 
 std::string to_text(const Marker& marker) {
   std::string out = "path " + marker.path + "\nheld " + marker.held + '\n';
+  if (!marker.file.empty()) out += "file " + marker.file + '\n';
   if (!marker.question.empty()) out += "ask " + marker.question + '\n';
   for (const auto& a : marker.files)
     out += "await " + std::to_string(a.journal) + ' ' + std::to_string(a.number) + ' ' + std::to_string(a.synced) +
@@ -60,6 +63,7 @@ std::optional<Marker> of_text(std::string_view text) {
     line.remove_prefix(blank + 1);
     if (key == "path") marker.path = line;
     if (key == "held") marker.held = line;
+    if (key == "file") marker.file = line;
     if (key == "ask") marker.question = line;
     if (key != "await") continue;
     Awaited a;
@@ -76,20 +80,31 @@ std::optional<Marker> of_text(std::string_view text) {
   return marker;
 }
 
-constexpr char renamed_letter = 'f';
+/// A new file appears as it does without us: watchers of its directory (inotify) see IN_CREATE.
+Result<void> give_name(const Marker& marker, const struct stat& held) {
+  struct stat named {};
+  bool has_name = !marker.file.empty() && ::link(marker.held.c_str(), marker.path.c_str()) == 0;
+  // A server may have died in between.
+  if (!has_name && ::lstat(marker.path.c_str(), &named) == 0)
+    has_name = named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  if (has_name ? ::unlink(marker.held.c_str()) == 0 : ::rename(marker.held.c_str(), marker.path.c_str()) == 0)
+    return {};
+  return system_error("rename " + marker.held + " to " + marker.path, errno);
+}
+
+constexpr char file_letter = 'f';
 
 /// Of a note's name: it is that of a renamed file. A hash has 16 digits.
-bool is_of_renamed(std::string_view name) {
-  return name.size() == 17 && name[0] == renamed_letter;
+bool is_of_file(std::string_view name) {
+  return name.size() == 17 && name[0] == file_letter;
 }
 
 std::string directory_of_notes(const Stage& stage) {
   return stage.directory() + "/markers";
 }
 
-std::string note_of(const Stage& stage, const std::string& path, bool is_renamed) {
-  return directory_of_notes(stage) + "/" + (is_renamed ? std::string(1, renamed_letter) : std::string()) +
-         hash_of(path);
+std::string note_of(const Stage& stage, const std::string& path, bool is_file) {
+  return directory_of_notes(stage) + "/" + (is_file ? std::string(1, file_letter) : std::string()) + hash_of(path);
 }
 
 /// Code::not_found; Code::exists where the note is that of another path.
@@ -98,7 +113,7 @@ Result<Marker> read_note(const Stage& stage, const std::string& note) {
   if (!text) return std::move(text).error();
   auto marker = of_text({reinterpret_cast<const char*>(text->data()), text->size()});
   if (!marker) return Error{Code::corrupt, note + " is no note of a marker", 0};
-  marker->is_renamed = is_of_renamed(std::string_view(note).substr(note.rfind('/') + 1));
+  marker->is_file = is_of_file(std::string_view(note).substr(note.rfind('/') + 1));
   return std::move(*marker);
 }
 
@@ -112,6 +127,14 @@ std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::strin
   const SharedState& p = **shared_state;
   if (has_ended(p) || p.closed.load(std::memory_order_acquire) == 0) return std::nullopt;
   return Awaited{*name, p.journal, p.number, p.synced.load(std::memory_order_acquire), true};
+}
+
+std::string held_name_of_new(const std::string& path) {
+  return directory_of(path) + ".advectio-" + hash_of(path) + ".file";
+}
+
+bool may_be_held(const Stage& stage, const std::string& path) {
+  return stage.files().exists(note_of(stage, path, false)) || stage.files().exists(note_of(stage, path, true));
 }
 
 std::string held_name_of(const Stage& stage, const std::string& path) {
@@ -147,6 +170,8 @@ bool has_come(const Stage& stage, const Awaited& awaited) {
   if (!shared_state) return shared_state.error().code == Code::not_found;
   const SharedState& p = **shared_state;
   if (p.journal != awaited.journal || p.number != awaited.number || has_ended(p)) return true;
+  if (awaited.synced == Awaited::first_frame && !awaited.closed)
+    return p.frames_visible.load(std::memory_order_acquire) > 0;
   return !awaited.closed && p.visible.load(std::memory_order_acquire) >= awaited.synced;
 }
 
@@ -183,27 +208,27 @@ Result<Markers> Markers::take(const Stage& stage) {
   return Markers(stage, std::move(lock).value());
 }
 
-Result<Markers> Markers::await(const Stage& stage) {
-  constexpr unsigned tries = 10'000;
-  for (unsigned i = 0;; ++i) {
+Result<Markers> Markers::await(const Stage& stage, std::chrono::milliseconds most) {
+  constexpr std::chrono::microseconds pause(100);
+  for (auto left = most / pause;; --left) {
     auto taken = take(stage);
-    if (taken || taken.error().code != Code::exists || i == tries) return taken;
-    ::usleep(100);
+    if (taken || taken.error().code != Code::exists || left <= 0) return taken;
+    ::usleep(pause.count());
   }
 }
 
-Marker Markers::make(const std::string& path, bool is_renamed) const {
+Marker Markers::make(const std::string& path, bool is_file) const {
   // Two runs may hold one name: each has a stage of its own.
   Marker marker;
   marker.path = path;
   marker.held = directory_of(path) + ".advectio-" + hash_of(stage_->directory() + path) + ".marker";
-  marker.is_renamed = is_renamed;
+  marker.is_file = is_file;
   return marker;
 }
 
 Result<std::optional<Marker>> Markers::of(const std::string& path) const {
-  for (const bool is_renamed : {false, true}) {
-    auto marker = read_note(*stage_, note_of(*stage_, path, is_renamed));
+  for (const bool is_file : {false, true}) {
+    auto marker = read_note(*stage_, note_of(*stage_, path, is_file));
     if (!marker && marker.error().code == Code::not_found) continue;
     if (!marker) return std::move(marker).error();
     if (marker->path != path) return Error{Code::exists, "its note is that of " + marker->path, 0};
@@ -223,10 +248,20 @@ Result<void> Markers::keep(const Marker& marker) const {
     return Error{Code::invalid, "a name with a line break is not held back", 0};
   ADVECTIO_TRY(stage_->files().make_directory(directory_of_notes(*stage_), 0700));
   const auto text = to_text(marker);
-  ADVECTIO_TRY(
-      replace_file(stage_->files(), note_of(*stage_, marker.path, marker.is_renamed), std::as_bytes(std::span(text))));
-  count();
-  return {};
+  const auto note = note_of(*stage_, marker.path, marker.is_file);
+  // First the count: a process that dies in between leaves one too high, which `all` mends.
+  if (!stage_->files().exists(note)) counter(marker).fetch_add(1, std::memory_order_release);
+  return replace_file(stage_->files(), note, std::as_bytes(std::span(text)));
+}
+
+Result<bool> Markers::name(const Marker& marker) const {
+  struct stat st {};
+  // Another run may have made its own file there since this one died.
+  const bool there =
+      ::lstat(marker.held.c_str(), &st) == 0 && (marker.file.empty() || Stage::inode_in(marker.file) == st.st_ino);
+  if (there) ADVECTIO_TRY(give_name(marker, st));
+  ADVECTIO_TRY(forget(marker));
+  return there;
 }
 
 Result<void> Markers::forget(const Marker& marker) const {
@@ -235,19 +270,26 @@ Result<void> Markers::forget(const Marker& marker) const {
     ADVECTIO_TRY(stage_->files().remove(question));
     ADVECTIO_TRY(stage_->files().remove(question + answer_suffix));
   }
-  ADVECTIO_TRY(stage_->files().remove(note_of(*stage_, marker.path, marker.is_renamed)));
-  count();
+  const auto note = note_of(*stage_, marker.path, marker.is_file);
+  if (!stage_->files().exists(note)) return {};
+  ADVECTIO_TRY(stage_->files().remove(note));
+  counter(marker).fetch_sub(1, std::memory_order_release);
   return {};
 }
 
-/// Counted anew each time: a process may have died between a note and its count.
+std::atomic<std::uint32_t>& Markers::counter(const Marker& marker) const {
+  auto& control = stage_->control();
+  return marker.is_file ? control.files_held : control.markers_held;
+}
+
+/// Anew: a process may have died between a note and its count.
 void Markers::count() const {
   const auto names = stage_->files().list(directory_of_notes(*stage_));
   if (!names) return;
   std::uint32_t markers = 0, files = 0;
   for (const auto& name : *names) {
     if (name.find('.') != std::string::npos) continue;
-    ++(is_of_renamed(name) ? files : markers);
+    ++(is_of_file(name) ? files : markers);
   }
   stage_->control().markers_held.store(markers, std::memory_order_release);
   stage_->control().files_held.store(files, std::memory_order_release);

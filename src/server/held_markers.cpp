@@ -1,18 +1,42 @@
 #include "server/held_markers.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
+#include <chrono>
 #include <utility>
 #include <vector>
+
+#include "server/output.h"
+#include "workflow/workflow.h"
 
 namespace advectio {
 
 namespace {
+
 constexpr std::uint64_t look_every_ns = 2'000'000;
+
+void note_name(Run& run, const journal::Marker& marker) {
+  if (!marker.is_file || marker.file.empty()) ++run.markers_named;
+  run.log.debug(marker.path + ": has its name, as what it speaks of is complete");
+  run.forward(true);
+}
+
 }  // namespace
+
+void name_file(Run& run, const Output& d, bool is_complete) {
+  if (run.stage.control().files_held.load(std::memory_order_acquire) == 0) return;
+  // A program that keeps the lock for longer may have been stopped. Then the next look at all notes gives the name.
+  const auto notes = journal::Markers::await(run.stage, std::chrono::milliseconds(20));
+  if (!notes) return;
+  const auto found = notes->of(workflow::resolved(d.path));
+  if (!found || !*found || (*found)->file != d.state_name) return;
+  const auto& marker = **found;
+  const bool awaits_all = !marker.files.empty() && marker.files.front().closed;
+  if (awaits_all && !is_complete) return;
+  if (const auto named = notes->name(marker); !named)
+    run.report(named.error().message);
+  else if (*named)
+    note_name(run, marker);
+}
 
 bool HeldMarkers::any() const noexcept {
   const auto& control = run_.stage.control();
@@ -21,12 +45,13 @@ bool HeldMarkers::any() const noexcept {
 }
 
 void HeldMarkers::look(std::uint64_t now) {
-  if (now - looked_ns_ < look_every_ns) return;
-  looked_ns_ = now;
-  if (any())
-    (void)settle();
-  else
-    run_.markers_waiting.clear();
+  if (now < look_again_ns_) return;
+  look_again_ns_ = now + look_every_ns;
+  if (!any()) return run_.markers_waiting.clear();
+  (void)settle();
+  // Where many are held, a look at all takes long.
+  constexpr std::uint64_t share = 20;
+  look_again_ns_ = std::max(look_again_ns_, now + share * (journal::monotonic_ns() - now));
 }
 
 bool HeldMarkers::settle() {
@@ -40,19 +65,19 @@ bool HeldMarkers::settle() {
   }
   run_.markers_waiting.clear();
   // A marker that speaks of a renamed file is looked at before that file, and gets its name after it.
-  std::stable_partition(all->begin(), all->end(), [](const auto& marker) { return !marker.is_renamed; });
+  std::stable_partition(all->begin(), all->end(), [](const auto& marker) { return !marker.is_file; });
   std::vector<bool> is_due;
   for (auto& marker : *all) is_due.push_back(has_come(*notes, marker));
   bool all_named = true;
   for (const bool renamed : {true, false})
     for (std::size_t i = 0; i < all->size(); ++i) {
       const auto& marker = (*all)[i];
-      if (marker.is_renamed != renamed) continue;
+      if (marker.is_file != renamed) continue;
       if (is_due[i] && (renamed || all_named)) {
         if (name(*notes, marker)) continue;
         all_named = false;
       }
-      run_.markers_waiting.push_back(marker.path);
+      if (marker.file.empty()) run_.markers_waiting.push_back(marker.path);
     }
   return true;
 }
@@ -69,22 +94,12 @@ bool HeldMarkers::has_come(const journal::Markers& notes, journal::Marker& marke
 
 /// False: it keeps its held name.
 bool HeldMarkers::name(const journal::Markers& notes, const journal::Marker& marker) {
-  struct stat st {};
-  // It is not there where a process has died between its note and its call, or a server between the name and the note.
-  const bool there = ::lstat(marker.held.c_str(), &st) == 0;
-  if (there && ::rename(marker.held.c_str(), marker.path.c_str()) != 0) {
-    report_once(system_error("rename " + marker.held + " to " + marker.path, errno).message);
+  const auto named = notes.name(marker);
+  if (!named) {
+    report_once(named.error().message);
     return false;
   }
-  if (auto forgotten = notes.forget(marker); !forgotten) {
-    report_once(forgotten.error().message);
-    return false;
-  }
-  if (there) {
-    ++run_.markers_named;
-    run_.log.debug(marker.path + ": has its name, as what was closed before it is complete");
-    run_.forward(true);
-  }
+  if (*named) note_name(run_, marker);
   return true;
 }
 
@@ -94,6 +109,10 @@ void HeldMarkers::report_rest() {
   auto all = notes->all();
   if (!all) return report_once(all.error().message);
   for (const auto& marker : *all) {
+    if (!marker.file.empty()) {
+      report_once(marker.path + " has nothing to show yet; until then it is " + marker.held);
+      continue;
+    }
     std::string files;
     for (const auto& awaited : marker.files)
       if (const auto p = run_.stage.open_state(awaited.shared_state))

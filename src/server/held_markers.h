@@ -32,7 +32,11 @@ class HeldMarkers {
 
   Run& run_;
   std::set<std::string> reported_;
-  std::uint64_t looked_ns_ = 0;
+  std::uint64_t look_again_ns_ = 0;
 };
+
+/// Before the frame of an output, or its end (`is_complete`), is told to anybody: its file gets its name if that has
+/// waited for it.
+void name_file(Run& run, const Output& d, bool is_complete);
 
 }  // namespace advectio

@@ -9,6 +9,9 @@
 #include <functional>
 #include <utility>
 
+#include "journal/markers.h"
+#include "workflow/workflow.h"
+
 namespace advectio {
 
 using readers::LiveFrame;
@@ -109,6 +112,7 @@ void Live::look_for_new_names() {
   constexpr unsigned looks_most = 20;
   for (auto& [key, named] : names_) {
     if (named.inode == 0 || named.missed == looks_most || inode_of(named.path) == named.inode) continue;
+    if (inode_of(journal::held_name_of_new(workflow::resolved(named.path))) == named.inode) continue;
     auto name = name_beside(named.path, named.inode);
     if (name.empty()) {
       ++named.missed;

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "journal/markers.h"
+#include "workflow/workflow.h"
 
 namespace advectio {
 namespace {
@@ -39,7 +41,7 @@ Result<std::string> make_empty(const std::string& path) {
 
 /// A path like ./{name} leads to the program's own file.
 bool program_writes(const Run& run, const std::string& path) {
-  const auto there = Stage::state_name_of(path);
+  const auto there = Stage::state_name_of(journal::held_name_of(run.stage, workflow::resolved(path)));
   if (!there) return false;
   const auto shared_state = run.stage.open_state(*there);
   return shared_state && (*shared_state)->output == 0;

@@ -13,7 +13,9 @@
 #include "journal/hard_link.h"
 #include "server/coupled.h"
 #include "server/events.h"
+#include "server/held_markers.h"
 #include "server/live.h"
+#include "workflow/workflow.h"
 
 namespace advectio {
 namespace {
@@ -294,6 +296,7 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   if (!synced.empty()) {
     d->progress.frames_visible = d->progress.frames_ended;
     count_frames(*d->shared_state, d->progress.frames_visible, sequence);
+    name_file(run_, *d, false);
     if (live) run_.live->note_visible(*d);
     ADVECTIO_TRY_WITH(run_.coupled->frame(*d), "for other programs");
   }
@@ -523,6 +526,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     d.trouble.error = Error{};
   }
   if (d.is_store() && d.has_no_file() && d.shared_state->visible.load() > 0) remove_store(d);
+  if (d.state == State::finished) name_file(run_, d, true);
   count_end(d);
   tell_end(d);
   const bool shared = d.shared_state->writers > 0;
@@ -619,10 +623,14 @@ void OutputWriter::leave_stage(Output& d, bool left) {
 /// The empty file that nc_create has made, where nothing ever came to be in it. One that is not empty is never removed,
 /// whatever the stage says of it.
 Result<void> OutputWriter::remove_placeholder(const Output& d) {
-  struct stat file {};
-  const bool there = ::stat(d.path.c_str(), &file) == 0 && file.st_size == 0 &&
-                     Stage::state_name(file.st_dev, file.st_ino) == d.state_name;
-  return there ? run_.files.remove(d.path) : Result<void>{};
+  // It may have no name of its own yet; its note goes with the next look at all notes.
+  for (const auto& name : {d.path, journal::held_name_of_new(workflow::resolved(d.path))}) {
+    struct stat file {};
+    if (::stat(name.c_str(), &file) == 0 && file.st_size == 0 &&
+        Stage::state_name(file.st_dev, file.st_ino) == d.state_name)
+      ADVECTIO_TRY(run_.files.remove(name));
+  }
+  return {};
 }
 
 /// What was committed of a dataset that the program has removed.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "journal/hard_link.h"
+#include "journal/markers.h"
 #include "journal/mirror.h"
 #include "server/coupled.h"
 #include "server/events.h"
@@ -23,8 +24,10 @@ std::string Recovery::find_hard_link(const std::string& state_name, const Shared
     return ::lstat(path.c_str(), &st) == 0 && Stage::state_name(st.st_dev, st.st_ino) == state_name;
   };
   std::string only;
-  for (const char* named : {shared_state.link, shared_state.path}) {
-    const std::string path(named, ::strnlen(named, sizeof shared_state.link));
+  const auto text = [](const char* in) { return std::string(in, ::strnlen(in, sizeof shared_state.link)); };
+  // A file that had no frame yet may have its held name.
+  for (const auto& path : {text(shared_state.link), text(shared_state.path),
+                           journal::held_name_of_new(workflow::resolved(text(shared_state.path)))}) {
     if (is_it(path)) only = path;
     auto directories = journal::hard_link_directories(path, run_.directory);
     directories.push_back(directory_of(path));
@@ -47,10 +50,11 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
   if (auto shared_state = run_.stage.open_damaged_state(state_name)) {
     if (const auto link = find_hard_link(state_name, **shared_state); !link.empty()) {
       path = link;
+      const std::string told((*shared_state)->path, ::strnlen((*shared_state)->path, sizeof(*shared_state)->path));
+      if (link == journal::held_name_of_new(workflow::resolved(told))) path = told;
       if (journal::is_hard_link(link)) {
         // The shared state may be wrong about the path, but the link keeps the file's name.
         const auto kept = journal::name_in_hard_link(link);
-        const std::string told((*shared_state)->path, ::strnlen((*shared_state)->path, sizeof(*shared_state)->path));
         path = journal::name_kept(told) == kept ? told : directory_of(link) + kept;
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};

@@ -30,6 +30,12 @@ namespace {
 constexpr std::uint64_t idle_slice_ns = 5'000'000;
 constexpr std::uint64_t look_around_ns = 50'000'000;  // new and dead writers
 
+/// For capture/rules.h. A store is a directory beside the program's file, and has its name from the start.
+std::string appear_of(const DatasetRule& rule) {
+  if (rule.values.format && is_store(*rule.values.format)) return "n ";
+  return std::string(1, rule.sets("appear") ? "fcn"[static_cast<int>(rule.values.appear)] : '-') + ' ';
+}
+
 class ServerImpl final : public Server {
  public:
   ServerImpl(Files& files, const ServerOptions& options, const Config& config, SinkFactory sinks, Log& log,
@@ -133,13 +139,14 @@ Result<void> ServerImpl::begin() {
   if (!run_.options.recover) {
     // What the ranks need of the config: see capture/rules.h.
     std::string rules = run_.options.drain_later ? "later\n" : "";
+    if (!run_.options.workflow.memory.empty()) rules += "workflow " + run_.options.workflow.memory + '\n';
     if (!run_.directory.empty()) rules += "directory " + run_.directory + '\n';
     for (const auto& r : run_.config.datasets) {
       const auto flag = [&r](const char* key, char set) { return std::string(1, r.sets(key) ? set : '-') + ' '; };
       rules += "rule " + flag("capture", r.values.capture ? '1' : '0') +
                flag("close", r.values.close == CloseMode::wait ? '1' : '0') + flag("join", r.values.join ? '1' : '0') +
                flag("promise", "svd"[static_cast<int>(r.values.promise)]) +
-               flag("full", "awsd"[static_cast<int>(r.values.full)]) + r.match + '\n';
+               flag("full", "awsd"[static_cast<int>(r.values.full)]) + appear_of(r) + r.match + '\n';
     }
     ADVECTIO_TRY(replace_file(run_.files, run_.options.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
     std::string markers;

@@ -308,6 +308,11 @@ INSTANTIATE_TEST_SUITE_P(
               "advectio.yaml:4: datasets[0].full: drop-frame cannot be for what is promised to be durable"},
         Wrong{"datasets:\n  - match: a\n    join: true\n    full: drop-frame\n",
               "advectio.yaml:4: datasets[0].full: drop-frame cannot be for tiles that become one file (join: true)"},
+        Wrong{"datasets:\n  - match: a\n    join: true\n    appear: complete\n",
+              "advectio.yaml:4: datasets[0].appear: tiles that become one file (join: true) cannot be held back; leave "
+              "it out"},
+        Wrong{"datasets:\n  - match: a\n    format: zarr\n    appear: frame\n",
+              "advectio.yaml:4: datasets[0].appear: what is no file (format) cannot be held back; leave it out"},
         Wrong{"datasets:\n  - match: a\n    outputs: [{path: small}]\n",
               "advectio.yaml:3: datasets[0].outputs[0].path: 'small' needs {name}, for the name of the program's file"},
         Wrong{"datasets:\n  - match: a\n    outputs: [{path: \"{name}\"}]\n",

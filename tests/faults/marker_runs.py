@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs whose program makes markers and renames files, with a job outside that copies what they name as soon as they appear, by seed.
+"""Runs whose program makes files and markers, and renames files, with a job outside that copies them as soon as they appear, by seed.
 
     .venv/bin/python tests/faults/marker_runs.py --seed 7                    that case again, with what was said
     .venv/bin/python tests/faults/marker_runs.py --first 1 --runs 200 --jobs 2
@@ -7,8 +7,11 @@
 A seed gives the program, its files and markers, how slow or small the disk is, and when whom SIGKILL strikes: the server, the
 program, or all of them. The moments are times, so a seed repeats the case, not the very instruction.
 
+The job copies what a marker names, what has been renamed to its final name, each file that was written and closed
+(IN_CLOSE_WRITE), and with `appear: complete` each file that has a name. A name without a byte is a failure, but for `create`.
+
 Afterwards:
-  * each copy is the finished file, byte for byte, and has the values that the program has put;
+  * each copy is the finished file, byte for byte, and has the values that the program has put if it had closed it;
   * each marker that the program has made is there, with its text, and no hidden name is left.
 Where the disk was full, that holds after room was made and `advectio recover`; before it no marker is there whose files are not.
 """
@@ -48,6 +51,7 @@ class Case:
     deflate: bool
     slow: bool  # the disk
     full: bool
+    appear: str
     strikes: tuple[tuple[float, str], ...]  # seconds after the first file; whom
 
     @classmethod
@@ -60,23 +64,49 @@ class Case:
         if full:
             whom = []
         strikes = tuple(sorted((chance.uniform(0, 0.25 * steps), who) for who in whom))
-        return cls(seed, steps, chance.randint(1, 3), chance.random() < 0.5, slow, full, strikes)
+        ranks, deflate = chance.randint(1, 3), chance.random() < 0.5
+        appear = chance.choice(["frame", "frame", "complete", "create"])
+        return cls(seed, steps, ranks, deflate, slow, full, appear, strikes)
 
     @property
     def config(self) -> str:
         limit = "server: {drain_max: 2MB}\n" if self.slow else ""
-        return f"stage: {{warm_bytes: 16MiB}}\n{limit}"
+        return f"stage: {{warm_bytes: 16MiB}}\n{limit}datasets: [{{match: '*', appear: {self.appear}}}]\n"
 
 
 class Watcher:
     """A job outside the run: a process that knows nothing of it. It ends when `over` is there and it has looked once more."""
 
     CODE = """
-import json, os, shutil, sys, time
-output, copies = sys.argv[1:3]
+import ctypes, json, os, shutil, struct, sys, time
+output, copies, appear = sys.argv[1:4]
+libc = ctypes.CDLL(None)
+written = libc.inotify_init1(os.O_NONBLOCK)
+assert libc.inotify_add_watch(written, output.encode(), 0x8) >= 0  # IN_CLOSE_WRITE
 seen = set()
+def copy_written():
+    try:
+        said = os.read(written, 1 << 20)
+    except BlockingIOError:
+        return
+    while said:
+        length = struct.unpack_from("iIII", said)[3]
+        name = said[16 : 16 + length].rstrip(b"\\0").decode()
+        said = said[16 + length :]
+        if name.startswith("hist."):
+            os.makedirs(copies + "/written " + name, exist_ok=True)
+            shutil.copyfile(output + "/" + name, copies + "/written " + name + "/" + name)
 while True:
     over = os.path.exists(copies + "/over")
+    copy_written()
+    for name in sorted(set(os.listdir(output)) - seen):
+        if name.startswith("hist."):
+            seen.add(name)
+            if appear != "create" and os.path.getsize(output + "/" + name) == 0:
+                sys.exit(name + " is empty")
+            if appear == "complete":
+                os.mkdir(copies + "/named " + name)
+                shutil.copyfile(output + "/" + name, copies + "/named " + name + "/" + name)
     for name in sorted(set(os.listdir(output)) - seen):
         if name.startswith("final.") and name.endswith(".nc"):
             seen.add(name)
@@ -96,10 +126,10 @@ while True:
     time.sleep(0.001)
 """
 
-    def __init__(self, output: Path, copies: Path) -> None:
+    def __init__(self, output: Path, copies: Path, appear: str) -> None:
         self.copies = copies
         outside = {k: v for k, v in environment().items() if k != "LD_PRELOAD"}
-        words = [sys.executable, "-c", self.CODE, str(output), str(copies)]
+        words = [sys.executable, "-c", self.CODE, str(output), str(copies), appear]
         self.process = subprocess.Popen(words, env=outside, stderr=subprocess.PIPE, text=True)
 
     def end(self) -> None:
@@ -134,7 +164,8 @@ def check(case: Case, output: Path, copies: Path) -> None:
         must(path.read_text() == one["text"], f"{path.name} has another text")
     must(not list(output.rglob(".*advectio*")), f"left: {sorted(map(str, output.rglob('.*advectio*')))}")
     for copy in sorted(copies.glob("*/*.nc")):
-        check_values(case, copy)
+        if not copy.parent.name.startswith(("written ", "named ")):
+            check_values(case, copy)
         must(copy.read_bytes() == (output / copy.name).read_bytes(), f"{copy} differs from the finished file")
 
 
@@ -191,7 +222,7 @@ def _run(case: Case, place: Path, output: Path, copies: Path, run_dir: Path) -> 
     words += [sys.executable, PROGRAM, case.seed, case.steps, case.ranks, int(case.deflate)]
     with (place / "said.txt").open("w") as log:
         process = subprocess.Popen([str(w) for w in words], cwd=output, env=environment(), stdout=log, stderr=log, text=True)
-        watcher = Watcher(output, copies)
+        watcher = Watcher(output, copies, case.appear)
         try:
             all_struck = strike(case, process, run_dir, output)
             code = process.wait(ENDS_S)

@@ -144,8 +144,8 @@ TEST_F(MarkersTest, OfRenamedFilesAreFoundWithoutTheLock) {
     EXPECT_EQ(held_name_of(stage_, path), marker.held);
     EXPECT_EQ(held_name_of(stage_, path + "2"), path + "2");
     const auto found = notes->of(path);
-    ASSERT_TRUE(found && *found && (*found)->is_renamed);
-    EXPECT_TRUE(notes->all()->front().is_renamed);
+    ASSERT_TRUE(found && *found && (*found)->is_file);
+    EXPECT_TRUE(notes->all()->front().is_file);
     ASSERT_TRUE(notes->forget(**found));
   }
   EXPECT_EQ(held_name_of(stage_, path), path);

@@ -11,7 +11,7 @@ TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
     ASSERT_EQ(hard_links().empty(), false);
     if (with_link)
       for (const auto& link : hard_links()) std::filesystem::remove(link);
-    std::filesystem::remove(out("a.nc"));
+    std::filesystem::remove(present("a.nc"));
     const auto status = drain();
     EXPECT_EQ(outcome_, Outcome::clean);
     EXPECT_EQ(status["datasets"][0]["state"], "removed");
@@ -22,7 +22,7 @@ TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
 TEST_F(ServerTest, AFileThatItsProgramRenamesInFlightIsWhereTheProgramHasPutIt) {
   ASSERT_NO_FATAL_FAILURE(leave_in_flight());
   std::filesystem::create_directory(out("kept"));
-  std::filesystem::rename(out("a.nc"), out("kept/b.nc"));
+  std::filesystem::rename(present("a.nc"), out("kept/b.nc"));
   store_.allow();
   const auto status = drain();
   EXPECT_EQ(outcome_, Outcome::clean);
@@ -85,7 +85,7 @@ class OrdinaryUserTest : public ServerTest {
 TEST_F(OrdinaryUserTest, AFileThatItsProgramMakesReadOnlyIsWrittenAndStaysReadOnly) {
   Program a(run_dir(), [this](Session& s) {
     auto d = s.create({out("a.nc"), FileFormat::netcdf4, false, 0});
-    if (!d || ::chmod(out("a.nc").c_str(), 0440) != 0) return 1;
+    if (!d || ::chmod(present("a.nc").c_str(), 0440) != 0) return 1;
     const std::vector<float> values(width, 1);
     const Memory memory{reinterpret_cast<const std::byte*>(values.data()), {}};
     return (*d)->schema(series(width)) && (*d)->put(0, Box{{0, 0}, {1, width}}, {}, memory, 4) && (*d)->close() ? 0 : 2;

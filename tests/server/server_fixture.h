@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "journal/markers.h"
 #include "journal/reader.h"
 #include "server/programs.h"
 #include "server/server.h"
@@ -43,6 +44,11 @@ class ServerTest : public ::testing::Test {
   }
   std::string run_dir() const { return scratch_ / "run"; }
   std::string out(const std::string& name) const { return output_ / name; }
+  /// Where the file is that a program calls by this name: it may have nothing to show yet (journal/markers.h).
+  [[nodiscard]] std::string present(const std::string& name) const {
+    const auto held = journal::held_name_of_new(out(name));
+    return system_files().exists(held) ? held : out(name);
+  }
   /// In a program: until the test has seen the server say that the disk is full.
   [[nodiscard]] bool full_disk_is_said() const {
     return eventually([this] { return std::filesystem::exists(scratch_ / "full"); });

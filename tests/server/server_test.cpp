@@ -473,7 +473,7 @@ TEST_F(ServerTest, TheNumberOfADatasetThatCouldNotBeCreatedIsNotGivenToAnother) 
     auto last = s.create({out("last.nc"), FileFormat::netcdf4, false});
     while (!last) last = s.create({out("last.nc"), FileFormat::netcdf4, false}), ++tried;
     const auto stage = journal::Stage::open(system_files(), run_dir());
-    const auto state = journal::Stage::state_name_of(out("last.nc"));
+    const auto state = journal::Stage::state_name_of(present("last.nc"));
     if (!stage || !state) return 2;
     const auto shared = stage->open_state(*state);
     return shared && (*shared)->number == tried + 1 ? 0 : 3;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "capture/markers.h"
 namespace advectio::netcdf {
 
 namespace {
@@ -65,7 +66,7 @@ CapturedFile* file_at(const std::string& path) {
   struct stat wanted {};
   std::optional<bool> is_there;
   return open_files().find_if([&](CapturedFile* file) {
-    if (!is_there) is_there = ::stat(path.c_str(), &wanted) == 0;
+    if (!is_there) is_there = ::stat(capture::present_path(path).c_str(), &wanted) == 0;
     struct stat own {};
     return *is_there && ::stat(file->out().file_path().c_str(), &own) == 0 && own.st_dev == wanted.st_dev &&
            own.st_ino == wanted.st_ino;

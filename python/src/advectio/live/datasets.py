@@ -238,13 +238,15 @@ def on_disk(path: str, inode: int | None = None) -> str:
 
 
 def _renamed(path: str, inode: int) -> str | None:
-    """None: the file is where it was, or not to be found. The hidden names are the server's own, until the file is complete."""
+    """None: the file is where it was, or not to be found. Hidden names are the server's own, until the file is complete; but a new
+    file may have only a hidden one (`appear: complete`)."""
     with contextlib.suppress(OSError):
         if os.stat(path).st_ino == inode:
             return None
     with contextlib.suppress(OSError), os.scandir(os.path.dirname(path) or ".") as entries:
         for entry in entries:
-            if not entry.name.startswith(".") and entry.inode() == inode and entry.is_file():
+            is_hidden = entry.name.startswith(".") and not entry.name.endswith(".file")
+            if not is_hidden and entry.inode() == inode and entry.is_file():
                 return entry.path
     return None
 

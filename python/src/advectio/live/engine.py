@@ -106,7 +106,9 @@ def snapshot(path: str, run: str | None = None, contact: str | None = None) -> x
     live = [f for f in frames if f.client is not None and f.number >= visible]
     base = None
     if visible > 0:
-        last = Frame({"path": path, "number": 0, "records": [0, _records(frames[:visible])]}, None, None, commit)
+        inode = frames[-1].about.get("inode") if frames else None
+        about = {"path": path, "number": 0, "records": [0, _records(frames[:visible])], "inode": inode}
+        last = Frame(about, None, None, commit)
         base = datasets.from_file(last, None)
     parts = ([base] if base is not None else []) + [datasets.in_memory(f, None) for f in live]
     if not parts:

@@ -68,15 +68,15 @@ class Events::Target {
 
 namespace {
 
-std::string now_text() {
-  const auto now = realtime_ns();
-  const auto second = static_cast<std::time_t>(now / 1'000'000'000);
+/// `digits`: of the fraction of a second.
+std::string utc_text(std::uint64_t time_ns, std::size_t digits) {
+  const auto second = static_cast<std::time_t>(time_ns / 1'000'000'000);
   std::tm utc{};
   ::gmtime_r(&second, &utc);
   std::array<char, 24> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
-  const auto thousandths = std::to_string(1000 + now / 1'000'000 % 1000);
-  return std::string(text.data()) + "." + thousandths.substr(1) + "Z";
+  const auto fraction = std::to_string(1'000'000'000 + time_ns % 1'000'000'000);
+  return std::string(text.data()) + "." + fraction.substr(1, digits) + "Z";
 }
 
 std::string id_of(const SharedState& shared_state) {
@@ -228,6 +228,7 @@ void Events::look(Output& d) {
   if (!std::exchange(d.said.begun, true)) {
     auto line = line_of("begun", d);
     line["inode"] = Stage::inode_in(d.state_name);
+    line["created"] = utc_text(d.shared_state->created_ns, 9);
     say(std::move(line));
   }
   say_frames(d);
@@ -269,6 +270,8 @@ void Events::say_end(Output& d) {
   // An earlier server has removed its hard link, by which they are counted.
   if (bytes == 0 && !d.is_store() && ::stat(d.path.c_str(), &st) == 0) bytes = static_cast<std::uint64_t>(st.st_size);
   if (d.state == State::finished) line["bytes"] = bytes;
+  // `false`: its program was killed before it had closed it.
+  if (d.state == State::finished) line["closed"] = d.whole;
   say(std::move(line));
 }
 
@@ -316,7 +319,7 @@ Events::Line Events::line_of(const char* event, const Output& d) const {
 }
 
 void Events::say(Line line) {
-  line["time"] = now_text();
+  line["time"] = utc_text(realtime_ns(), 3);
   line["run"] = run_.options.run_dir;
   if (!node_.empty()) line["node"] = node_;
   const auto text = line.dump(-1, ' ', false, Line::error_handler_t::replace);

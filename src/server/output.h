@@ -126,6 +126,7 @@ struct Output : std::enable_shared_from_this<Output> {
   DatasetPolicy policy;
   State state = State::open;
   MappedState<SharedState> shared_state;
+  bool whole = false;   ///< all that write it have closed it, and it has all that they have put
   bool hidden = false;  ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
 
   StoredSchema schema;

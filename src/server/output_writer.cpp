@@ -380,6 +380,7 @@ Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Reco
 Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
   if (d->state == State::ending) return {};
   d->become(State::closed);
+  d->whole = true;
   if (!d->sink && run_.coupled->is_published(*d)) {
     end(*d, State::finished);
     return {};

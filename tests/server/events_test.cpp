@@ -62,9 +62,15 @@ TEST_F(EventsTest, AreSaidInTheOrderInWhichTheyHappen) {
     EXPECT_EQ(line["run"], run_dir());
     EXPECT_EQ(line["time"].get<std::string>().size(), std::string("2026-01-01T00:00:00.000Z").size());
     if (line.contains("path")) EXPECT_EQ(line["path"], out("a.nc"));
+    if (line["event"] == "begun") {
+      EXPECT_EQ(line["created"].get<std::string>().size(), std::string("2026-01-01T00:00:00.000000000Z").size());
+      EXPECT_LT(line["created"], line["time"]);
+    }
   }
   EXPECT_EQ(lines.front()["directory"], output_.path());
   EXPECT_EQ(lines.back()["complete"], true);
+  for (const auto& line : lines)
+    if (line["event"] == "complete") EXPECT_EQ(line["closed"], true);
   // All of it is on the disk after it is complete.
   const auto all = said(true);
   const auto last = std::find_if(lines.begin(), lines.end(), [](const json& line) {
@@ -107,6 +113,14 @@ TEST_F(EventsTest, SayOnceThatADiskIsFullAndWhatComesWhenItIsNot) {
   (void)drain();
   EXPECT_EQ(said(), (std::vector<std::string>{"run_begun", "begun", "failed", "frame 0", "frame 1", "frame 2",
                                               "complete 3", "run_ended"}));
+}
+
+TEST_F(EventsTest, TellWhetherTheProgramHasClosedTheFile) {
+  write(2, false, false);
+  (void)drain();
+  EXPECT_EQ(count("complete 2"), 1U);
+  for (const auto& line : lines_of(told()))
+    if (line["event"] == "complete") EXPECT_EQ(line["closed"], false);
 }
 
 TEST_F(EventsTest, GoOnWhereAServerBeforeHasDied) {

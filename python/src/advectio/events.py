@@ -28,12 +28,14 @@ class Event(TypedDict):
     path: NotRequired[str]
     in_place_of: NotRequired[str]  # the program's file, where a store is in its place
     inode: NotRequired[int]
+    created: NotRequired[str]  # when the program has created it
     id: NotRequired[str]  # of the file in its run: of two that had one path, one after the other, each has its own
     frame: NotRequired[int]  # from 0
     frames: NotRequired[int]
     model_time: NotRequired[str]
     bytes: NotRequired[int]
     complete: NotRequired[bool]
+    closed: NotRequired[bool]  # by all that write it; false: one was killed before
     error: NotRequired[str]
     directory: NotRequired[str]  # where the run was started
     time: str

@@ -38,6 +38,8 @@ std::vector<Known> all_known() {
   for (const auto& f : config::dataset_fields()) known.push_back({"datasets", std::string(f.key)});
   known.push_back({"", "couple"});
   for (const auto& f : config::couple_fields()) known.push_back({"couple", std::string(f.key)});
+  known.push_back({"", "sets"});
+  for (const auto& f : config::set_fields()) known.push_back({"sets", std::string(f.key)});
   return known;
 }
 
@@ -102,7 +104,7 @@ class Parser {
     if (!root.IsMap())
       return refuse(line_of(root),
                     "sections are wanted here: stage, server, readers, workflow, log, datasets, couple, markers, "
-                    "events, on");
+                    "events, on, sets");
 
     std::set<std::string> seen;
     for (const auto& entry : root) {
@@ -132,6 +134,10 @@ class Parser {
       if (key == "couple") {
         known = true;
         good = read_couple(entry.second, config.couple);
+      }
+      if (key == "sets") {
+        known = true;
+        good = read_sets(entry.second, config.sets);
       }
       if (!known) return refuse(line_of(entry.first), "unknown key " + key + advice("", key));
       if (!good) return false;
@@ -200,6 +206,51 @@ class Parser {
       if (!rule.variables.empty() && rule.mode != CoupleRule::Mode::memory_and_file)
         return refuse(line_of_key(item, "variables"),
                       where + ".variables: a file that is in memory alone has all of them; say mode: memory+file");
+    }
+    return true;
+  }
+
+  bool read_sets(const YAML::Node& node, std::vector<SetRule>& rules) {
+    if (node.IsNull()) return true;
+    if (!node.IsSequence())
+      return refuse(
+          line_of(node),
+          "sets: a list is wanted, like - {name: restart, match: [\"rst_{instant}.nc\"], link: restart.latest}");
+    for (const auto& item : node) {
+      const std::string where = "sets[" + std::to_string(rules.size()) + "]";
+      if (!item.IsMap()) return refuse(line_of(item), where + ": a set is wanted, with name, match and link");
+      SetRule rule;
+      std::map<std::string, std::string> origins;
+      if (!read_section(where, item, config::set_fields(), rule, origins)) return false;
+      rule.origin = origin(item);
+      for (const char* key : {"name", "match", "link"})
+        if (!origins.contains(where + "." + key)) return refuse(line_of(item), where + ": " + key + " is missing");
+      if (!check_set(where, item, rule, rules)) return false;
+      rules.push_back(std::move(rule));
+    }
+    return true;
+  }
+
+  bool check_set(const std::string& where, const YAML::Node& item, const SetRule& rule,
+                 const std::vector<SetRule>& others) {
+    const auto twice = [&](const char* key, const std::vector<std::string>& texts) {
+      for (auto it = texts.begin(); it != texts.end(); ++it)
+        if (std::find(texts.begin(), it, *it) != it)
+          return refuse(line_of_key(item, key), where + "." + key + ": '" + *it + "' stands there twice");
+      return true;
+    };
+    if (rule.match.empty()) return refuse(line_of_key(item, "match"), where + ".match: a pattern is wanted");
+    if (!twice("match", rule.match) || !twice("members", rule.members)) return false;
+    if (rule.link.back() == '/' || (!rule.pointer.empty() && rule.pointer.back() == '/'))
+      return refuse(line_of_key(item, rule.link.back() == '/' ? "link" : "pointer"),
+                    where + ": a link and a pointer are names, without a / at the end");
+    if (rule.link == rule.pointer)
+      return refuse(line_of_key(item, "pointer"), where + ".pointer: '" + rule.pointer + "' is the link, too");
+    for (const auto& other : others) {
+      if (other.name == rule.name)
+        return refuse(line_of_key(item, "name"), where + ".name: '" + rule.name + "' is the name of another set");
+      if (other.link == rule.link)
+        return refuse(line_of_key(item, "link"), where + ".link: '" + rule.link + "' is the link of another set");
     }
     return true;
   }
@@ -389,7 +440,15 @@ DatasetPolicy resolve(const Config& config, const std::string& path) {
       for (auto& output : policy.outputs)
         output.policy.names_set_at = {rule.origins.at("outputs"), rule.origins.at("outputs")};
   }
+  for (const SetRule& set : config.sets)
+    for (const auto& pattern : set.match)
+      if (dataset_matches(set_glob(pattern), path)) policy.durable = true;
   return policy;
+}
+
+std::string set_glob(const std::string& pattern) {
+  const auto at = pattern.find("{instant}");
+  return pattern.substr(0, at) + "*" + (at == std::string::npos ? "" : pattern.substr(at + 9));
 }
 
 unsigned round_bits(const DatasetPolicy& policy, const std::string& variable) {

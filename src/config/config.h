@@ -83,6 +83,22 @@ struct OutsideConfig {
   bool operator==(const OutsideConfig&) const = default;
 };
 
+/// Files that are complete together: one of each pattern, of one instant. The command line keeps them
+/// (python/src/advectio/sets.py).
+struct SetRule {
+  std::string name;
+  std::vector<std::string> match;    ///< as of `datasets`, each with {instant} for the part that names the instant
+  std::string link;                  ///< symbolic link that leads to the newest whole set
+  std::string pointer;               ///< file that lists its files; empty: none
+  std::optional<unsigned> keep;      ///< sets; empty: all
+  std::vector<std::string> members;  ///< programs that each write a part; empty: one does
+  std::string origin;                ///< "advectio.yaml:12"
+  bool operator==(const SetRule&) const = default;
+};
+
+/// A pattern of a set for fnmatch(3): any text in the place of {instant}.
+std::string set_glob(const std::string& pattern);
+
 enum class LogLevel : std::uint8_t { error, warning, info, debug };
 
 struct LogConfig {
@@ -187,6 +203,7 @@ struct Config {
   LogConfig log;
   std::vector<DatasetRule> datasets;
   std::vector<CoupleRule> couple;  ///< the first that matches a file holds
+  std::vector<SetRule> sets;
   /// "stage.bytes_max" → "advectio.yaml:3", or "default". Holds every key of the plain sections.
   std::map<std::string, std::string> origins;
 };
@@ -201,8 +218,8 @@ Result<Config> parse_config(std::string_view text, const std::string& name);
 Result<Config> load_config(const std::string& path);
 
 /// The rules that match `path` applied in order, a later one overriding key by key. A rule that sets `codec` or
-/// `deflate` takes `level` back to auto unless it sets it too: the scale belongs to the codec. `path` must be absolute
-/// for patterns with a `/`.
+/// `deflate` takes `level` back to auto unless it sets it too: the scale belongs to the codec. Files of a set are made
+/// durable whatever rules say. `path` must be absolute for patterns with a `/`.
 DatasetPolicy resolve(const Config& config, const std::string& path);
 
 /// Some dataset is promised to be durable, and none becomes one with others: a stage on a disk can keep that promise

@@ -101,6 +101,16 @@ std::string to_json(const Config& config) {
                            {"exclude", rule.exclude},
                            {"variables", rule.variables},
                            {"origin", rule.origin}});
+  j["sets"] = nlohmann::ordered_json::array();
+  for (const auto& set : config.sets)
+    j["sets"].push_back(
+        {{"name", set.name},
+         {"match", set.match},
+         {"link", set.link},
+         {"pointer", set.pointer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(set.pointer)},
+         {"keep", set.keep ? nlohmann::ordered_json(*set.keep) : nlohmann::ordered_json()},
+         {"members", set.members},
+         {"origin", set.origin}});
   const auto transfers = [](const std::vector<Transfer>& all) {
     auto list = nlohmann::ordered_json::array();
     for (const auto& t : all) list.push_back({{"from", t.from}, {"to", t.to}});
@@ -126,6 +136,10 @@ std::string to_yaml(const Config& config) {
   for (const auto& rule : config.couple)
     for (const auto& field : config::couple_fields())
       out += (field.key == "match" ? "  - " : "    ") + std::string(field.key) + ": " + field.show(rule) + "\n";
+  if (!config.sets.empty()) out += "sets:\n";
+  for (const auto& set : config.sets)
+    for (const auto& field : config::set_fields())
+      out += (field.key == "name" ? "  - " : "    ") + std::string(field.key) + ": " + field.show(set) + "\n";
   if (config.datasets.empty()) return out;
   out += "datasets:\n";
   for (const auto& rule : config.datasets) {
@@ -181,6 +195,14 @@ std::string reference_markdown() {
   for (const auto& f : config::couple_fields()) {
     const bool is_needed = f.key == "match" || f.key == "from" || f.key == "to";
     out += table_row(f.key, f.type, is_needed ? "(must be there)" : f.show(rule), f.doc);
+  }
+  out +=
+      "\n### `sets`\n\nA list of sets of files that are complete together; see operations.md.\n\n| key | what | "
+      "default | |\n|---|---|---|---|\n";
+  const SetRule set;
+  for (const auto& f : config::set_fields()) {
+    const bool is_needed = f.key == "name" || f.key == "match" || f.key == "link";
+    out += table_row(f.key, f.type, is_needed ? "(must be there)" : f.show(set), f.doc);
   }
   return out;
 }

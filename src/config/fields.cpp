@@ -679,11 +679,12 @@ std::optional<Fault> check_program(const YAML::Node& node, bool is_pattern) {
 }
 
 /// One text or a list of them.
-Field<CoupleRule> list_field(std::string_view key, std::vector<std::string> CoupleRule::*member, std::string_view what,
-                             std::string_view type, std::string_view doc,
-                             std::function<std::optional<Fault>(const YAML::Node&)> check) {
-  auto f = base<CoupleRule>(key, type, doc, member);
-  f.read = [=](const YAML::Node& node, CoupleRule& rule) -> std::optional<Fault> {
+template <typename S>
+Field<S> list_field(std::string_view key, std::vector<std::string> S::*member, std::string_view what,
+                    std::string_view type, std::string_view doc,
+                    std::function<std::optional<Fault>(const YAML::Node&)> check) {
+  auto f = base<S>(key, type, doc, member);
+  f.read = [=](const YAML::Node& node, S& rule) -> std::optional<Fault> {
     std::vector<std::string> all;
     const auto take = [&](const YAML::Node& one) -> std::optional<Fault> {
       if (auto fault = wants_scalar(one, what)) return fault;
@@ -700,7 +701,7 @@ Field<CoupleRule> list_field(std::string_view key, std::vector<std::string> Coup
     rule.*member = std::move(all);
     return std::nullopt;
   };
-  f.show = [=](const CoupleRule& rule) {
+  f.show = [=](const S& rule) {
     std::string out;
     for (const auto& one : rule.*member) out += (out.empty() ? "" : ", ") + yaml_scalar(one);
     return "[" + out + "]";
@@ -787,6 +788,70 @@ const std::vector<Field<CoupleRule>>& couple_fields() {
                    "Variables that the file in memory has; [] for all. For memory+file only.", plain),
     };
   }();
+  return fields;
+}
+
+namespace {
+
+std::optional<Fault> check_set_pattern(const YAML::Node& node) {
+  const auto& pattern = node.Scalar();
+  const auto first = pattern.find("{instant}");
+  if (first == std::string::npos || pattern.find("{instant}", first + 1) != std::string::npos)
+    return at(node, kind_of(node) + " must have {instant} once, in the place of the text that names the instant");
+  if (auto good = check_glob(set_glob(pattern)); !good) return at(node, kind_of(node) + ": " + good.error().message);
+  if (pattern.find('/') != std::string::npos && pattern[0] != '/' && pattern[0] != '*')
+    return at(node, kind_of(node) +
+                        " can match nothing: with a / in it, it is held against the absolute path; begin it with / or "
+                        "*/");
+  return std::nullopt;
+}
+
+Field<SetRule> set_name_field() {
+  auto f = base<SetRule>("name", "name", "What messages call it.", &SetRule::name);
+  f.read = [](const YAML::Node& node, SetRule& rule) -> std::optional<Fault> {
+    if (auto fault = wants_scalar(node, "a name")) return fault;
+    if (node.Scalar().empty()) return at(node, "the name is empty");
+    rule.name = node.Scalar();
+    return std::nullopt;
+  };
+  f.show = [](const SetRule& rule) { return yaml_scalar(rule.name); };
+  return f;
+}
+
+Field<SetRule> keep_field(std::string_view doc) {
+  auto f = base<SetRule>("keep", "whole number or none", doc, &SetRule::keep);
+  f.read = [](const YAML::Node& node, SetRule& rule) -> std::optional<Fault> {
+    rule.keep = std::nullopt;
+    if (node.IsScalar() && node.Scalar() == "none") return std::nullopt;
+    const auto n = node.IsScalar() ? whole_number<unsigned>(node.Scalar()) : std::nullopt;
+    if (!n || *n < 1 || *n > 10000)
+      return at(node, kind_of(node) + " is not a whole number from " + range_text(1, 10000) + ", or none");
+    rule.keep = *n;
+    return std::nullopt;
+  };
+  f.show = [](const SetRule& rule) { return rule.keep ? std::to_string(*rule.keep) : std::string("none"); };
+  return f;
+}
+
+}  // namespace
+
+const std::vector<Field<SetRule>>& set_fields() {
+  static const std::vector<Field<SetRule>> fields = {
+      set_name_field(),
+      list_field(
+          "match", &SetRule::match, "a pattern", "pattern or [patterns]",
+          "Its files, one of each pattern: as of datasets; {instant} stands for the text that names the instant.",
+          check_set_pattern),
+      text_field("link", &SetRule::link, "path", false,
+                 "A symbolic link to a directory that has the newest whole set. A relative path begins where the job "
+                 "was started."),
+      text_field("pointer", &SetRule::pointer, "path or null", true,
+                 "A file that lists the files of the newest whole set, a path a line."),
+      keep_field("How many whole sets stay; the files of older ones are removed. none: nothing is ever removed."),
+      list_field("members", &SetRule::members, "a name", "name or [names]",
+                 "Programs that each write a part of it (--as); [] where one program writes all.",
+                 [](const YAML::Node& node) { return check_program(node, false); }),
+  };
   return fields;
 }
 

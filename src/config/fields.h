@@ -44,6 +44,8 @@ const std::vector<Field<LogConfig>>& log_fields();
 const std::vector<Field<OutsideConfig>>& outside_fields();
 /// All keys of a rule of `couple`.
 const std::vector<Field<CoupleRule>>& couple_fields();
+/// All keys of a rule of `sets`.
+const std::vector<Field<SetRule>>& set_fields();
 /// The keys of a dataset rule but `match`.
 const std::vector<Field<DatasetPolicy>>& dataset_fields();
 

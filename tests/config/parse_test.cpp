@@ -64,6 +64,39 @@ TEST(Config, ReadsTheFileOfEventsAndTheirCommands) {
   EXPECT_EQ(parsed(to_yaml(config)).outside, config.outside);
 }
 
+TEST(Config, ReadsSets) {
+  EXPECT_TRUE(parsed("sets:\n").sets.empty());
+  const auto config = parsed(
+      "sets:\n"
+      "  - {name: restart, match: [\"rst_d01_{instant}\", \"*/sea/{instant}.nc\"], link: restart.latest, keep: 2,\n"
+      "     pointer: rpointer, members: [atm, ocn]}\n"
+      "  - {name: b, match: \"b{instant}\", link: b}\n");
+  ASSERT_EQ(config.sets.size(), 2U);
+  EXPECT_EQ(config.sets[0], (SetRule{"restart",
+                                     {"rst_d01_{instant}", "*/sea/{instant}.nc"},
+                                     "restart.latest",
+                                     "rpointer",
+                                     2,
+                                     {"atm", "ocn"},
+                                     "advectio.yaml:2"}));
+  EXPECT_EQ(config.sets[1], (SetRule{"b", {"b{instant}"}, "b", "", std::nullopt, {}, "advectio.yaml:4"}));
+  auto again = parsed(to_yaml(config)).sets;
+  ASSERT_EQ(again.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    again[i].origin = config.sets[i].origin;
+    EXPECT_EQ(again[i], config.sets[i]);
+  }
+}
+
+TEST(Config, MakesFilesOfASetDurable) {
+  const auto config = parsed(
+      "datasets: [{match: \"*\", durable: false}]\n"
+      "sets: [{name: r, match: [\"rst_{instant}\", \"/a/{instant}.nc\"], link: r}]\n");
+  EXPECT_TRUE(resolve(config, "/x/rst_1").durable);
+  EXPECT_TRUE(resolve(config, "/a/1.nc").durable);
+  EXPECT_FALSE(resolve(config, "/x/1.nc").durable);
+}
+
 TEST(Config, ReadsEveryKeyOfEverySection) {
   const Config config = parsed(R"(stage:
   directory: /local/scratch
@@ -170,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
               "beside match)"},
         Wrong{"netcdf_version: 4\n",
               "advectio.yaml:1: unknown key netcdf_version; known here: stage, server, readers, workflow, log, "
-              "markers, events, on, datasets, couple"},
+              "markers, events, on, datasets, couple, sets"},
         Wrong{"log:\n  rotate_daily: yes\n", "advectio.yaml:2: unknown key log.rotate_daily; known here: level, file"},
         Wrong{"stage:\n  [a, b]: 4\n", "advectio.yaml:2: a key is wanted here"}));
 
@@ -257,14 +290,51 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"datasets:\n  - codec: zstd\n", "advectio.yaml:2: datasets[0]: match is missing"},
         Wrong{"- stage\n",
               "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
-              "markers, events, on"},
+              "markers, events, on, sets"},
         Wrong{"stage\n",
               "advectio.yaml:1: sections are wanted here: stage, server, readers, workflow, log, datasets, couple, "
-              "markers, events, on"},
+              "markers, events, on, sets"},
         Wrong{"markers:\n",
               "advectio.yaml:1: markers: a list of patterns like [\"*.fin\"], or none, is wanted, this is nothing"},
         Wrong{"markers: [\"*.a\", \"[\"]\n", "advectio.yaml:1: markers: '[': the pattern has a '[' without its ']'"},
         Wrong{"marker: none\n", "advectio.yaml:1: unknown key marker; did you mean markers?"},
+        Wrong{"set: []\n", "advectio.yaml:1: unknown key set; did you mean sets?"},
+        Wrong{"sets: restart\n",
+              "advectio.yaml:1: sets: a list is wanted, like - {name: restart, match: [\"rst_{instant}.nc\"], link: "
+              "restart.latest}"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\", keeps: 2}\n",
+              "advectio.yaml:2: unknown key sets[0].keeps; did you mean sets.keep?"},
+        Wrong{"sets:\n  - {name: r, match: \"a{instant}\"}\n", "advectio.yaml:2: sets[0]: link is missing"},
+        Wrong{"sets:\n  - {name: r, link: l, match: []}\n", "advectio.yaml:2: sets[0].match: a pattern is wanted"},
+        Wrong{
+            "sets:\n  - {name: r, link: l, match: [\"rst_*\"]}\n",
+            "advectio.yaml:2: sets[0].match: 'rst_*' must have {instant} once, in the place of the text that names the "
+            "instant"},
+        Wrong{
+            "sets:\n  - {name: r, link: l, match: [\"{instant}/{instant}\"]}\n",
+            "advectio.yaml:2: sets[0].match: '{instant}/{instant}' must have {instant} once, in the place of the text "
+            "that names the instant"},
+        Wrong{"sets:\n  - {name: r, link: l, match: [\"a/{instant}\"]}\n",
+              "advectio.yaml:2: sets[0].match: 'a/{instant}' can match nothing: with a / in it, it is held against the "
+              "absolute path; begin it with / or */"},
+        Wrong{"sets:\n  - {name: r, link: l, match: [\"a{instant}[\"]}\n",
+              "advectio.yaml:2: sets[0].match: 'a{instant}[': the pattern has a '[' without its ']'"},
+        Wrong{"sets:\n  - {name: r, link: l, match: [\"a{instant}\", \"a{instant}\"]}\n",
+              "advectio.yaml:2: sets[0].match: 'a{instant}' stands there twice"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\", keep: 0}\n",
+              "advectio.yaml:2: sets[0].keep: '0' is not a whole number from 1 to 10000, or none"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\", members: [a b]}\n",
+              "advectio.yaml:2: sets[0].members: 'a b' is no name of a program: letters, digits, _ - . are allowed"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\", members: [a, a]}\n",
+              "advectio.yaml:2: sets[0].members: 'a' stands there twice"},
+        Wrong{"sets:\n  - {name: r, link: l/, match: \"a{instant}\"}\n",
+              "advectio.yaml:2: sets[0]: a link and a pointer are names, without a / at the end"},
+        Wrong{"sets:\n  - {name: r, link: l, pointer: l, match: \"a{instant}\"}\n",
+              "advectio.yaml:2: sets[0].pointer: 'l' is the link, too"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\"}\n  - {name: r, link: m, match: \"b{instant}\"}\n",
+              "advectio.yaml:3: sets[1].name: 'r' is the name of another set"},
+        Wrong{"sets:\n  - {name: r, link: l, match: \"a{instant}\"}\n  - {name: s, link: l, match: \"b{instant}\"}\n",
+              "advectio.yaml:3: sets[1].link: 'l' is the link of another set"},
         Wrong{"on: rsync\n",
               "advectio.yaml:1: on: commands like {complete: \"rsync {path} archive:\"}, or none, are wanted, this is "
               "'rsync'"},

@@ -107,6 +107,7 @@ def config():
                 ],
                 "datasets": told().get("rules", []),
                 "couple": [],
+                "sets": [],
                 "transfers": {"in": [], "out": []} | told().get("transfers", {}),
                 "on": {"commands": {}, "at_once": 2, "timeout_s": 300.0} | told().get("on", {}),
                 "here": {

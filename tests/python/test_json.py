@@ -31,7 +31,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "json.md"
 SHAPES = [
     protocol.Status, protocol.ServerStatus, protocol.StageStatus, protocol.WriterStatus, protocol.DatasetStatus,
     protocol.Spread, protocol.NodeStatus, protocol.UnmatchedRule, protocol.ConfigName, protocol.NotReadable, protocol.Transferred, protocol.NotTransferred,
-    protocol.CommandsRun, config_json.EventCommands, events.Event, await_files.Waited, await_files.WaitedFile,
+    protocol.CommandsRun, config_json.EventCommands, config_json.RestartSet, events.Event, await_files.Waited, await_files.WaitedFile,
     protocol.ReadersStatus, protocol.ReaderStatus, protocol.SubscriptionStatus,
     watching.Unserved, checking.Report, checking.FindingReport, linking.ProgramReport, linking.LinkedLibrary, config_json.Config, config_json.Value, config_json.Rule, config_json.OperatorOutput, config_json.CoupleRule,
     config_json.Transfers, config_json.Transfer, config_json.Here, config_json.Like, inspecting.Survey, inspecting.SurveyOfNodes,

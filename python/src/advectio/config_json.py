@@ -49,6 +49,18 @@ class EventCommands(TypedDict):
     timeout_s: float
 
 
+class RestartSet(TypedDict):
+    """Of the list `sets`."""
+
+    name: str
+    match: list[str]
+    link: str
+    pointer: str | None
+    keep: int | None
+    members: list[str]
+    origin: str
+
+
 # Of the list `couple`.
 CoupleRule = TypedDict(
     "CoupleRule",
@@ -92,6 +104,7 @@ class Config(TypedDict):
     couple: list[CoupleRule]
     transfers: Transfers
     on: EventCommands
+    sets: list[RestartSet]
     here: Here
     not_readable: list[NotReadable]
     like: NotRequired[Like]  # of `check --like`

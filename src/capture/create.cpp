@@ -125,8 +125,11 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
 }
 
 /// Of several that create it at one time one is the first.
-Result<NewFile> ProcessSession::make_file(const HeldFile& name, const std::string& path, bool no_clobber) const {
-  if (!name.is_held()) return NewFile::take(path, no_clobber, [&] { return waiting_.not_written_now(path); });
+Result<NewFile> ProcessSession::make_file(const HeldFile& name, const std::string& path, bool no_clobber,
+                                          bool in_set) const {
+  if (!name.is_held())
+    return NewFile::take(
+        in_set ? real_path(path) : path, no_clobber, [&] { return waiting_.not_written_now(path); }, in_set);
   for (;;) {
     auto file = NewFile::take(name.made_as(), false, [&]() -> Result<void> {
       ADVECTIO_TRY(waiting_.not_written_now(path));
@@ -162,8 +165,9 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("create " + path, errno);
     }
   }
-  HeldFile name(stage_, rules_.of(path), path);
-  auto file = make_file(name, path, request.no_clobber);
+  const bool in_set = rules_.in_set(path);
+  HeldFile name(stage_, rules_.of(path), path, in_set);
+  auto file = make_file(name, path, request.no_clobber, in_set);
   if (!file) return std::move(file).error();
   // HDF5 does not create over a file that somebody has locked.
   if (!file->is_locked() && is_hdf5(request.format) && writers == 0 && hdf5_locks())

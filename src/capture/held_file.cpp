@@ -12,19 +12,20 @@ namespace advectio::capture {
 namespace {
 
 /// Another file may take its place, and nobody sees a difference but in its contents.
-bool can_be_replaced(const struct stat& there) {
-  return S_ISREG(there.st_mode) && there.st_nlink == 1 && there.st_uid == ::geteuid() && there.st_gid == ::getegid();
+bool can_be_replaced(const struct stat& there, bool in_set) {
+  return S_ISREG(there.st_mode) && (there.st_nlink == 1 || in_set) && there.st_uid == ::geteuid() &&
+         there.st_gid == ::getegid();
 }
 
 }  // namespace
 
-HeldFile::HeldFile(const journal::Stage& stage, const Rule& rule, const std::string& path)
+HeldFile::HeldFile(const journal::Stage& stage, const Rule& rule, const std::string& path, bool in_set)
     : stage_(stage), path_(workflow::resolved(path)), made_as_(path), awaits_all_(rule.appears_complete()) {
   if (rule.appears_at_once() || rule.joins_tiles() || stage.control().nodes > 1) return;
   if (path_.find('\n') != std::string::npos) return;
   struct stat there {};
   const bool any = ::lstat(path_.c_str(), &there) == 0;
-  if (any && !can_be_replaced(there)) return;
+  if (any && !can_be_replaced(there, in_set)) return;
   if (any) replaced_mode_ = there.st_mode & 07777;
   made_as_ = journal::held_name_of_new(path_);
   held_ = true;

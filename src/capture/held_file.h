@@ -19,7 +19,8 @@ class HeldFile {
   /// * on several nodes, as programs on other nodes know nothing of held names;
   /// * tiles that become one file;
   /// * a file that is replaced, and that has further names, another owner, or is behind a symbolic link.
-  HeldFile(const journal::Stage& stage, const Rule& rule, const std::string& path);
+  /// `in_set`: further names of what is there are those of sets, which keep it.
+  HeldFile(const journal::Stage& stage, const Rule& rule, const std::string& path, bool in_set);
   ~HeldFile();
   HeldFile(const HeldFile&) = delete;
   HeldFile& operator=(const HeldFile&) = delete;

@@ -15,7 +15,8 @@ constexpr useconds_t pause_us = 1000;
 
 }  // namespace
 
-Result<NewFile> NewFile::take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free) {
+Result<NewFile> NewFile::take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free,
+                              bool anew) {
   for (int i = 0;; ++i) {
     NewFile file(path);
     ADVECTIO_TRY(file.open(no_clobber));
@@ -30,7 +31,8 @@ Result<NewFile> NewFile::take(const std::string& path, bool no_clobber, const st
       file.is_new_ = false;
       return std::move(free).error();
     }
-    return file;
+    if (!anew || file.is_new_) return file;
+    if (i == tries || ::unlink(path.c_str()) != 0) return system_error("create " + path, i == tries ? EBUSY : errno);
   }
 }
 

@@ -17,8 +17,10 @@ namespace advectio::capture {
 class NewFile {
  public:
   /// Makes the file, or takes the one that is there, which is not emptied yet. Waits up to 100 ms for the lock.
-  /// `is_free` is asked under the lock; what it refuses belongs to another process, and stays as it is.
-  static Result<NewFile> take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free);
+  /// `is_free` is asked under the lock; what it refuses belongs to another process, and stays as it is. `anew`: never
+  /// the one that is there, which keeps its content for those who have a hard link to it; `path` is no symbolic link.
+  static Result<NewFile> take(const std::string& path, bool no_clobber, const std::function<Result<void>()>& is_free,
+                              bool anew = false);
   /// False: somebody else holds the lock, such as one who reads the file by HDF5.
   [[nodiscard]] bool is_locked() const { return locked_; }
   /// Nobody had it before.

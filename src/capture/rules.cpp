@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <fstream>
 
@@ -22,6 +23,15 @@ std::string absolute(const std::string& path) {
   return std::string(here) + "/" + path;
 }
 
+namespace {
+
+bool matches(const std::string& pattern, const std::string& whole) {
+  const auto text = pattern.find('/') != std::string::npos ? whole : base_name(whole);
+  return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+}
+
+}  // namespace
+
 Rules Rules::read(const std::string& path) {
   Rules all;
   std::ifstream in(path);
@@ -29,6 +39,7 @@ Rules Rules::read(const std::string& path) {
   while (std::getline(in, line)) {
     if (line == "later") all.later = true;
     if (line.rfind("workflow ", 0) == 0) all.memory = line.substr(9);
+    if (line.rfind("set ", 0) == 0) all.sets.push_back(line.substr(4));
     if (line.rfind("directory ", 0) == 0) all.run_directory = line.substr(10);
     if (line.rfind("rule ", 0) != 0 || line.size() < 18) continue;
     all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line[15], line.substr(17)});
@@ -39,10 +50,8 @@ Rules Rules::read(const std::string& path) {
 Rule Rules::of(const std::string& path) const {
   Rule all;
   const std::string whole = workflow::name_for_programs(memory, absolute(path));
-  const std::string name = base_name(whole);
   for (const auto& r : rules) {
-    const bool by_path = r.match.find('/') != std::string::npos;
-    if (::fnmatch(r.match.c_str(), by_path ? whole.c_str() : name.c_str(), 0) != 0) continue;
+    if (!matches(r.match, whole)) continue;
     for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear})
       if (r.*letter != '-') all.*letter = r.*letter;
   }
@@ -54,6 +63,11 @@ Rule Rules::of(const std::string& path) const {
   // In a workflow a file may become another program's input by a new name while it is open.
   if (!memory.empty()) all.appear = 'n';
   return all;
+}
+
+bool Rules::in_set(const std::string& path) const {
+  const auto whole = absolute(path);
+  return std::any_of(sets.begin(), sets.end(), [&](const auto& pattern) { return matches(pattern, whole); });
 }
 
 }  // namespace advectio::capture

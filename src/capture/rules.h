@@ -27,14 +27,16 @@ struct Rule {
 /// The file `capture.conf` of a run.
 struct Rules {
   std::vector<Rule> rules;
-  bool later = false;         ///< programs do not wait for their files when they end
-  std::string run_directory;  ///< where the run was started; empty: not known
-  std::string memory;         ///< of coupled files (workflow/README.md); empty: none
+  bool later = false;             ///< programs do not wait for their files when they end
+  std::string run_directory;      ///< where the run was started; empty: not known
+  std::string memory;             ///< of coupled files (workflow/README.md); empty: none
+  std::vector<std::string> sets;  ///< patterns of files of which a set keeps an earlier one (the config's `sets`)
 
   /// A file that is not there gives no rules.
   static Rules read(const std::string& path);
   /// The rule for a dataset: later rules win. `path` is as the program gave it.
   [[nodiscard]] Rule of(const std::string& path) const;
+  [[nodiscard]] bool in_set(const std::string& path) const;
 };
 
 /// The last component of a path.

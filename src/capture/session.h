@@ -89,7 +89,7 @@ class ProcessSession final : public Session {
 
  private:
   Result<journal::Writer*> open_writer();
-  Result<NewFile> make_file(const HeldFile& name, const std::string& path, bool no_clobber) const;
+  Result<NewFile> make_file(const HeldFile& name, const std::string& path, bool no_clobber, bool in_set) const;
   Result<std::unique_ptr<JournalledDataset>> make(const CreateRequest& request, std::uint32_t writers);
   Result<std::unique_ptr<JournalledDataset>> begin(journal::RecordType type, std::uint32_t number, const Bytes& meta,
                                                    journal::MappedState<journal::SharedState> shared_state,

@@ -148,6 +148,8 @@ Result<void> ServerImpl::begin() {
                flag("promise", "svd"[static_cast<int>(r.values.promise)]) +
                flag("full", "awsd"[static_cast<int>(r.values.full)]) + appear_of(r) + r.match + '\n';
     }
+    for (const auto& set : run_.config.sets)
+      for (const auto& pattern : set.match) rules += "set " + set_glob(pattern) + '\n';
     ADVECTIO_TRY(replace_file(run_.files, run_.options.run_dir + "/capture.conf", std::as_bytes(std::span(rules))));
     std::string markers;
     for (const auto& pattern : run_.config.outside.markers) markers += pattern + '\n';

@@ -55,5 +55,22 @@ TEST_F(NewFileTest, IsNotMadeOverAFileWhereThatIsForbidden) {
   EXPECT_EQ(fs::file_size(path_), 6U);
 }
 
+TEST_F(NewFileTest, MadeAnewLeavesTheOldOneToItsOtherName) {
+  std::ofstream(path_) << "values";
+  fs::create_hard_link(path_, directory_ / "kept");
+  auto made = NewFile::take(path_, false, free, true);
+  ASSERT_TRUE(made.ok());
+  ASSERT_TRUE(made->empty().ok());
+  const auto mark = made->keep();
+  EXPECT_EQ(fs::file_size(path_), 0U);
+  EXPECT_EQ(fs::file_size(directory_ / "kept"), 6U);
+}
+
+TEST_F(NewFileTest, MadeAnewLeavesWhatAnotherProcessWrites) {
+  std::ofstream(path_) << "values";
+  EXPECT_EQ(NewFile::take(path_, false, refused, true).error().sys, EACCES);
+  EXPECT_EQ(fs::file_size(path_), 6U);
+}
+
 }  // namespace
 }  // namespace advectio::capture

@@ -342,12 +342,17 @@ Outcome ServerImpl::conclude() {
     // The control file last: who dies meanwhile leaves a run directory that recovery knows for one.
     std::error_code ignored;
     std::vector<std::filesystem::path> all;
-    // What operators have still to make of the files is for the command line, which takes it away.
+    // What operators have still to make of the files is for the command line, and so are the events of files of sets:
+    // it takes them away.
+    const auto is_kept = [this](const std::filesystem::path& name) {
+      const bool of_sets = name == Events::file_name || name == "on.json" || name == "advectio.yaml";
+      return name == "processed.json" || (of_sets && !run_.config.sets.empty());
+    };
     bool kept = false;
     for (const auto& entry : std::filesystem::directory_iterator(run_.options.run_dir, ignored)) {
       const auto name = entry.path().filename();
-      kept = kept || name == "processed.json";
-      if (name != "control" && name != "processed.json") all.push_back(entry.path());
+      kept = kept || is_kept(name);
+      if (name != "control" && !is_kept(name)) all.push_back(entry.path());
     }
     for (const auto& path : all) std::filesystem::remove_all(path, ignored);
     std::filesystem::remove_all(kept ? run_.options.run_dir + "/control" : run_.options.run_dir, ignored);

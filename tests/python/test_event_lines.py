@@ -381,7 +381,7 @@ def test_a_recovery_runs_the_commands_that_are_left(run: FakeRun, tmp_path: Path
     for name in ("a.nc", "b.nc", "c.nc"):
         run.say("complete", f"/out/{name}", frames=1)
     first = subprocess.Popen([sys.executable, "-c", begin, json.dumps(wanted), str(run.directory)], start_new_session=True)
-    places_file = run.directory / on_events.PLACES_FILE
+    places_file = run.directory / places.ON_FILE
     while not places_file.exists():
         assert first.poll() is None
         time.sleep(0.01)

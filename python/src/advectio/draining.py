@@ -86,7 +86,7 @@ def _runs(directories: Sequence[str]) -> Iterator[str]:
 
 
 def _is_run(directory: str) -> bool:
-    names = ("control", places.SERVERS_FILE, places.PROCESSED_FILE)
+    names = ("control", places.SERVERS_FILE, places.PROCESSED_FILE, places.EVENTS_FILE)
     return any(os.path.exists(os.path.join(directory, name)) for name in names)
 
 
@@ -95,6 +95,8 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
         return recovering.EXIT_GONE, []
     if os.stat(run).st_uid != os.geteuid():
         raise UserError(f"{run} belongs to another user (uid {os.stat(run).st_uid})")
+    if events_left := recovering.only_events(run, False, as_json):
+        return 0, [dict(events_left)]
     left = processed.left_in(run)
     if left and not places.is_run(run):
         code, only = recovering.only_outputs(run, left, False)
@@ -106,9 +108,7 @@ def _drain(run: str, title: str, as_json: bool) -> tuple[int, list[dict[str, Any
     commands = on_events.of_left_run(run)
     code, result = _finish(run, before, title, shown=not as_json and sys.stderr.isatty())
     if commands:
-        done = commands.end(lambda: result is not None)
-        if result:
-            result["on"] = done
+        recovering.end_commands(commands, result)
     if result is None:
         say("", f"interrupted; what is not written stays in {run}, `advectio drain {run}` goes on")
         return code, []

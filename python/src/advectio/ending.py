@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advectio import places
 from advectio.errors import say
-from advectio.protocol import CommandsRun, DatasetStatus, Made, Status, incomplete
+from advectio.protocol import CommandsRun, DatasetStatus, Made, SetReport, Status, incomplete
 from advectio.quantities import size_text
 from advectio.server import Server
 
@@ -44,6 +44,7 @@ class Over(NamedTuple):
     out: "transferring.Outcome | None"
     made: "list[Made] | None" = None  # outputs by operators; None: there are none, or recover is to make them
     commands: "CommandsRun | None" = None  # for events; None: there are none
+    sets: "list[SetReport] | None" = None
 
 
 class Ending(NamedTuple):
@@ -182,6 +183,7 @@ def take_stage_away(run_directory: str) -> None:
 
 def take_away(run_directory: str) -> None:
     """What is left of a run directory when all is written."""
+    places.remove_events(run_directory)
     for name in _NOT_THE_SERVERS:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(run_directory, name))
@@ -190,6 +192,7 @@ def take_away(run_directory: str) -> None:
 
 def forget(run_directory: str) -> None:
     """Take back what was made for a run that has not begun. Nothing is staged then."""
+    places.remove_events(run_directory)
     directories = places.node_directories(run_directory)
     if directories != [run_directory]:
         import shutil

@@ -13,7 +13,6 @@ from typing import NotRequired, TypedDict, cast
 from advectio import places
 from advectio.errors import UserError, say
 
-FILE_NAME = "events"  # in the run directory of each node
 GONE_S = 30.0  # a server that has died is started again sooner
 LOOK_S = 0.1
 _IN_MODIFY, _IN_CREATE, _IN_MOVED_TO, _IN_DELETE_SELF = 0x2, 0x100, 0x80, 0x400
@@ -130,7 +129,7 @@ class Followed:
         self._complete: dict[str, bool] = {}
         self._gone_since: float | None = None
         for node in places.node_directories(directory):
-            path = os.path.join(node, FILE_NAME)
+            path = os.path.join(node, places.EVENTS_FILE)
             self.files.append(Lines(path, (starts or {}).get(path, 0)))
 
     def close(self) -> None:

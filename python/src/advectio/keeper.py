@@ -71,6 +71,10 @@ class Keeper:
                 "warning",
                 "commands of the config's `on` are not run under `advectio exec`; the config's `events` tells the same",
             )
+        if self._config.get("sets"):
+            say(
+                "warning", "sets are not kept under `advectio exec`: their links do not move; start the model by `advectio run`"
+            )
         signal.signal(signal.SIGTERM, self._end)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)  # they are for the ranks

@@ -1,5 +1,6 @@
-"""Commands that the config's ``on`` has for events. They run beside the command of ``advectio run``: some at a time, those of one
-file one after the other, without the libraries that carry output. ``recover`` and ``drain`` run those that are left."""
+"""What happens at events: the commands of the config's ``on``, and its ``sets``. Commands run beside the command of ``advectio
+run``: some at a time, those of one file one after the other, without the libraries that carry output. ``recover`` and ``drain`` do
+what is left."""
 
 import contextlib
 import json
@@ -11,18 +12,20 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from functools import partial
+from typing import IO, Any, NamedTuple, TypeVar
 
-from advectio import places
+from advectio import places, sets
 from advectio.errors import UserError, say
 from advectio.events import Event, Followed, Lines, Told, is_locked
-from advectio.protocol import CommandsRun
+from advectio.protocol import CommandsRun, SetReport
+from advectio.sets import Keeper
 from advectio.signals import Signals
 
-PLACES_FILE = "on.json"  # in the run directory: behind which events of each file all commands are done
 LAST_LINES = 3
+Result = TypeVar("Result")
 NOT_THEIRS = ("LD_PRELOAD", "ADVECTIO_RUN", "ADVECTIO_WORKFLOW", "ADVECTIO_SERVERS", "ADVECTIO_NODES")
 
 
@@ -34,9 +37,9 @@ class Settings(NamedTuple):
 
 
 def settings(raw: dict[str, Any], directory: str) -> Settings | None:
-    """``raw``: what advectiod has read of the config. None: it has no commands."""
+    """``raw``: what advectiod has read of the config. None: it has neither commands nor sets."""
     on = raw.get("on", {})
-    if not on.get("commands"):
+    if not on.get("commands") and not raw.get("sets"):
         return None
     told = next((e["value"] for e in raw["values"] if e["key"] == "events" and e["value"] != "null"), None)
     if told and told.startswith('"'):
@@ -49,8 +52,8 @@ def several_nodes_need_a_file(wanted: Settings) -> None:
     """Before the model starts."""
     if not wanted.events:
         raise UserError(
-            "on: this run has several nodes, and their events come together in a file alone; set events: FILE on a file system "
-            "that all nodes see"
+            f"{'on' if wanted.commands else 'sets'}: this run has several nodes, and their events come together in a file alone; "
+            "set events: FILE on a file system that all nodes see"
         )
 
 
@@ -100,13 +103,18 @@ class _Queue:
 class Commands:
     """Follows the events of a run on a thread of its own, until ``end``."""
 
-    def __init__(self, wanted: Settings, run_directory: str, directory: str, several: bool = False) -> None:
+    def __init__(
+        self, wanted: Settings, run_directory: str, directory: str, several: bool = False, keepers: Sequence[Keeper] = ()
+    ) -> None:
         """``directory``: where the commands are started. ``several``: nodes, whose events are in the config's file."""
         self.run = 0
         self.failed = 0
+        self.has_commands = bool(wanted.commands)
+        self._keepers = keepers
+        self._said: set[str] = set()
         self._wanted = wanted
         self._directory = directory
-        self._places = os.path.join(run_directory, PLACES_FILE)
+        self._places = os.path.join(run_directory, places.ON_FILE)
         self._run_directory = run_directory
         self._done_to = self._saved()
         self._read_to: dict[str, int] = {}
@@ -142,8 +150,11 @@ class Commands:
         last = False
         while True:
             ending = self._ending.is_set()
-            self._read()
+            if self._read():
+                self._save()
             moved = self._look()
+            for keeper in self._keepers:
+                self._in_set(keeper.look)
             if self._giving_up.is_set():
                 self._kill_all()
             if ending and last and not any(q.due or q.running for q in self._queues.values()):
@@ -155,11 +166,13 @@ class Commands:
                 self._told.wait(0.05 if any(q.running for q in self._queues.values()) else 0.2)
         self._told.close()
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """True where some were of a set."""
         if self._source is None:
             self._open()
         if self._source is None:
-            return
+            return False
+        of_sets = False
         if isinstance(self._source, Followed):
             new = self._source.read_places()
         else:
@@ -167,9 +180,22 @@ class Commands:
         for file, end, event in new:
             start = self._read_to.get(file, self._done_to.get(file, 0))
             self._read_to[file] = end
+            for keeper in self._keepers:
+                of_sets = bool(self._in_set(partial(keeper.note, event))) or of_sets
             if self._command_of(event):
                 key = f"{event.get('node', '')} {event.get('id', '')}"
                 self._queues.setdefault(key, _Queue()).due.append(_Due(event, file, start))
+        return of_sets
+
+    def _in_set(self, do: Callable[[], Result]) -> Result | None:
+        """What cannot be done is said once; the run goes on."""
+        try:
+            return do()
+        except UserError as error:
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                say("warning", str(error))
+        return None
 
     def _command_of(self, event: Event) -> list[str] | None:
         # A file is durable when all of it is: what comes before speaks of its frames.
@@ -293,31 +319,68 @@ class Commands:
                 os.rmdir(self._run_directory)
         return {"run": self.run, "failed": self.failed}
 
+    def end_sets(self, over: bool, well: bool, left: bool = False) -> list[SetReport]:
+        """Behind ``end``; as `Keeper.end`."""
+        reports = (self._in_set(partial(keeper.end, over, well, left)) for keeper in self._keepers)
+        return [report for report in reports if report]
 
-def of_left_run(run_directory: str) -> Commands | None:
-    """Of a run that is to be finished, by the copy of its config. To be begun before a server takes it up."""
+
+class Left(NamedTuple):
+    """What the config of a run that is to be finished has for its events."""
+
+    wanted: Settings
+    keepers: list[Keeper]
+    directory: str
+    several: bool
+
+
+def _left(run_directory: str) -> Left | None:
+    """By the copy of its config."""
     from advectio import installation, nodes
     from advectio.reading import read_config
 
-    if any(is_locked(os.path.join(node, "server.lock")) for node in places.node_directories(run_directory)):
-        return None  # the run is under way, and has its own
     several = nodes.of_run(run_directory)
     kept = several[1] if several else os.path.join(run_directory, places.CONFIG_FILE)
     if not kept or not os.path.isfile(kept):
         return None
     with open(kept, encoding="utf-8", errors="replace") as file:
-        if not any(line.startswith(("on:", "on ", '"on"', "'on'", "{")) for line in file):
+        if not any(_may_be_here(line) for line in file):
             return None
     directory = _started_in(run_directory)
-    wanted = settings(read_config(installation.find().server, kept), directory)
+    raw = read_config(installation.find().server, kept)
+    wanted = settings(raw, directory)
     if not wanted:
         return None
     apart = several is not None and several[0].simulated is None
-    try:
-        return Commands(wanted, run_directory, directory, apart)
-    except (OSError, UserError) as error:
-        say("warning", f"on: its commands are not run: {error}")
+    return Left(wanted, sets.keepers(raw, directory, run_directory, ""), directory, apart)
+
+
+def _may_be_here(line: str) -> bool:
+    return line.startswith("{") or line.lstrip("\"'").startswith(("on", "sets"))
+
+
+def of_left_run(run_directory: str) -> Commands | None:
+    """To be begun before a server takes it up."""
+    if any(is_locked(os.path.join(node, "server.lock")) for node in places.node_directories(run_directory)):
+        return None  # the run is under way, and has its own
+    left = _left(run_directory)
+    if left is None:
         return None
+    try:
+        keepers = [keeper for keeper in left.keepers if keeper.take_up()]
+        for keeper in left.keepers:
+            if keeper not in keepers:
+                say("warning", f"set {keeper.rule.name}: a later run has begun; files of this one are in no set")
+        return Commands(left.wanted, run_directory, left.directory, left.several, keepers)
+    except (OSError, UserError) as error:
+        say("warning", f"on, sets: nothing is done at its events: {error}")
+        return None
+
+
+def sets_of_left_run(run_directory: str) -> list[SetReport]:
+    """Without any change."""
+    left = _left(run_directory)
+    return [keeper.report() for keeper in left.keepers] if left else []
 
 
 def _started_in(run_directory: str) -> str:

@@ -16,6 +16,8 @@ INNER_FILE = "inner"  # which run was started inside this one
 LEFT_FILE = "left.json"  # of a run that has ended and is to be drained later: when and where
 
 PROCESSED_FILE = "processed.json"  # outputs that operators make: what there is of them
+EVENTS_FILE = "events"
+ON_FILE = "on.json"  # behind which events of each file all is done
 
 
 def config_file(option: str | None) -> str | None:
@@ -66,6 +68,22 @@ def private(path: str, flags: int) -> int:
 def is_run(directory: str) -> bool:
     """Is it the run directory of a run, live or left behind?"""
     return any(os.path.exists(os.path.join(node, "control")) for node in node_directories(directory))
+
+
+def has_left_events(directory: str) -> bool:
+    """Its files are complete, and nobody has looked at their events (the config's sets)."""
+    return not is_run(directory) and any(os.path.exists(os.path.join(n, EVENTS_FILE)) for n in node_directories(directory))
+
+
+def remove_events(run_directory: str) -> None:
+    """All is done at them."""
+    for node in node_directories(run_directory):
+        for name in (EVENTS_FILE, ON_FILE, CONFIG_FILE):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(node, name))
+        if node != run_directory:
+            with contextlib.suppress(OSError):
+                os.rmdir(node)
 
 
 def must_be_ours(run_directory: str) -> None:

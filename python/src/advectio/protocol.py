@@ -132,6 +132,29 @@ class CommandsRun(TypedDict):
     failed: int  # of those
 
 
+class MissingPart(TypedDict):
+    """A file that a set lacks, or whose being on the disk is not known."""
+
+    member: str  # empty: the set has none
+    match: str | None  # None: the program has not been run with this set
+    path: str | None  # None: it has not been begun
+
+
+class HalfSet(TypedDict):
+    instant: str
+    missing: list[MissingPart]
+
+
+class SetReport(TypedDict):
+    """One of the config's `sets`."""
+
+    name: str
+    link: str
+    newest: str | None  # instant of the newest whole one
+    files: list[str]  # of that, as the link has them
+    half: list[HalfSet]  # in which this run has part
+
+
 class UnmatchedRule(TypedDict):
     """A rule of the config that no dataset of the run has matched."""
 
@@ -213,6 +236,7 @@ class Status(TypedDict):
     stage_out: NotRequired[Transferred]  # what the config's stage.out has come to
     processed: NotRequired[list[Made]]  # where the config has outputs with operators
     on: NotRequired[CommandsRun]  # where the config has commands for events
+    sets: NotRequired[list[SetReport]]  # where the config has sets
 
 
 class NoServer(Exception):

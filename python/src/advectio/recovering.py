@@ -4,14 +4,14 @@ import json
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from advectio import inspecting, installation, launching, nodes, on_events, places, processed, tables, workflow
+from advectio import inspecting, installation, launching, nodes, on_events, places, processed, sets, tables, workflow
 from advectio.errors import AlreadySaid, UserError, say
 from advectio.inspecting import DatasetSurvey, Survey
-from advectio.protocol import DatasetStatus, Made, Status
+from advectio.protocol import DatasetStatus, Made, SetReport, Status
 from advectio.quantities import size_text
 from advectio.summary import console, counted
 
@@ -75,6 +75,7 @@ class DryRecovery(TypedDict):
     damage: list[str]
     power_lost: bool
     alive: list[Writer]
+    sets: NotRequired[list[SetReport]]  # where the config has sets
     processed: NotRequired[list[Made]]  # where the files were complete, and operators had outputs to make
 
 
@@ -91,6 +92,11 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     if gone(directory):
         return EXIT_GONE
     places.must_be_ours(directory)
+    events_left = only_events(directory, dry_run, as_json)
+    if events_left and as_json:
+        print(json.dumps(events_left, indent=2))
+    if events_left:
+        return 0
     left = processed.left_in(directory)
     if left and not places.is_run(directory):
         code, only = only_outputs(directory, left, dry_run)
@@ -116,7 +122,7 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
                 commands.end(lambda: False)
             raise
         if commands:
-            result["on"] = commands.end()
+            end_commands(commands, result)
         code = code or code_of(before, result)
         made = processed.complete(left, directory, result) if left else None
         settle(directory, code)
@@ -131,9 +137,57 @@ def recover(directory: str, dry_run: bool, as_json: bool) -> int:
     return code
 
 
+def end_commands(commands: on_events.Commands, result: Status | None) -> None:
+    """``result`` None: it was interrupted."""
+    done = commands.end(lambda: result is not None)
+    if result and commands.has_commands:
+        result["on"] = done
+    reports = commands.end_sets(over=bool(result and result.get("clean")), well=False)
+    if result and reports:
+        result["sets"] = reports
+
+
 def code_of(before: Sequence[Survey], result: Status) -> int:
     """Frames that were synced are in no file."""
     return 1 if any(_lost(r) for r in report(before, result)) else 0
+
+
+def only_events(directory: str, dry_run: bool, as_json: bool) -> DryRecovery | None:
+    """Of a run whose files are complete, while nobody has noted in its sets that they are. None: there is something else to do."""
+    if not places.has_left_events(directory):
+        return None
+    told = nothing_recovered(directory, dry_run)
+    commands = None if dry_run else on_events.of_left_run(directory)
+    if commands:
+        commands.end()
+        told["sets"] = commands.end_sets(over=True, well=False)
+    else:
+        told["sets"] = on_events.sets_of_left_run(directory)
+    if not dry_run:
+        places.remove_events(directory)
+    if not as_json:
+        say_sets(told["sets"])
+    if processed.left_in(directory):
+        return None
+    if not dry_run:
+        places.remove(directory)
+    return told
+
+
+def say_sets(reports: Sequence[SetReport], staged: Collection[str] = ()) -> None:
+    for line in (line for report in reports for line in sets.lines_of(report, staged)):
+        say("", line)
+
+
+def nothing_recovered(directory: str, dry_run: bool) -> DryRecovery:
+    return {
+        "run_dir": directory,
+        "dry_run": dry_run,
+        "recovered": [],
+        "damage": [],
+        "power_lost": False,
+        "alive": [],
+    }
 
 
 def only_outputs(directory: str, left: processed.Left, dry_run: bool) -> tuple[int, DryRecovery]:
@@ -141,15 +195,8 @@ def only_outputs(directory: str, left: processed.Left, dry_run: bool) -> tuple[i
     made = left["made"] if dry_run else processed.complete(left, directory, None)
     if not dry_run:
         places.remove(directory)
-    told: DryRecovery = {
-        "run_dir": directory,
-        "dry_run": dry_run,
-        "recovered": [],
-        "damage": [],
-        "power_lost": False,
-        "alive": [],
-        "processed": made,
-    }
+    told = nothing_recovered(directory, dry_run)
+    told["processed"] = made
     return 0 if dry_run else code_of_outputs(made, left), told
 
 
@@ -173,6 +220,12 @@ def present(directory: str, before: Sequence[Survey], result: Status | None, as_
             console().print(inspecting.POWER_LOST, style="yellow", soft_wrap=True)
         _show(directory, found, result, problems, before)
     told: dict[str, Any] = dict(result) if result else {"run_dir": directory, "dry_run": True}
+    reports = result.get("sets", []) if result else on_events.sets_of_left_run(directory)
+    if reports:
+        told["sets"] = reports
+    if not as_json:
+        staged = {d["path"] for d in _datasets(before) if d["closed"]}
+        say_sets(reports, staged if result is None else ())
     return told | {"recovered": [asdict(r) for r in found], "damage": problems, "power_lost": lost, "alive": alive(before)}
 
 
@@ -244,6 +297,8 @@ def answer(command: Command, code: int, said: str) -> Status:
 
 def settle(directory: str, code: int) -> None:
     """What servers do not take away themselves."""
+    if not places.is_run(directory):
+        places.remove_events(directory)
     several = nodes.of_run(directory)
     if several and several[1] and code == 0 and os.path.isfile(several[1]):
         os.unlink(several[1])

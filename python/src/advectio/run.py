@@ -21,8 +21,8 @@ from advectio.server import Server
 from advectio.signals import Signals, name_of, of_exit_code
 
 if TYPE_CHECKING:
-    from advectio import ending, launching, on_events, processed, summary, transferring, workflow
-    from advectio.protocol import CommandsRun, Made
+    from advectio import ending, launching, on_events, processed, sets, summary, transferring, workflow
+    from advectio.protocol import CommandsRun, Made, SetReport
 
 # The model starts when this module is imported.
 # Functions that few runs call import what they need themselves.
@@ -52,6 +52,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
 
     in_workflow = workflow_of(options, wanted.raw, job)
     at_events = commands_of(wanted.raw, directory, job)
+    member_of_sets = sets_checked(wanted.raw, directory, options)
     later = options.drain_later or wanted.drain_later
     if later:
         may_be_left(stage, job)
@@ -100,7 +101,13 @@ def run(options: Options, begun: Reading | None = None) -> int:
                 forget(server)
                 raise
 
-        commands_at = follow_events(at_events, run_directory, directory, job) if at_events else None
+        try:
+            keepers = sets_begun(wanted.raw, directory, run_directory, member_of_sets)
+        except UserError:
+            server.stop()
+            forget(server)
+            raise
+        commands_at = follow_events(at_events, run_directory, directory, job, keepers) if at_events else None
         began, started = time.monotonic(), time.time()
         traces.begin(run_directory)
         environment, command = for_the_ranks(installed, run_directory, job, command, in_workflow)
@@ -140,8 +147,9 @@ def run(options: Options, begun: Reading | None = None) -> int:
         made = make_outputs(beside, final, signals, options, run_directory) if beside else None
         out = stage_out(transfers_out, run_directory, final, signals, options) if transfers_out else None
         commands_run = end_commands(commands_at, signals, interrupted) if commands_at else None
+        set_reports = end_sets(commands_at, final, code) if commands_at else []
 
-    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out, made, commands_run)
+    over = ending.Over(about, run_s, drain_s, interrupted, given_up, out, made, commands_run, set_reports)
     finished = finish(options, server, final, over)
     if member:
         member.leave(finished)
@@ -149,7 +157,7 @@ def run(options: Options, begun: Reading | None = None) -> int:
 
 
 def commands_of(raw: dict[str, Any], directory: str, job: "launching.Job | None") -> "on_events.Settings | None":
-    if not raw.get("on", {}).get("commands"):
+    if not raw.get("on", {}).get("commands") and not raw.get("sets"):
         return None
     from advectio import on_events
 
@@ -159,15 +167,49 @@ def commands_of(raw: dict[str, Any], directory: str, job: "launching.Job | None"
     return found
 
 
+def sets_checked(raw: dict[str, Any], directory: str, options: Options) -> str:
+    """This program's name in them."""
+    if not raw.get("sets"):
+        return ""
+    from advectio import sets
+
+    member = sets.member_of(raw, options.program)
+    for keeper in sets.keepers(raw, directory, "", member):
+        keeper.check()
+    return member
+
+
+def sets_begun(raw: dict[str, Any], directory: str, run_directory: str, member: str) -> "list[sets.Keeper]":
+    if not raw.get("sets"):
+        return []
+    from advectio import sets
+
+    keepers = sets.keepers(raw, directory, run_directory, member)
+    for keeper in keepers:
+        keeper.begin()
+    return keepers
+
+
+def end_sets(commands: "on_events.Commands", final: Status | None, code: int) -> "list[SetReport]":
+    """Behind `end_commands`."""
+    over = bool(final and final.get("clean"))
+    return commands.end_sets(over, code == 0, bool(final and final.get("left") and code == 0))
+
+
 def follow_events(
-    wanted: "on_events.Settings", run_directory: str, directory: str, job: "launching.Job | None"
+    wanted: "on_events.Settings",
+    run_directory: str,
+    directory: str,
+    job: "launching.Job | None",
+    keepers: "Sequence[sets.Keeper]",
 ) -> "on_events.Commands | None":
     from advectio import on_events
 
     try:
-        return on_events.Commands(wanted, run_directory, directory, job is not None and job.nodes.simulated is None)
+        several = job is not None and job.nodes.simulated is None
+        return on_events.Commands(wanted, run_directory, directory, several, keepers)
     except OSError as error:
-        say("warning", f"on: its commands are not run: {error.filename}: {error.strerror}")
+        say("warning", f"on, sets: nothing is done at events: {error.filename}: {error.strerror}")
         return None
 
 
@@ -593,6 +635,8 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
     run_directory, code = server.run_directory, over.run.exit_code or 0
     if over.interrupted:
         say("warning", f"not waiting any longer; `advectio status {run_directory}` shows how the rest is written")
+        if over.sets:
+            say("", f"sets: when it is written, `advectio recover {run_directory}` moves their links")
         return code or 128 + signal.SIGINT
     if final is None:
         if over.given_up and not server.stage_gone:
@@ -613,8 +657,10 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
         final["stage_out"] = over.out.as_json()
     if over.made is not None:
         final["processed"] = over.made
-    if over.commands:
+    if over.commands and over.run.config["on"]["commands"]:
         final["on"] = over.commands
+    if over.sets:
+        final["sets"] = over.sets
     if options.json_file or not options.quiet:
         ending.explain(final, over.run)
 
@@ -622,6 +668,7 @@ def finish(options: Options, server: Server, final: Status | None, over: "ending
         ending.write_summary(options.json_file, final, f"--json {options.json_file}")
     if not options.quiet:
         show(final, options.verbose)
+        say_sets(over.sets)
     if ended.complete:
         server.forget()
         ending.take_away(run_directory)
@@ -643,6 +690,15 @@ def outputs_lack(made: "list[Made] | None", options: Options) -> bool:
 
     processed.say_failed(made, places.config_file(options.config) or "")
     return bool(processed.failed(made))
+
+
+def say_sets(reports: "list[SetReport] | None") -> None:
+    if not reports:
+        return
+    from advectio import sets
+
+    for line in (line for report in reports for line in sets.lines_of(report)):
+        say("", line)
 
 
 def show(final: Status, everything: bool) -> None:

@@ -45,7 +45,7 @@ def wanted(raw: dict[str, Any], directory: str | None, name: str | None) -> Want
                 f"{rules[0]['origin']}: couple has rules, but there is no workflow: say where its programs meet, "
                 "--workflow DIR (or workflow.directory), the same for all of them"
             )
-        if name:
+        if name and not any(s["members"] for s in raw.get("sets", [])):
             raise UserError(f"--as {name}: there is no workflow: add --workflow DIR (or workflow.directory)")
         return None
     if name is None:

@@ -337,6 +337,15 @@ def test_a_run_that_was_left_for_a_drain_still_counts(tmp_path: Path):
     assert len(newest(tmp_path)) == 2
 
 
+def test_two_runs_at_a_time_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sets, "is_locked", lambda path: str(path).endswith("first/server.lock"))
+    first = Run(tmp_path, name="first")
+    Run(tmp_path, name="second")
+    assert f"another run of it is under way ({first.directory})" in capsys.readouterr().err
+    first.write("1")
+    assert newest(tmp_path)
+
+
 def test_files_of_a_run_count_no_more_when_a_later_one_has_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     dead = Run(tmp_path)
     Run(tmp_path)

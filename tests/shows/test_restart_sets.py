@@ -13,6 +13,7 @@ import pytest
 from running import PYTHON, TIMEOUT_S, Advectio, Result, Running
 from test_crashes import server_of
 from test_markers import _pids as processes_of
+from two_hosts import HERE, Host
 
 # Its arguments are what it does, one after the other. Values follow from the name of the file and from `attempt`.
 PROGRAM = """
@@ -266,6 +267,17 @@ def test_files_of_several_nodes(advectio: Advectio, output: Path):
     result = advectio.run(["mpirun", "-n", "2", PYTHON, "-c", ranks], output, SETS, datasets=2, nodes="1,1")
     assert_whole(output, 1)
     assert set_of(result)["newest"] == "1"
+
+
+def test_files_of_two_hosts(advectio: Advectio, output: Path, host: Host):
+    """Their events come together in the file alone."""
+    ranks = "import os, sys; sys.argv[1:] = ['write=rst_d0%d_1' % (int(os.environ['OMPI_COMM_WORLD_RANK']) + 1)]\n" + PROGRAM
+    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", PYTHON, "-c", ranks]
+    refused = advectio.start(command, output, SETS, extra=host.environment).finish()
+    assert refused.code == 2 and "sets: this run has several nodes" in refused.stderr, refused.said
+    result = advectio.start(command, output, "events: run.events\n" + SETS, extra=host.environment).finish()
+    assert result.code == 0 and set_of(result)["newest"] == "1", result.said
+    assert_whole(output, 1)
 
 
 WRONG = {

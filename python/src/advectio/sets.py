@@ -107,6 +107,9 @@ class Keeper:
         with self._place.turn() as record:
             of_member = [r for r in record["runs"] if r["member"] == self._member]
             over = [r for r in of_member if r["run"] == self._run or not _goes_on(r)]
+            for r in of_member:
+                if r not in over and not r.get("left"):
+                    self._place.warn(f"another run of it is under way ({r['run']}); files of both are in it")
             record["runs"] = [r for r in record["runs"] if r not in over]
             runs = {r["run"] for r in over}
             drop(record, lambda p: p["member"] == self._member and p["run"] in runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -110,6 +111,21 @@ def test_what_xarray_writes_is_what_netcdf_gets(convert: Convert, tmp_path: Path
         xr.open_zarr(tmp_path / "ours.zarr", chunks=None) as got,
     ):
         xr.testing.assert_equal(got.load(), expected.load())
+
+
+def test_numbers_that_json_has_not_are_read_as_python_writes_them(convert: Convert, tmp_path: Path):
+    odd = {"missing_value": np.float32("nan"), "_FillValue": np.float32("nan")}
+    text = 'NaN, "-Infinity" \\ NaN'
+    ds = xr.Dataset({"t": (("x",), np.array([1, np.nan], "f4"), {"note": text})}, attrs={"range": [-np.inf, np.inf]})
+    ds["t"].encoding = odd
+    ds.to_zarr(tmp_path / "theirs.zarr", zarr_format=3)
+    assert re.search(r"[:\[] *(NaN|-Infinity)", (tmp_path / "theirs.zarr" / "zarr.json").read_text())
+    convert("theirs.zarr", "ours.nc")
+    with netCDF4.Dataset(tmp_path / "ours.nc") as file:
+        file.set_auto_mask(False)
+        assert np.array_equal(file["t"][:], np.array([1, np.nan], "f4"), equal_nan=True)
+        assert np.isnan(file["t"].missing_value) and file["t"].note == text
+        assert file.range.tolist() == [-np.inf, np.inf]
 
 
 @pytest.mark.parametrize("to", ["classic", "cdf2", "cdf5", "netcdf4-classic"])

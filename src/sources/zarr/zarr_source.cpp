@@ -4,7 +4,9 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "platform/files.h"
@@ -24,11 +26,53 @@ Error corrupt(const std::string& what) {
   return Error{Code::corrupt, what, 0};
 }
 
+// Python writes numbers that JSON has not: NaN, Infinity, -Infinity. They are parsed as strings with this in front.
+constexpr char bare = '\x01';
+constexpr std::string_view bare_names[] = {"NaN", "Infinity", "-Infinity"};
+
+/// The same text as JSON.
+std::string with_bare_names_as_strings(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto* name = std::ranges::find_if(
+        bare_names, [&](std::string_view n) { return !in_string && text.substr(i, n.size()) == n; });
+    if (name != std::end(bare_names)) {
+      out.append("\"\\u0001").append(*name).append("\"");
+      i += name->size() - 1;
+      continue;
+    }
+    out += text[i];
+    if (in_string && text[i] == '\\' && i + 1 < text.size())
+      out += text[++i];
+    else if (text[i] == '"')
+      in_string = !in_string;
+  }
+  return out;
+}
+
+void set_bare_names(Json& json) {
+  if (json.is_structured())
+    for (auto& inner : json) set_bare_names(inner);
+  if (!json.is_string()) return;
+  const auto& text = json.get_ref<const std::string&>();
+  if (text.empty() || text.front() != bare) return;
+  const auto number = zarr::value_of(Json(text.substr(1)), DataType::float64);
+  if (!number) return;
+  double x = 0;
+  std::memcpy(&x, number->data(), sizeof x);
+  json = x;
+}
+
 Result<Json> json_at(const std::string& path) {
   auto bytes = read_file(system_files(), path);
   if (!bytes) return std::move(bytes).error();
-  const auto* begin = reinterpret_cast<const char*>(bytes->data());
-  auto json = Json::parse(begin, begin + bytes->size(), nullptr, false);
+  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  auto json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) {
+    json = Json::parse(with_bare_names_as_strings(text), nullptr, false);
+    set_bare_names(json);
+  }
   if (!json.is_object()) return corrupt(path + " is not JSON");
   return json;
 }

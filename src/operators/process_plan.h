@@ -18,7 +18,6 @@ namespace advectio {
 /// It says a time: units like "hours since 2000-01-01".
 bool has_since(const Variable& v);
 std::optional<std::uint32_t> find_variable(const Schema& schema, std::string_view name);
-std::vector<std::string> words_of(const std::string& text);
 /// What the pipeline of a variable's filters says of its elements and chunks, after those have changed.
 void fit_filters(Variable& v);
 /// The distance of records, where it is the same between all of them.

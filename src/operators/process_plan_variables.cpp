@@ -180,7 +180,8 @@ Result<void> Plan::add(Item item) {
     p.fill = fill_of(type, v);
     if (accumulates || changed)
       for (const char* name : {"valid_range", "valid_min", "valid_max"}) remove_attribute(v.attributes, name);
-    for (const char* name : {"scale_factor", "add_offset", "actual_range"}) remove_attribute(v.attributes, name);
+    for (const char* name : {"scale_factor", "add_offset", "actual_range", "_Unsigned"})
+      remove_attribute(v.attributes, name);
     v.type = type;
     set_fill(v, p.fill);
   }

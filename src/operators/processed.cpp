@@ -1,7 +1,5 @@
 #include "operators/processed.h"
 
-#include <sstream>
-
 #include "config/glob.h"
 #include "config/nearest.h"
 #include "operators/process_plan.h"
@@ -17,13 +15,6 @@ std::optional<std::uint32_t> find_variable(const Schema& schema, std::string_vie
   for (std::uint32_t i = 0; i < schema.variables.size(); ++i)
     if (schema.variables[i].name == name) return i;
   return std::nullopt;
-}
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> out;
-  for (std::string word; in >> word;) out.push_back(word);
-  return out;
 }
 
 /// Other variables that belong to one: its coordinates, their bounds, its grid mapping.

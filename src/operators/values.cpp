@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace advectio {
 namespace {
@@ -38,6 +40,20 @@ double as_double(DataType type, const std::byte* value) {
   return out;
 }
 
+/// `_Unsigned` of netCDF says that the integers of a signed type are unsigned ones ("true"), or the other way round.
+DataType type_of_values(const Variable& v) {
+  static constexpr std::pair<DataType, DataType> both[] = {{DataType::int8, DataType::uint8},
+                                                           {DataType::int16, DataType::uint16},
+                                                           {DataType::int32, DataType::uint32},
+                                                           {DataType::int64, DataType::uint64}};
+  const auto said = text_of(v.attributes, "_Unsigned");
+  for (const auto& [with_sign, without] : both) {
+    if (v.type == with_sign && (said == "true" || said == "True")) return without;
+    if (v.type == without && (said == "false" || said == "False")) return with_sign;
+  }
+  return v.type;
+}
+
 }  // namespace
 
 const Attribute* find_attribute(const std::vector<Attribute>& attributes, std::string_view name) {
@@ -56,11 +72,27 @@ std::string text_of(const std::vector<Attribute>& attributes, std::string_view n
   return text;
 }
 
-std::vector<double> numbers_of(const std::vector<Attribute>& attributes, std::string_view name) {
+namespace {
+/// Attributes of the type `stored` hold values of the type `meant`.
+std::vector<double> numbers_of(const std::vector<Attribute>& attributes, std::string_view name, DataType stored,
+                               DataType meant) {
   std::vector<double> out;
   const auto* const a = find_attribute(attributes, name);
   if (a == nullptr || !is_numeric(a->type)) return out;
-  for (std::size_t i = 0; i < a->count; ++i) out.push_back(as_double(a->type, a->values.data() + i * size_of(a->type)));
+  const auto type = a->type == stored ? meant : a->type;
+  for (std::size_t i = 0; i < a->count; ++i) out.push_back(as_double(type, a->values.data() + i * size_of(type)));
+  return out;
+}
+}  // namespace
+
+std::vector<double> numbers_of(const std::vector<Attribute>& attributes, std::string_view name) {
+  return numbers_of(attributes, name, DataType::none, DataType::none);
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> out;
+  for (std::string word; in >> word;) out.push_back(word);
   return out;
 }
 
@@ -89,15 +121,16 @@ bool is_numeric(DataType type) noexcept {
 
 Packing packing_of(const Variable& v) {
   Packing p;
-  p.type = v.type;
+  p.stored = v.type;
+  p.type = type_of_values(v);
   const auto scale = numbers_of(v.attributes, "scale_factor"), offset = numbers_of(v.attributes, "add_offset");
   if (!scale.empty()) p.scale = scale.front();
   if (!offset.empty()) p.offset = offset.front();
   for (const char* name : {"_FillValue", "missing_value"})
-    for (const auto value : numbers_of(v.attributes, name))
+    for (const auto value : numbers_of(v.attributes, name, v.type, p.type))
       if (std::find(p.missing.begin(), p.missing.end(), value) == p.missing.end()) p.missing.push_back(value);
   if (find_attribute(v.attributes, "_FillValue") == nullptr && !v.no_fill && size_of(v.type) > 1)
-    p.missing.push_back(as_double(v.type, default_fill(v.type).data()));
+    p.missing.push_back(as_double(p.type, default_fill(v.type).data()));
   const auto* const packed_as = find_attribute(v.attributes, scale.empty() ? "add_offset" : "scale_factor");
   const bool single =
       packed_as != nullptr && p.packed() ? packed_as->type == DataType::float32 : v.type == DataType::float32;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace advectio {
 const Attribute* find_attribute(const std::vector<Attribute>& attributes, std::string_view name);
 std::string text_of(const std::vector<Attribute>& attributes, std::string_view name);
 std::vector<double> numbers_of(const std::vector<Attribute>& attributes, std::string_view name);
+/// Of a text like "lon lat".
+std::vector<std::string> words_of(const std::string& text);
 
 /// Adds the attribute, or puts it in the place of the one of that name.
 void set_text(std::vector<Attribute>& attributes, const std::string& name, const std::string& text);
@@ -24,7 +27,8 @@ bool is_numeric(DataType type) noexcept;
 
 /// How a variable of one file holds its values.
 struct Packing {
-  DataType type = DataType::none;
+  DataType stored = DataType::none;
+  DataType type = DataType::none;  ///< of the values: `_Unsigned` may say another one
   double scale = 1, offset = 0;
   std::vector<double> missing;            ///< as they are in the file, before scale and offset
   DataType unpacked = DataType::float64;  ///< float32 stays float32, all else becomes float64

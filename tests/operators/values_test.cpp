@@ -44,6 +44,21 @@ TEST(Values, ArePackedValuesTimesScalePlusOffset) {
   EXPECT_EQ(packing_of(v).unpacked, DataType::float64) << "whole numbers have means that are none";
 }
 
+TEST(Values, OfASignedTypeMayBeUnsigned) {
+  Variable v;
+  v.type = DataType::int8;
+  v.attributes = {number<std::int8_t>("_FillValue", DataType::int8, {-1}),
+                  number<std::int16_t>("missing_value", DataType::int16, {254})};
+  set_text(v.attributes, "_Unsigned", "true");
+  const auto values = unpacked<std::int8_t>(v, {100, -56, -1, -2});
+  EXPECT_EQ(values[0], 100);
+  EXPECT_EQ(values[1], 200);
+  EXPECT_TRUE(std::isnan(values[2])) << "the fill value is of the variable's type";
+  EXPECT_TRUE(std::isnan(values[3])) << "a value of another type is what it says";
+  set_text(v.attributes, "_Unsigned", "false");
+  EXPECT_EQ(unpacked<std::int8_t>(v, {-56})[0], -56);
+}
+
 TEST(Values, NobodyHasPutAreMissing) {
   Variable v;
   v.type = DataType::float32;

@@ -242,6 +242,63 @@ def test_packed_values_and_missing_ones(worker: Callable[..., Result], tmp_path:
         assert (file["t"][...] == packed[[5, 11, 17, 23]]).all()
 
 
+def small_file(path: Path, day: float, latitude: list[float], name: str = "t", **coordinates: np.ndarray) -> Path:
+    with netCDF4.Dataset(path, "w") as file:
+        for dimension, length in (("time", None), ("lat", len(latitude)), ("lon", 2)):
+            file.createDimension(dimension, length)
+        for dimension, numbers, units in (
+            ("time", [day], "days since 2000-01-01"),
+            ("lat", latitude, "degrees_north"),
+            ("lon", [0, 90], "degrees_east"),
+        ):
+            file.createVariable(dimension, "f8", (dimension,))[:] = numbers
+            file[dimension].units = units
+        for two, numbers in coordinates.items():
+            file.createVariable(two, "f8", ("lat", "lon"))[:] = numbers
+        variable = file.createVariable(name, "f4", ("time", "lat", "lon"))
+        variable[0] = np.repeat(np.array(latitude)[:, None], 2, 1)
+        if coordinates:
+            variable.coordinates = " ".join(coordinates)
+    return path
+
+
+def test_files_of_other_grids_are_no_series(worker: Callable[..., Result], refused: Callable[..., str], tmp_path: Path):
+    south = small_file(tmp_path / "south.nc", 0.5, [60, 0, -60])
+    north = small_file(tmp_path / "north.nc", 1.5, [-60, 0, 60])
+    said = refused("path: mean.nc, mean: all", south, north)
+    assert "north.nc: lat of variable t has not the values that it has in" in said and "south.nc" in said
+    two = np.arange(6.0).reshape(3, 2)
+    first = small_file(tmp_path / "first.nc", 0.5, [60, 0, -60], xlat=two)
+    other = small_file(tmp_path / "other.nc", 1.5, [60, 0, -60], xlat=two[::-1])
+    assert "xlat of variable t" in refused("path: mean.nc, mean: all", first, other)
+    # A coordinate of nothing that is read may differ.
+    with netCDF4.Dataset(other, "a") as file:
+        file["t"].delncattr("coordinates")
+    done(worker("path: mean.nc, mean: all", first, other))
+
+
+@pytest.mark.parametrize("stored, said, meant", [("i1", "true", "u1"), ("u2", "false", "i2")])
+def test_unsigned_says_what_integers_mean(worker: Callable[..., Result], tmp_path: Path, stored: str, said: str, meant: str):
+    values = np.array([200, 100, 255], meant if meant == "u1" else "i2") * (1 if meant == "u1" else -1)
+    with netCDF4.Dataset(tmp_path / "radar.nc", "w") as file:
+        file.createDimension("time", None)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "hours since 2000-01-01"
+        time[:] = [1, 2, 3]
+        r = file.createVariable("r", stored, ("time",), fill_value=values.astype(meant).view(stored)[2])
+        r.set_auto_maskandscale(False)
+        r.setncattr("_Unsigned", said)
+        r.scale_factor = np.float32(0.5)
+        r[:] = values.astype(meant).view(stored)
+    done(worker(["path: mean.nc, mean: all", "path: same.nc, point: 1h"], tmp_path / "radar.nc"))
+    with netCDF4.Dataset(tmp_path / "out" / "mean.nc") as file:
+        assert "_Unsigned" not in file["r"].ncattrs()
+        assert file["r"][:].tolist() == [pytest.approx(0.5 * values[:2].astype("f8").mean())]
+    with netCDF4.Dataset(tmp_path / "out" / "same.nc") as file:
+        file["r"].set_auto_maskandscale(False)
+        assert file["r"]._Unsigned == said and file["r"][:].view(meant).tolist() == values.tolist()
+
+
 def test_a_damaged_chunk_is_an_error(hours: Path, worker: Callable[..., Result], tmp_path: Path):
     damaged = copied(hours, tmp_path / "damaged.nc", slice(None), (40, 42, 42), zlib=True)
     with h5py.File(damaged) as file:

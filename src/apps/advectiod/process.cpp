@@ -45,8 +45,53 @@ struct Input {
   // By number of the variable in the first file's schema:
   std::shared_ptr<const std::vector<std::optional<std::uint32_t>>> variables;
   std::shared_ptr<const std::vector<Packing>> packing;
+  std::set<std::string> other_grid;  ///< its coordinates that are not those of the file that was looked at first
   [[nodiscard]] std::uint64_t end() const { return first + moments.size(); }
 };
+
+/// Where the values of a file are, by the names of its coordinates.
+using Grid = std::map<std::string, std::vector<double>>;
+
+/// Coordinates that do not change with time: of one dimension, and of two the first and the last row.
+Result<Grid> grid_of(const Source& file, const Input& input, std::uint32_t time_dimension) {
+  const auto& schema = *input.schema;
+  std::set<std::string> named;
+  for (const auto& v : schema.variables)
+    for (const auto& name : words_of(text_of(v.attributes, "coordinates"))) named.insert(name);
+  Grid grid;
+  for (std::uint32_t number = 0; number < schema.variables.size(); ++number) {
+    const auto& v = schema.variables[number];
+    const auto rank = v.dimensions.size();
+    const bool own = rank == 1 && schema.dimensions[v.dimensions[0]].name == v.name;
+    if (!is_numeric(v.type) || rank == 0 || rank > 2 || (!own && !named.contains(v.name)) ||
+        v.dimensions[0] == time_dimension)
+      continue;
+    Box box;
+    for (const auto d : v.dimensions) box.count.push_back(input.lengths[d]);
+    box.start.assign(rank, 0);
+    if (box.empty()) continue;
+    const auto rows = box.count[0];
+    auto& values = grid[v.name];
+    const auto read = [&](const Box& part) -> Result<void> {
+      Bytes raw(part.volume() * size_of(v.type));
+      std::vector<double> its(part.volume());
+      ADVECTIO_TRY(file.read(number, part, raw.data()));
+      unpack(packing_of(v), raw.data(), its);
+      values.insert(values.end(), its.begin(), its.end());
+      return {};
+    };
+    if (rank == 2) box.count[0] = 1;
+    ADVECTIO_TRY(read(box));
+    if (rank == 1 || rows == 1) continue;
+    box.start[0] = rows - 1;
+    ADVECTIO_TRY(read(box));
+  }
+  return grid;
+}
+
+bool same_values(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::ranges::equal(a, b, [](double x, double y) { return x == y || (x != x && y != y); });
+}
 
 /// Jobs that are waited for together.
 class Together {
@@ -160,6 +205,8 @@ class Process {
   const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
   const std::atomic<bool>& stop_;
   std::vector<Input> inputs_;  // in order of time
+  std::string grid_from_;      // the file that was looked at first
+  Grid grid_;                  // its own
   TimeAxis axis_;
   std::vector<Moment> series_;
   std::vector<bool> packed_alike_;
@@ -201,6 +248,16 @@ Result<void> Process::look_at(const std::string& path) {
                        time_text(moments[i - 1].at, axis.units.calendar),
                    0};
   input.moments = std::move(moments);
+  auto grid = grid_of(file, input, axis.dimension);
+  if (!grid) return std::move(grid).error().with(path);
+  if (inputs_.empty()) {
+    grid_from_ = path;
+    grid_ = std::move(grid).value();
+  } else {
+    for (const auto& [name, values] : *grid)
+      if (const auto mine = grid_.find(name); mine != grid_.end() && !same_values(mine->second, values))
+        input.other_grid.insert(name);
+  }
   if (inputs_.empty()) {
     axis_ = std::move(axis);
   } else if (axis.units.calendar != axis_.units.calendar) {
@@ -287,6 +344,15 @@ Result<void> Process::check_needs(const Output& output) {
                      input.path + ": variable " + v.name + " has not the type and shape that it has in " +
                          inputs_.front().path + "; files of one grid are a series",
                      0};
+      std::set<std::string> coordinates;
+      for (const auto d : its.dimensions) coordinates.insert(input.schema->dimensions[d].name);
+      for (const auto& name : words_of(text_of(its.attributes, "coordinates"))) coordinates.insert(name);
+      for (const auto& name : coordinates)
+        if (input.other_grid.contains(name))
+          return Error{Code::invalid,
+                       input.path + ": " + name + " of variable " + v.name + " has not the values that it has in " +
+                           grid_from_ + "; files of one grid are a series",
+                       0};
     }
   return {};
 }
@@ -589,7 +655,7 @@ Result<void> Process::write_made_once(const Output& output, std::uint32_t variab
       read[n].resize(needs[n].box.volume());
       const auto& packing = (*input.packing)[needs[n].variable];
       if (p.as_it_is)
-        widen(packing.type, raw.data(), read[n]);
+        widen(packing.stored, raw.data(), read[n]);
       else
         unpack(packing, raw.data(), read[n]);
       values.emplace_back(read[n]);
@@ -676,7 +742,7 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
       read[n].resize(need.box.volume());
       const auto& packing = (*(with_time ? *input : inputs_.front()).packing)[need.variable];
       if (p.as_it_is)
-        widen(packing.type, raw, read[n]);
+        widen(packing.stored, raw, read[n]);
       else
         unpack(packing, raw, read[n]);
       values[n] = read[n];

@@ -384,6 +384,50 @@ def test_a_coast_is_drawn_with_cartopy_and_without(tmp_path, monkeypatch):
         assert (pixels(tmp_path / "with.png") != pixels(tmp_path / "without.png")).any(axis=2).sum() > 200
 
 
+def world_of(west: float, pressure_units: str = "hPa") -> xr.Dataset:
+    """Uniform fields of the whole world, from north to south, and levels of pressure from the top down."""
+    latitude, longitude = np.arange(90.0, -91, -5), west + np.arange(0.0, 360, 5)
+    levels = np.array([500.0, 850.0]) * (100 if pressure_units == "Pa" else 1)
+    t = np.array([260.0, 290.0])[None, :, None, None] + np.zeros((1, 2, latitude.size, longitude.size))
+    return xr.Dataset(
+        {"t": (("time", "level", "latitude", "longitude"), t, {"units": "K"})},
+        coords={
+            "time": ("time", [0.0], {"units": "hours since 2000-01-01"}),
+            "level": ("level", levels, {"units": pressure_units}),
+            "latitude": ("latitude", latitude, {"units": "degrees_north"}),
+            "longitude": ("longitude", longitude, {"units": "degrees_east"}),
+        },
+    )
+
+
+@pytest.mark.parametrize("west", [0, -180])
+def test_no_coast_goes_across_a_map_of_the_world(west, tmp_path, monkeypatch):
+    if not drawing.cartopy_there():
+        pytest.skip("no Cartopy here")
+    plot = recipes.of_option("map", "t,title=x")
+    drawing.draw(plot, Frame.of(world_of(west)), str(tmp_path / "world.png"))
+    with_coasts = pixels(tmp_path / "world.png")
+    monkeypatch.setattr(coastlines, "lines_within", lambda *_, **__: [])
+    drawing.draw(plot, Frame.of(world_of(west)), str(tmp_path / "bare.png"))
+    drawn_over = (with_coasts != pixels(tmp_path / "bare.png")).any(axis=2)
+    assert 0.1 < drawn_over.mean(axis=1).max() < 0.75, "Antarctica is the longest coast, and no line goes from edge to edge"
+
+
+@pytest.mark.parametrize("units", ["hPa", "millibars", "Pa"])
+def test_high_pressure_is_at_the_bottom_of_a_section(units):
+    frame = Frame.of(world_of(0, units))
+    section = values.section_of(recipes.of_option("section", "t,y=9"), frame)
+    assert section.upside_down and section.up_label == "pressure (hPa)"
+    assert section.up[:, 0].tolist() == [500, 850] and section.values[:, 0].tolist() == [260, 290]
+    between = values.map_of(recipes.of_option("map", "t,level=850hPa"), frame)
+    assert between.values == pytest.approx(290)
+
+
+def test_what_counts_downwards_is_drawn_so():
+    ds = world_of(0).rename(level="layer").assign_coords(layer=("layer", [1.0, 2.0], {"positive": "down"}))
+    assert values.section_of(recipes.of_option("section", "t,y=9"), Frame.of(ds)).upside_down
+
+
 def test_it_is_said_once_that_cartopy_is_missing(wrfout, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(drawing, "cartopy_there", lambda: False)
     options = plotting.Options([str(wrfout)], ["T2", "U10"], output=str(tmp_path / "o"), jobs=1, dpi=50)

@@ -403,13 +403,16 @@ def _projected_axes(frame: Frame, latitude: np.ndarray, longitude: np.ndarray) -
     axes.set_ylim(bottom - pad_y, top + pad_y)
     box = (float(longitude.min()) - 2, float(longitude.max()) + 2, float(latitude.min()) - 2, float(latitude.max()) + 2)
     far = 2 * max(right - left, top - bottom)
+    world = projection.x_limits[1] - projection.x_limits[0]
     for borders in (True, False):
         lines = []
         for line in coastlines.lines_within(box, borders):
             points = np.column_stack(projected(line[:, 0], line[:, 1]))
             near = (np.abs(points[:, 0] - (left + right) / 2) < far) & (np.abs(points[:, 1] - (bottom + top) / 2) < far)
             points[~near] = np.nan
-            lines.append(points)
+            # A line that leaves the map on one side comes back on the other.
+            jumps = np.flatnonzero(np.abs(np.diff(points[:, 0])) > world / 2) + 1
+            lines.append(np.insert(points, jumps, np.nan, axis=0))
         axes.add_collection(LineCollection(lines, transform=axes.transData, **_line_style(borders)), autolim=False)
     grid = axes.gridlines(
         crs=degrees,

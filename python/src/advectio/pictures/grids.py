@@ -163,6 +163,9 @@ def _between(values: np.ndarray, axis: int) -> np.ndarray:
     return result
 
 
+_HPA = {"Pa": 0.01, "hPa": 1.0, "mbar": 1.0, "mb": 1.0, "millibar": 1.0, "millibars": 1.0, "kPa": 10.0}
+
+
 def pressures_hpa(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
     """Of each point, [z][y][x]; None where the file does not tell."""
     import numpy as np
@@ -176,8 +179,14 @@ def pressures_hpa(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
         return found
     for name in ("PRES", "pressure", "air_pressure"):
         if name in ds.variables and one_frame(ds[name]).dims == one_frame(field).dims:
-            factor = {"Pa": 0.01, "hPa": 1.0}.get(str(ds[name].attrs.get("units")))
+            factor = _HPA.get(str(ds[name].attrs.get("units")))
             return None if factor is None else np.asarray(one_frame(ds[name]).values) * factor
+    dim = vertical_dimension(field)
+    if dim in ds.coords and ds[dim].dims == (dim,) and ds[dim].dtype.kind in "fiu":
+        factor = _HPA.get(str(ds[dim].attrs.get("units")))
+        if factor is not None:
+            levels = np.asarray(ds[dim].values, dtype=float) * factor
+            return np.broadcast_to(levels[:, None, None], one_frame(field).shape)
     return None
 
 

@@ -226,6 +226,8 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
     axis_up = grids.plain_axis(frame.ds, up_dim, array.sizes[up_dim])
     up = np.repeat(axis_up.values[:, None], len(along.values), 1)
     depth = "depth" in up_dim or up_dim in ("nav_lev", "deptht", "depthu", "depthv", "depthw")
+    if up_dim in frame.ds.coords and frame.ds[up_dim].attrs.get("positive") == "down":
+        depth = True
     return Section(field, values, along, up, axis_up.label, depth, None, where)
 
 

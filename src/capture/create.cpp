@@ -68,6 +68,21 @@ class Registered {
   bool begun_ = false;
 };
 
+/// A writer's slot, free again unless `keep` is called: the server would wait for a writer that never enters.
+class SlotUntilBegun {
+ public:
+  explicit SlotUntilBegun(WriterSlot& slot) noexcept : slot_(&slot) {}
+  ~SlotUntilBegun() {
+    if (slot_ != nullptr) slot_->journal.store(0, std::memory_order_release);
+  }
+  SlotUntilBegun(const SlotUntilBegun&) = delete;
+  SlotUntilBegun& operator=(const SlotUntilBegun&) = delete;
+  void keep() noexcept { slot_ = nullptr; }
+
+ private:
+  WriterSlot* slot_;
+};
+
 /// HDF5 locks the files that it has open, unless that is switched off; whoever reads one shares the lock.
 bool hdf5_locks() {
   const char* set = std::getenv("HDF5_USE_FILE_LOCKING");
@@ -299,12 +314,14 @@ Result<std::unique_ptr<SharedDataset>> ProcessSession::join(const Invitation& in
   if (!w) return std::move(w).error();
   const auto number = datasets_begun_ + 1;
   take_slot(files->slots[writer_number], number);
+  SlotUntilBegun slot(files->slots[writer_number]);
   // The others may have ended the dataset without this writer. Then nobody would read what it puts.
   if (has_ended(*files->shared_state))
     return Error{Code::not_found, "join " + invitation.path + ": the others have ended it", ENOENT};
   const auto meta = journal::encode(journal::Enter{invitation.shared_state, writer_number});
   auto dataset = begin(RecordType::enter, number, meta, std::move(files->shared_state), invitation.shared_state);
   if (!dataset) return std::move(dataset).error().with("join");
+  slot.keep();
   (*dataset)->share(std::move(files->slots), writer_number, invitation.writers);
   (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return std::unique_ptr<SharedDataset>(std::move(dataset).value());

@@ -31,7 +31,10 @@ void ask_for(journal::SharedState& shared_state, journal::EndAsked end) noexcept
 JournalledDataset::~JournalledDataset() {
   if (session_.foreign() || !listed_) return;
   // Unsynced puts are lost with a writer that does not end the dataset.
-  if (ends_ || schema_.empty()) end_anyway();
+  if (ends_ || schema_.empty())
+    end_anyway();
+  else if (!closed_)
+    give_up();
   session_.forget(this);
 }
 
@@ -40,9 +43,13 @@ void JournalledDataset::end_anyway() noexcept {
   try {
     // Without a schema nobody has put anything.
     (void)(schema_.empty() || all_left_out() ? abort() : close_here());
-  } catch (...) {  // still no memory: the server ends it when it sees this process end
+  } catch (...) {  // still no memory
   }
-  if (closed_) return;
+  if (!closed_) give_up();
+}
+
+/// The server ends it when it sees this process end.
+void JournalledDataset::give_up() noexcept {
   closed_ = true;
   const std::lock_guard guard(session_.mutex());
   session_.give_up(number_);
@@ -132,6 +139,7 @@ Result<void> JournalledDataset::take_over() {
 Result<void> JournalledDataset::schema(const Schema& schema) {
   const Timer timer(stall_ns_);
   const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(pay_syncs());
   auto bytes = encode(schema);
   const auto sent = [this] {
     if (collective_calls_.shared()) collective_calls_.schema_sent();
@@ -157,6 +165,7 @@ Result<void> JournalledDataset::settle(const std::vector<std::uint64_t>& written
                                        const std::vector<std::uint64_t>& dropped) {
   const Timer timer(stall_ns_);
   const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(pay_syncs());
   // As many at a time as fit the smallest segment there can be.
   constexpr std::size_t at_once = 1024;
   for (std::size_t i = 0; i < std::max(written.size(), dropped.size()); i += at_once) {
@@ -184,6 +193,13 @@ Result<void> JournalledDataset::sink_error() {
 /// The dataset is no longer in the midst of a frame.
 void JournalledDataset::end_burst() noexcept {
   if (std::exchange(under_way_.puts, 0) > 0) session_.stage().control().bursts.fetch_sub(1, std::memory_order_relaxed);
+}
+
+/// Of several ranks each ends a frame. A sync that has failed is journalled before all that comes after it: else the
+/// others would wait for it, and the syncs of the ranks would belong to different frames.
+Result<void> JournalledDataset::pay_syncs() {
+  for (; syncs_owed_ > 0; --syncs_owed_) ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+  return {};
 }
 
 Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags) {
@@ -225,7 +241,12 @@ Result<void> JournalledDataset::sync() {
   {
     const std::lock_guard guard(session_.mutex());
     if (all_left_out()) return {};
-    ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+    if (collective_calls_.shared()) {
+      ++syncs_owed_;
+      ADVECTIO_TRY(pay_syncs());
+    } else {
+      ADVECTIO_TRY(sync_record(RecordType::sync, 0));
+    }
     target = collective_calls_.shared() ? sync_index_ : shared_state_->synced.load(std::memory_order_acquire);
   }
   ADVECTIO_TRY(kept_in_stage() ? keep_in_stage(target) : await_promise(target));
@@ -284,6 +305,7 @@ Result<void> JournalledDataset::wait_visible() {
   // not complete before they are settled.
   if (!inherited() && (under_way_.any_record || collective_calls_.shared())) {
     const std::lock_guard guard(session_.mutex());
+    ADVECTIO_TRY(pay_syncs());
     ADVECTIO_TRY(sync_record(RecordType::sync, journal::flag_implicit));
   }
   const auto target = collective_calls_.shared() ? synced_ : shared_state_->synced.load(std::memory_order_acquire);
@@ -306,7 +328,8 @@ Result<void> JournalledDataset::await_end(std::uint64_t target) {
 
 Result<void> JournalledDataset::close_here() {
   const std::lock_guard guard(session_.mutex());
-  auto r = sync_record(RecordType::close, 0);
+  auto r = pay_syncs();
+  if (r) r = sync_record(RecordType::close, 0);
   closed_ = true;
   if (!r) {
     session_.give_up(number_);

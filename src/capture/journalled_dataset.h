@@ -99,6 +99,8 @@ class JournalledDataset final : public SharedDataset {
                                std::uint64_t payload, const FillPayload& fill, std::uint64_t collective_index = 0);
   Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill);
+  void give_up() noexcept;
+  Result<void> pay_syncs();
   Result<void> sync_record(journal::RecordType type, std::uint16_t flags);
   void end_burst() noexcept;
   Result<void> close_here();
@@ -146,7 +148,8 @@ class JournalledDataset final : public SharedDataset {
   CollectiveCalls collective_calls_;
   std::uint64_t generation_ = 0;
   std::uint64_t sync_index_ = 0;
-  std::uint64_t synced_ = 0;  ///< sequence of the last sync record
+  std::uint64_t synced_ = 0;      ///< sequence of the last sync record
+  std::uint32_t syncs_owed_ = 0;  ///< of a shared dataset: those of the program that are not in the journal
   bool put_since_sync_ = false;
   std::vector<std::uint64_t>* pending_ = nullptr;
 };

@@ -50,6 +50,9 @@ std::uint32_t fill_payload(std::span<const char* const> strings, std::byte* to) 
 Result<void> JournalledDataset::put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill) {
   const std::uint16_t flags = pending_ != nullptr ? journal::flag_pending : 0;
   if (auto writer = session_.writer(); writer && under_way_.puts == 0) under_way_.began_at = (*writer)->appended();
+  // A block whose number is lost would stay pending.
+  if (pending_ != nullptr && pending_->size() == pending_->capacity())
+    pending_->reserve(std::max<std::size_t>(8, 2 * pending_->size()));
   auto sequence = append(RecordType::put, flags, journal::encode(put), bytes, fill);
   if (!sequence) return std::move(sequence).error().with("journal a block");
   if (pending_ != nullptr) pending_->push_back(*sequence);
@@ -105,6 +108,7 @@ Result<void> JournalledDataset::put(std::uint32_t variable, const Box& box, cons
   const Timer timer(stall_ns_);
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(pay_syncs());
   if (leaves_out(variable, box)) return {};
   journal::Put piece{variable, box, stride};
   const auto* data = static_cast<const std::byte*>(memory.data);
@@ -136,6 +140,7 @@ Result<void> JournalledDataset::put_strings(std::uint32_t variable, const Box& b
   const Timer timer(stall_ns_);
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(pay_syncs());
   if (leaves_out(variable, box)) return {};
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();

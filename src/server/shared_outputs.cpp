@@ -64,7 +64,10 @@ Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const Coll
   const Record& r = step.parts[0].record;
   switch (r.type) {
     case RecordType::schema: return writer_.on_schema(*d, r);
-    case RecordType::put: return writer_.on_put(*d, r, verify);
+    case RecordType::put:
+      // Nobody will tell the schema.
+      if (!d->schema.written && d->writers.any_aborted()) return {};
+      return writer_.on_put(*d, r, verify);
     case RecordType::sync:
       if ((r.flags & journal::flag_implicit) == 0) return {};
       ADVECTIO_TRY(writer_.commit_part(d));
@@ -81,7 +84,7 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
   // What all have synced before is committed by now; the rest is dropped.
   if (std::any_of(step.parts.begin(), step.parts.end(),
                   [](const auto& part) { return part.record.type == RecordType::abort; }))
-    return writer_.on_abort(*d);
+    return end_aborted(*d);
   bool frame = false, closed = true;
   std::uint64_t stall_ns = 0, synced_ns = 0;
   for (const auto& part : step.parts) {
@@ -107,6 +110,13 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
   ADVECTIO_TRY(writer_.commit(d, number(step.sync_index), frame ? synced_ns : 0));
   d->progress.partial = false;
   return closed ? writer_.finish(d) : Result<void>{};
+}
+
+/// The ranks abort a dataset together. One alone does so where it has no memory to close it.
+Result<void> SharedOutputs::end_aborted(Output& d) {
+  if (d.shared_state->frames_synced.load() > d.shared_state->frames_visible.load())
+    run_.report(d.path + ": a rank has given it up, for want of memory; frames that others have synced are lost");
+  return writer_.on_abort(d);
 }
 
 /// It was about to enter, has said so in its slot, and died before it could say it in its journal.
@@ -155,7 +165,7 @@ bool SharedOutputs::all_writers_over(Output& d) {
 Result<void> SharedOutputs::end_if_all_over(const std::shared_ptr<Output>& d) {
   if (d->over() || !all_writers_over(*d)) return {};
   if (d->writers.all_closed()) return writer_.finish(d);
-  if (d->writers.any_aborted()) return writer_.on_abort(*d);
+  if (d->writers.any_aborted()) return end_aborted(*d);
   writer_.drop_rest(*d, "(one of several)");
   return {};
 }

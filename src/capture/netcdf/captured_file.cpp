@@ -356,13 +356,14 @@ int CapturedFile::close() {
   shadow::Stall stall(stall_);
   if (shadow_.classic_format() && shadow_.defining()) {
     // The format cannot hold these definitions: nc_abort is all that the library would do.
-    if (const int code = enddef(nullptr, 0, 0, 0); code != NC_NOERR) {
+    const int code = shadow::answered("nc_close", [&] { return enddef(nullptr, 0, 0, 0); });
+    if (code != NC_NOERR) {
       abort();
       return code;
     }
   }
   reader_.close();
-  const int left = leave_define_mode();
+  const int left = shadow::answered("nc_close", [&] { return leave_define_mode(); });
   const int settled = left == NC_NOERR ? schema_.flush() : left;
   shadow_.close();
   stall.report();

@@ -158,37 +158,49 @@ bool capture_together(const RealLibrary& lib, const shadow::ProgramCommunicator&
   if (ranks == nullptr) return false;
   const auto begin = shadow::now_ns();
   mode &= ~NC_MPIIO;  // says what the function's name says
+  // An exception must not leave: the other ranks wait.
   Session* session = nullptr;
+  bool can = false;
   Shadow shadow;
+  CreateRequest request;
   const char* at = place.path.c_str();
-  bool can =
-      ncid != nullptr && path != nullptr && !is_url(trimmed(path)) && can_capture(at, mode) && file_at(at) == nullptr;
-  if (can) {
-    can = false;
-    shadow::guarded("nc_create_par", [&] {
-      session = Session::current();
-      can = session != nullptr && session->wants(trimmed(path)) && make_shadow(lib, mode, shadow) == NC_NOERR;
-    });
-  }
-  const bool shadowed = can;
-  const CreateRequest request{can ? at : "", shadow.format, (mode & NC_NOCLOBBER) != 0,
-                              place.coupled ? place.coupled->created_ns : 0};
+  shadow::guarded("nc_create_par", [&] {
+    if (ncid == nullptr || path == nullptr || is_url(trimmed(path)) || !can_capture(at, mode) || file_at(at) != nullptr)
+      return;
+    session = Session::current();
+    if (session == nullptr || !session->wants(trimmed(path))) return;
+    request.path = at;
+    can = make_shadow(lib, mode, shadow) == NC_NOERR;
+  });
+  request.format = shadow.format;
+  request.no_clobber = (mode & NC_NOCLOBBER) != 0;
+  request.created_ns = place.coupled ? place.coupled->created_ns : 0;
   const auto shadow_ns = shadow::now_ns() - begin;
+
+  CapturedFile* file = nullptr;
+  SharedDataset* shared = nullptr;
+  bool has_shadow = false;
+  const auto keep = [&](std::unique_ptr<SharedDataset>& out) {
+    shared = out.get();
+    auto made =
+        std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out), at);
+    has_shadow = true;
+    file = &open_files().add(std::move(made));
+  };
+  const auto forget = [&] { (void)open_files().remove(*file); };
   // The library gives the classic formats to PnetCDF, where they are caught.
-  auto out = shadow::create_together(*ranks, can && is_hdf5(shadow.format), session, request, "netCDF");
-  if (out == nullptr) {
-    if (shadowed) drop(lib, shadow);
-    return false;
+  const bool ours = can && is_hdf5(shadow.format);
+  if (shadow::create_together(*ranks, ours, session, request, "netCDF", keep, forget)) {
+    shared->add_stall(shadow_ns);
+    if (place.coupled) file->couple(*std::exchange(place.coupled, {}));
+    const bool first = ranks->rank() == 0;
+    file->write_together(std::move(ranks), *shared);
+    *ncid = shadow.ncid;
+    if (first) shadow::guarded("nc_create_par", [&] { say_not_aligned(*session, shadow.format); });
+    return true;
   }
-  out->add_stall(shadow_ns);
-  if (ranks->rank() == 0) say_not_aligned(*session, shadow.format);
-  auto& shared = *out;
-  auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), mode, shadow.format, std::move(out), at);
-  if (place.coupled) file->couple(*std::exchange(place.coupled, {}));
-  file->write_together(std::move(ranks), shared);
-  open_files().add(std::move(file));
-  *ncid = shadow.ncid;
-  return true;
+  if (can && !has_shadow) drop(lib, shadow);
+  return false;
 }
 
 /// The program opens a file for writing that it writes already: both are the library's then. `all`: all
@@ -202,7 +214,7 @@ int share(CapturedFile& file, bool all) {
 }
 
 /// Before the real library touches a path: let what is in flight there arrive. `all`: as in `share`.
-int wait_for(const char* path, bool writing, bool all = false) {
+int wait_for(const char* path, bool writing, bool all = false) noexcept try {
   if (path == nullptr) return NC_NOERR;
   path = trimmed(path);
   if (*path == '\0' || is_url(path)) return NC_NOERR;
@@ -221,6 +233,7 @@ int wait_for(const char* path, bool writing, bool all = false) {
   session->say_once(waited.error().message);
   return code_of(waited.error());
 }
+ADVECTIO_GUARDED
 
 /// `use` calls the real function with that path. What it leaves open is noted.
 template <typename Use>
@@ -353,7 +366,7 @@ PlaceTogether place_together(const Entry& entry, const shadow::ProgramCommunicat
     out.code = ENOTSUP;
     return out;
   }
-  capture::share_place(*out.ranks, out.code, out.place, [&](int& code, Place& place) {
+  capture::share_place(*out.ranks, NC_ENOMEM, out.code, out.place, [&](int& code, Place& place) {
     auto found = find();
     if (found)
       place = std::move(found).value();
@@ -374,7 +387,10 @@ template <typename Open>
 int open_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, bool writing,
                   int* ncid, Open&& open) {
   if (entry.nested() || refused_alone(path, 0)) return open(path);
-  auto at = place_together(entry, program, path, [&] { return capture::place_to_open(trimmed(path), writing); });
+  PlaceTogether at;  // without memory for that the rank still takes part
+  shadow::guarded("nc_open_par", [&] {
+    at = place_together(entry, program, path, [&] { return capture::place_to_open(trimmed(path), writing); });
+  });
   if (at.code != NC_NOERR) return at.code;
   if (at.ranks != nullptr) {
     if (!at.place.coupled) at.place.coupled.emplace();
@@ -393,7 +409,10 @@ int create_file_together(const Entry& entry, const shadow::ProgramCommunicator& 
                          int* ncid, Create&& create) {
   if (entry.nested() || refused_alone(path, mode)) return create(path);
   const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
-  auto at = place_together(entry, program, path, [&] { return capture::place_to_create(trimmed(path), no_clobber); });
+  PlaceTogether at;  // without memory for that the rank still takes part
+  shadow::guarded("nc_create_par", [&] {
+    at = place_together(entry, program, path, [&] { return capture::place_to_create(trimmed(path), no_clobber); });
+  });
   if (at.code != NC_NOERR) return at.code;
   // On all ranks there is something to note: closing is collective.
   if (at.ranks != nullptr && !at.place.coupled) at.place.coupled.emplace();
@@ -557,8 +576,10 @@ ADVECTIO_EXPORT int nc_sync(int ncid) try {
   ADVECTIO_ENTER;
   if (auto* file = entry.interrupted(ncid); file != nullptr) return do_later(*file, WantedLater::What::sync);
   if (auto* file = entry.find(ncid); file != nullptr) return file->sync();
-  if (const int code = let_reader_see(entry, ncid); code != NC_NOERR) return code;
-  return ADVECTIO_REAL(nc_sync, ncid);
+  int code = NC_NOERR;
+  // Without memory for it the library syncs all the same: other ranks may wait for that.
+  shadow::guarded("nc_sync", [&] { code = let_reader_see(entry, ncid); });
+  return code != NC_NOERR ? code : ADVECTIO_REAL(nc_sync, ncid);
 }
 ADVECTIO_GUARDED
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "capture/netcdf/codes.h"
+#include "capture/shadow/guard.h"
 
 namespace advectio::netcdf {
 
@@ -51,12 +52,14 @@ int SentSchema::end_classic(const ClassicPadding& asked, bool padded) {
   return code;
 }
 
-int SentSchema::flush() {
+int SentSchema::flush() noexcept {
   if (!unsent_ || !together_.first()) return NC_NOERR;
-  read();
-  if (const int code = send(description_.last_read()); code != NC_NOERR) return code;
-  unsent_ = unsent_before_redef_ = structure_unsent_ = false;
-  return NC_NOERR;
+  return shadow::answered("the schema", [&] {
+    read();
+    if (const int code = send(description_.last_read()); code != NC_NOERR) return code;
+    unsent_ = unsent_before_redef_ = structure_unsent_ = false;
+    return NC_NOERR;
+  });
 }
 
 int SentSchema::send_ended() {

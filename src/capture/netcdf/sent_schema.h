@@ -39,7 +39,7 @@ class SentSchema {
   [[nodiscard]] std::size_t variables() const noexcept { return variables_; }
 
   /// Send it if it has changed since.
-  int flush();
+  int flush() noexcept;
   /// The same at the end of define mode: rank 0 may have nothing to put for long, while the stage
   /// fills with what others put.
   int flush_structure() { return structure_unsent_ ? flush() : NC_NOERR; }

@@ -54,11 +54,27 @@ std::string shadow_path(const Session& session) {
   return directory + "/" + std::to_string(getpid()) + "-" + std::to_string(count.fetch_add(1));
 }
 
+struct Shadow {
+  int ncid = -1;
+  std::string path;
+  FileFormat format = FileFormat::classic;
+};
+
+bool make_shadow(const RealLibrary& lib, const Session& session, int mode, MPI_Info info, Shadow& shadow) {
+  shadow.path = shadow_path(session);
+  if (lib.ncmpi_create(lib.mpi.self, shadow.path.c_str(), mode & ~NC_NOCLOBBER, info, &shadow.ncid) != NC_NOERR)
+    return false;
+  int format = NC_FORMAT_CLASSIC;
+  lib.ncmpi_inq_format(shadow.ncid, &format);
+  shadow.format = static_cast<FileFormat>(format);
+  return true;
+}
+
 /// Collective. False: the real library creates the file. Where we could not, it finds the reason
-/// too and returns its own code. `code`: for a rank whose mode is not rank 0's; rank 0's mode
-/// counts.
+/// too and returns its own code. `path`: null where this rank has none. `code`: for a rank whose mode is
+/// not rank 0's; rank 0's mode counts.
 bool capture(const RealLibrary& lib, MPI_Comm comm, const char* name, const char* path, int mode, MPI_Info info,
-             int* ncid, int& code, std::optional<workflow::Opened> coupled) {
+             int* ncid, int& code, std::optional<workflow::Opened>& coupled) {
   if (shadow::beyond_this_node()) {
     shadow::say_beyond_this_node(path != nullptr ? path : "", "PnetCDF");
     return false;
@@ -68,40 +84,45 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* name, const char
   const int asked = mode;
   ranks.broadcast(std::as_writable_bytes(std::span(&mode, 1)));
   code = mode == asked ? NC_NOERR : NC_EMULTIDEFINE_CMODE;
+  // An exception must not leave: the other ranks wait.
   Session* session = nullptr;
-  bool can = ncid != nullptr && can_capture(lib, path, mode);
-  if (can) {
-    can = false;
-    shadow::guarded("ncmpi_create", [&] {
-      session = Session::current();
-      can = session != nullptr && session->wants(name);
-    });
-  }
-  int shadow = -1, format = NC_FORMAT_CLASSIC;
-  const std::string at = can ? shadow_path(*session) : "";
-  if (can) can = lib.ncmpi_create(lib.mpi.self, at.c_str(), mode & ~NC_NOCLOBBER, info, &shadow) == NC_NOERR;
-  if (can) lib.ncmpi_inq_format(shadow, &format);
-  const bool shadowed = can;
+  bool can = false;
+  Shadow shadow;
+  CreateRequest request;
+  shadow::guarded("ncmpi_create", [&] {
+    if (ncid == nullptr || !can_capture(lib, path, mode)) return;
+    session = Session::current();
+    if (session == nullptr || !session->wants(name)) return;
+    request.path = path;
+    can = make_shadow(lib, *session, mode, info, shadow);
+  });
+  request.format = shadow.format;
+  request.no_clobber = (mode & NC_NOCLOBBER) != 0;
+  request.created_ns = coupled ? coupled->created_ns : 0;
 
-  const CreateRequest request{can ? path : "", static_cast<FileFormat>(format), (mode & NC_NOCLOBBER) != 0,
-                              coupled ? coupled->created_ns : 0};
-  auto out = shadow::create_together(ranks, can, session, request, "PnetCDF");
-  if (out == nullptr) {
-    if (shadowed) {
-      lib.ncmpi_abort(shadow);
-      unlink(at.c_str());
-    }
-    return false;
+  ParallelFile* file = nullptr;
+  bool has_shadow = false;
+  const auto keep = [&](std::unique_ptr<SharedDataset>& out) {
+    auto made = std::make_unique<ParallelFile>(lib, shadow.ncid, name, shadow.path, ranks.rank(), ranks.count(),
+                                               std::move(out));
+    has_shadow = true;
+    file = &open_files().add(std::move(made));
+  };
+  const auto forget = [&] { (void)open_files().remove(*file); };
+  if (shadow::create_together(ranks, can, session, request, "PnetCDF", keep, forget)) {
+    file->coupled = std::exchange(coupled, {});
+    *ncid = shadow.ncid;
+    return true;
   }
-  auto file = std::make_unique<ParallelFile>(lib, shadow, name, at, ranks.rank(), ranks.count(), std::move(out));
-  file->coupled = std::move(coupled);
-  open_files().add(std::move(file));
-  *ncid = shadow;
-  return true;
+  if (can && !has_shadow) {
+    lib.ncmpi_abort(shadow.ncid);
+    unlink(shadow.path.c_str());
+  }
+  return false;
 }
 
 /// Before the real library touches a path: let what is in flight there arrive.
-int wait_for(const char* path, bool writing) {
+int wait_for(const char* path, bool writing) noexcept try {
   if (path == nullptr || *path == '\0' || std::getenv("ADVECTIO_RUN") == nullptr) return NC_NOERR;
   auto* session = Session::current();
   if (session == nullptr) return NC_NOERR;
@@ -110,6 +131,7 @@ int wait_for(const char* path, bool writing) {
   session->say_once(waited.error().message);
   return code_of(waited.error());
 }
+ADVECTIO_GUARDED
 
 /// Collective. All ranks go into the library or none: it waits for all of them.
 int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const char* path, bool writing) {
@@ -153,7 +175,7 @@ PlaceTogether place_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info inf
     out.code = NC_EFILE;
     return out;
   }
-  capture::share_place(*out.ranks, out.code, out.place, [&](int& code, capture::Place& place) {
+  capture::share_place(*out.ranks, NC_ENOMEM, out.code, out.place, [&](int& code, capture::Place& place) {
     auto found = find();
     if (found)
       place = std::move(found).value();
@@ -191,11 +213,17 @@ ADVECTIO_EXPORT int ncmpi_create(MPI_Comm comm, const char* path, int mode, MPI_
   if (entry.nested() || entry.lib.ncmpi_create == nullptr || path == nullptr || *path == '\0')
     return ADVECTIO_REAL(ncmpi_create, comm, path, mode, info, ncid);
   const bool no_clobber = (mode & NC_NOCLOBBER) != 0;
-  auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_create(path, no_clobber); });
+  PlaceTogether at;
+  bool placed = false;  // without memory for that the rank still takes part
+  shadow::guarded("ncmpi_create", [&] {
+    at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_create(path, no_clobber); });
+    placed = true;
+  });
   if (at.code != NC_NOERR) return at.code;
   const char* place = at.ranks != nullptr ? at.path() : path;
   int captured = NC_NOERR;
-  if (capture(entry.lib, comm, path, place, mode, info, ncid, captured, at.place.coupled)) return captured;
+  if (capture(entry.lib, comm, path, placed ? place : nullptr, mode, info, ncid, captured, at.place.coupled))
+    return captured;
   if (!no_clobber && at.ranks == nullptr) {
     if (const int code = wait_together(entry.lib, comm, info, path, true); code != NC_NOERR) return code;
   }
@@ -208,7 +236,10 @@ ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_In
   if (entry.nested() || path == nullptr || *path == '\0')
     return ADVECTIO_REAL(ncmpi_open, comm, path, mode, info, ncid);
   const bool writing = (mode & NC_WRITE) != 0;
-  auto at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_open(path, writing); });
+  PlaceTogether at;
+  shadow::guarded("ncmpi_open", [&] {
+    at = place_together(entry.lib, comm, info, path, [&] { return capture::place_to_open(path, writing); });
+  });
   if (at.code != NC_NOERR) return at.code;
   if (at.ranks == nullptr) {
     const int code = wait_together(entry.lib, comm, info, path, writing);

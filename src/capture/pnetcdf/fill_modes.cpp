@@ -10,6 +10,7 @@ void FillModes::take_over() {
     return lib_.ncmpi_inq_var_fill(ncid_, v, &no_fill, nullptr) == NC_NOERR && no_fill == 0;
   };
   const int before = count();
+  filled_.reserve(static_cast<std::size_t>(variables));  // nothing fails once the shadow has changed
   for (int v = shadow_would_fill_ ? 0 : before; v < variables; ++v) {
     const bool fills = filled_there(v);
     if (fills) lib_.ncmpi_def_var_fill(ncid_, v, 1, nullptr);

@@ -263,9 +263,9 @@ void ParallelFile::close_shadow() {
 
 int ParallelFile::close() {
   // The library ends define mode by itself, and may find then that the file cannot be laid out.
-  int code = define_mode_.defining() ? enddef(nullptr) : NC_NOERR;
+  int code = define_mode_.defining() ? shadow::answered("ncmpi_close", [&] { return enddef(nullptr); }) : NC_NOERR;
   if (!requests_.empty() && code == NC_NOERR) code = NC_EPENDING;
-  drop_pending(true);
+  shadow::guarded("ncmpi_close", [&] { drop_pending(true); });
   if (define_mode_.fresh()) {
     // The library leaves it without a byte.
     (void)remove();
@@ -278,7 +278,7 @@ int ParallelFile::close() {
 }
 
 int ParallelFile::abort() {
-  drop_pending(false);
+  shadow::guarded("ncmpi_abort", [&] { drop_pending(false); });
   return define_mode_.fresh() ? remove() : finish();
 }
 
@@ -303,7 +303,7 @@ int ParallelFile::finish() {
 }
 
 void ParallelFile::close_at_exit() {
-  drop_pending(false);
+  shadow::guarded("the end of the program", [&] { drop_pending(false); });
   schema_.flush();
   (void)out_->close();
   // MPI has ended: what it holds goes with the process.

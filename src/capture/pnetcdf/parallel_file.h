@@ -123,6 +123,7 @@ class ParallelFile {
   void show_records();
   Answer put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                     const std::vector<nc_type>& types, int* request);
+  class PendingPuts;
   void drop_pending(bool say);
   int finish();
   int remove();

@@ -83,6 +83,7 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
       collective ? lib.ncmpi_wait_all(ncid, 0, nullptr, nullptr) : lib.ncmpi_wait(ncid, 0, nullptr, nullptr);
   if (refused != NC_NOERR || (!collective && count == 0)) return refused;
   const shadow::Stall stall(stall_);
+  Collective in_call(collective_out(collective));
   const int flushed = schema_.flush();
   const int wrong = requests_.choose(count, ids, statuses);
   int code = wrong != NC_NOERR ? wrong : flushed;
@@ -96,7 +97,7 @@ int ParallelFile::wait(bool collective, int count, int* ids, int* statuses) {
     }
   }
   // Blocks that the others have put before this call then belong to an earlier collective index.
-  if (collective) out_->end_collective_call();
+  in_call.end();
   if (wrong != NC_NOERR) return code;
   if (std::any_of(requests_.gets.begin(), requests_.gets.end(), [](const PostedGet& g) { return g.chosen; })) {
     const int opened = reader_.open(*out_, false);

@@ -93,6 +93,20 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
   return put_placed(mode, requests, places, std::vector<nc_type>(requests.size(), type), request);
 }
 
+/// The blocks of a posted call are pending in the journal: `sequences` gets their numbers.
+class ParallelFile::PendingPuts {
+ public:
+  PendingPuts(SharedDataset& out, std::vector<std::uint64_t>* sequences) noexcept : out_(out) {
+    out_.put_pending(sequences);
+  }
+  ~PendingPuts() { out_.put_pending(nullptr); }
+  PendingPuts(const PendingPuts&) = delete;
+  PendingPuts& operator=(const PendingPuts&) = delete;
+
+ private:
+  SharedDataset& out_;
+};
+
 /// Everything has been found right.
 Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
                                 const std::vector<nc_type>& types, int* request) {
@@ -105,18 +119,22 @@ Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests,
   if (waits && bytes == 0) return {};
   if (mode == Mode::buffered && bytes > requests_.buffer.free()) return {NC_EINSUFFBUF};
   if (const int code = schema_.flush(); code != NC_NOERR) return {code};
-  if (waits) out_->put_pending(&posted.sequences);
+  if (waits) requests_.make_room();
   Answer answer;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (places[i].box.empty()) continue;
-    const auto& v = *variables_.of(requests[i].variable);
-    const int code = puts_.send(requests[i], v, places[i], types[i]);
-    if (code != NC_NOERR) answer.code = code;
-    if (code != NC_NOERR && code != NC_ERANGE) break;
-    if (!waits) out_->grow(places[i].records);
-    posted.records = std::max(posted.records, places[i].records);
+  try {
+    const PendingPuts pending(*out_, waits ? &posted.sequences : nullptr);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (places[i].box.empty()) continue;
+      const auto& v = *variables_.of(requests[i].variable);
+      const int code = puts_.send(requests[i], v, places[i], types[i]);
+      if (code != NC_NOERR) answer.code = code;
+      if (code != NC_NOERR && code != NC_ERANGE) break;
+      if (!waits) out_->grow(places[i].records);
+      posted.records = std::max(posted.records, places[i].records);
+    }
+  } catch (...) {
+    answer.code = shadow::answer_to_exception("a put");
   }
-  out_->put_pending(nullptr);
   bytes_put += static_cast<std::uint64_t>(bytes);
   if (!waits) return answer;
   if (answer.code != NC_NOERR && answer.code != NC_ERANGE) {

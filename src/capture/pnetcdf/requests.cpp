@@ -7,6 +7,14 @@
 
 namespace advectio::pnetcdf {
 
+namespace {
+/// So that `push_back` does not fail. As it grows by itself: to twice its size.
+template <typename Element>
+void make_room_in(std::vector<Element>& list) {
+  if (list.size() == list.capacity()) list.reserve(std::max<std::size_t>(8, 2 * list.size()));
+}
+}  // namespace
+
 // --- the attached buffer ------------------------------------------------------------------------
 
 void AttachedBuffer::attach(MPI_Offset bytes) {
@@ -14,6 +22,10 @@ void AttachedBuffer::attach(MPI_Offset bytes) {
   bytes_ = bytes;
   used_ = 0;
   taken_.clear();
+}
+
+void AttachedBuffer::make_room() {
+  make_room_in(taken_);
 }
 
 int AttachedBuffer::take(MPI_Offset bytes) {
@@ -39,6 +51,11 @@ void AttachedBuffer::give_back_all() noexcept {
 }
 
 // --- requests -----------------------------------------------------------------------------------
+
+void Requests::make_room() {
+  make_room_in(puts);
+  buffer.make_room();
+}
 
 int Requests::choose(int count, int* ids, int* statuses) {
   const auto all = [](auto& posted, int* status) {

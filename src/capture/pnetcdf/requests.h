@@ -46,6 +46,7 @@ class AttachedBuffer {
   [[nodiscard]] bool attached() const noexcept { return attached_; }
   [[nodiscard]] MPI_Offset used() const noexcept { return used_; }
   [[nodiscard]] MPI_Offset free() const noexcept { return bytes_ - used_; }
+  void make_room();
   /// The place of what is taken.
   int take(MPI_Offset bytes);
   /// No longer used. It is free again after `give_back`.
@@ -74,6 +75,8 @@ class Requests {
   [[nodiscard]] bool empty() const noexcept { return puts.empty() && gets.empty(); }
   [[nodiscard]] int pending() const noexcept { return static_cast<int>(puts.size() + gets.size()); }
 
+  /// For one more put: noting it then fails for no lack of memory.
+  void make_room();
   /// A get that has been found right.
   void post(PostedGet get, const MemoryType& memory, int* id);
   /// Mark what a wait is for, as the library finds it: by the count where that is enough, else by

@@ -5,6 +5,7 @@
 
 #include "capture/pnetcdf/reader.h"
 #include "capture/pnetcdf/shadow_calls.h"
+#include "capture/shadow/guard.h"
 
 namespace advectio::pnetcdf {
 
@@ -45,6 +46,18 @@ void SentSchema::must_send() {
 
 const Schema& SentSchema::read() {
   if (define_mode_.defining()) return schema_;
+  try {
+    return read_changes();
+  } catch (...) {  // half of it is read: all of it the next time
+    schema_.dimensions.clear();
+    schema_.variables.clear();
+    stale_.clear();
+    stale_globals_ = true;
+    throw;
+  }
+}
+
+const Schema& SentSchema::read_changes() {
   int dimensions = 0, variables = 0, record = -1;
   if (lib_.ncmpi_inq(ncid_, &dimensions, &variables, nullptr, &record) != NC_NOERR) return schema_;
   if (std::exchange(stale_dimensions_, false)) schema_.dimensions.clear();
@@ -74,12 +87,14 @@ void SentSchema::read_variable(int variable, int record) {
   v.no_fill = !fill_modes_.filled(variable) || (!v.dimensions.empty() && static_cast<int>(v.dimensions[0]) == record);
 }
 
-int SentSchema::flush() {
+int SentSchema::flush() noexcept {
   if (!sends_ || !unsent_ || define_mode_.fresh()) return NC_NOERR;
-  const Schema& schema = read();
-  const auto sent = stall_.timed([&] { return out_.schema(schema); });
-  if (sent.ok()) unsent_ = false;
-  return code_of(sent);
+  return shadow::answered("the schema", [&] {
+    const Schema& schema = read();
+    const auto sent = stall_.timed([&] { return out_.schema(schema); });
+    if (sent.ok()) unsent_ = false;
+    return code_of(sent);
+  });
 }
 
 }  // namespace advectio::pnetcdf

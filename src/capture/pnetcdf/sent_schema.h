@@ -41,11 +41,12 @@ class SentSchema {
   void touch_dimensions();
   /// It has changed, as at the end of define mode.
   void must_send();
-  /// Send it if it has changed since.
-  int flush();
+  /// Send it if it has changed since. What comes after it is done also where that fails, as on the other ranks.
+  int flush() noexcept;
 
  private:
   void changed();
+  const Schema& read_changes();
   void read_variable(int variable, int record_dimension);
 
   const RealLibrary& lib_;

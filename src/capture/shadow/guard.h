@@ -32,6 +32,16 @@ auto as_result(Work&& work) noexcept -> decltype(work()) {
   }
 }
 
+/// Returns the work's error number of netCDF. An exception becomes one.
+template <typename Work>
+int answered(const char* what, Work&& work) noexcept {
+  try {
+    return work();
+  } catch (...) {
+    return answer_to_exception(what);
+  }
+}
+
 /// The same for what nobody gets an answer from: handlers of fork(2) and exit(3), work put off.
 template <typename Work>
 void guarded(const char* what, Work&& work) noexcept {

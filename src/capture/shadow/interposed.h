@@ -79,12 +79,16 @@ class Libraries {
     if (const auto* known = ranges_.load(std::memory_order_acquire); known != nullptr)
       for (const auto& range : *known)
         if (address >= range.extent.begin && address < range.extent.end) return range.caller;
-    try {
-      return resolve(address);
-    } catch (...) {
-      (void)answer_to_exception("the search for the library");
-      return {&absent_, false};
+    // Without a library this call fails, and other ranks may wait for it in MPI: what was no memory a moment ago is
+    // asked for once more.
+    for (const bool last : {false, true}) {
+      try {
+        return resolve(address);
+      } catch (...) {
+        if (last) (void)answer_to_exception("the search for the library");
+      }
     }
+    return {&absent_, false};
   }
 
  private:

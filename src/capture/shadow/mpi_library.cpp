@@ -2,9 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <atomic>
 #include <cstdint>
-#include <map>
+#include <cstdlib>
 #include <mutex>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -98,6 +101,7 @@ namespace {
 
 /// The MPI of one library, and what its communicators keep for us under.
 struct KeepingMpi {
+  void* library = nullptr;
   Mpi mpi;
   int key = 0;
   bool keeps = false;
@@ -106,14 +110,15 @@ struct KeepingMpi {
 /// A communicator of our own: the program may free what it gave while the dataset is open.
 class OwnCommunicator {
  public:
-  OwnCommunicator(const Mpi& mpi, MPI_Comm own) noexcept : comm(own), mpi_(mpi) {}
+  explicit OwnCommunicator(const Mpi& mpi) noexcept : mpi_(mpi) {}
   ~OwnCommunicator() {
     int ended = 0;
-    if (mpi_.MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0) mpi_.MPI_Comm_free(&comm);
+    if (there && mpi_.MPI_Finalized(&ended) == MPI_SUCCESS && ended == 0) mpi_.MPI_Comm_free(&comm);
   }
   OwnCommunicator(const OwnCommunicator&) = delete;
   OwnCommunicator& operator=(const OwnCommunicator&) = delete;
-  MPI_Comm comm;
+  MPI_Comm comm{};
+  bool there = false;
 
  private:
   const Mpi& mpi_;
@@ -134,38 +139,43 @@ int not_copied(MPI_Comm /*comm*/, int /*key*/, void* /*extra*/, void* /*kept*/, 
   return MPI_SUCCESS;
 }
 
-/// Loaded once for each library, and never given back: MPI may end after our own objects. Null: it
-/// has no MPI, or one of another kind.
+/// Loaded once for each library, and never given back: MPI may end after our own objects. Needs no memory: a rank
+/// without it could not even tell the others. Null: it has no MPI, or one of another kind.
 const KeepingMpi* mpi_of(void* library) {
   static std::mutex mutex;
-  static auto& loaded = *new std::map<void*, std::unique_ptr<const KeepingMpi>>;
+  static std::array<KeepingMpi, 8> loaded;  // netCDF and PnetCDF, and some that are loaded later
   const std::lock_guard lock(mutex);
-  auto& found = loaded[library];
-  if (found == nullptr) {
-    auto made = std::make_unique<KeepingMpi>();
-    load_mpi(library, made->mpi);
-    made->keeps =
-        made->mpi.usable && made->mpi.MPI_Comm_create_keyval(not_copied, let_go, &made->key, nullptr) == MPI_SUCCESS;
-    found = std::move(made);
+  auto* found = loaded.begin();
+  while (found != loaded.end() && found->library != nullptr && found->library != library) ++found;
+  if (found == loaded.end()) return nullptr;
+  if (found->library == nullptr) {
+    found->library = library;
+    load_mpi(library, found->mpi);
+    found->keeps =
+        found->mpi.usable && found->mpi.MPI_Comm_create_keyval(not_copied, let_go, &found->key, nullptr) == MPI_SUCCESS;
   }
-  return found->mpi.usable ? found.get() : nullptr;
+  return found->mpi.usable ? found : nullptr;
 }
 
 /// Collective. Our duplicate of the program's communicator, made once and kept with it: making one
-/// takes all ranks several rounds of messages, for each file.
+/// takes all ranks several rounds of messages, for each file. Null, on all ranks: one has no memory.
 Kept own_communicator(const KeepingMpi& from, MPI_Comm comm) {
   void* found = nullptr;
   int is_there = 0;
   if (from.keeps && from.mpi.MPI_Comm_get_attr(comm, from.key, static_cast<void*>(&found), &is_there) == MPI_SUCCESS &&
       is_there != 0)
     return *static_cast<const Kept*>(found);
-  MPI_Comm own{};
-  if (from.mpi.MPI_Comm_dup(comm, &own) != MPI_SUCCESS) return nullptr;
-  auto made = std::make_shared<const OwnCommunicator>(from.mpi, own);
-  if (from.keeps) {
-    auto kept = std::make_unique<Kept>(made);
-    if (from.mpi.MPI_Comm_set_attr(comm, from.key, kept.get()) == MPI_SUCCESS) (void)kept.release();
-  }
+  std::shared_ptr<OwnCommunicator> made;
+  std::unique_ptr<Kept> kept;
+  guarded("a communicator", [&] {
+    auto fresh = std::make_shared<OwnCommunicator>(from.mpi);
+    kept = std::make_unique<Kept>(fresh);
+    made = std::move(fresh);
+  });
+  if (!MpiRanks(from.mpi, comm, from.mpi.no_info).all(made != nullptr)) return nullptr;
+  if (from.mpi.MPI_Comm_dup(comm, &made->comm) != MPI_SUCCESS) return nullptr;
+  made->there = true;
+  if (from.keeps && from.mpi.MPI_Comm_set_attr(comm, from.key, kept.get()) == MPI_SUCCESS) (void)kept.release();
   return made;
 }
 
@@ -180,9 +190,26 @@ class OwnRanks final : public MpiRanks {
   OwnRanks(const OwnRanks&) = delete;
   OwnRanks& operator=(const OwnRanks&) = delete;
 
+  /// The other ranks wait for a rank without memory. So there is room for one in each process.
+  static void* operator new(std::size_t bytes) {
+    if (void* at = std::malloc(bytes); at != nullptr) return at;
+    if (reserve_used.exchange(true)) throw std::bad_alloc();
+    return reserve;
+  }
+  static void operator delete(void* at) noexcept {
+    if (at == reserve)
+      reserve_used = false;
+    else
+      std::free(at);
+  }
+
  private:
   Kept own_;
+  static std::atomic<bool> reserve_used;
+  static std::byte reserve[];
 };
+std::atomic<bool> OwnRanks::reserve_used = false;
+alignas(OwnRanks) std::byte OwnRanks::reserve[sizeof(OwnRanks)];
 
 }  // namespace
 

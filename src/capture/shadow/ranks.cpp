@@ -1,97 +1,74 @@
 #include "capture/shadow/ranks.h"
 
-#include <algorithm>
+#include <array>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <type_traits>
-#include <vector>
-
-#include "capture/shadow/guard.h"
+#include <utility>
 
 namespace advectio::shadow {
 namespace {
 
-/// An invitation as rank 0 broadcasts it. MPI sends this much without asking the receiver first. A
-/// second message follows where the names are long.
-constexpr std::size_t first_message_bytes = 1024;
-struct InvitationHeader {
-  std::uint32_t bytes;  ///< all of it, 0: not created
-  std::uint32_t format, number, writers, owner;
-  std::uint64_t journal, created_ns;
-  std::uint32_t shared_state, path, link;  ///< lengths of the names, which follow
-};
-static_assert(sizeof(InvitationHeader) < first_message_bytes && std::is_trivially_copyable_v<InvitationHeader>);
-
-std::vector<std::byte> packed(const Invitation& i) {
-  InvitationHeader header{};
-  header.format = static_cast<std::uint32_t>(i.format);
-  header.number = i.number;
-  header.writers = i.writers;
-  header.owner = i.owner;
-  header.journal = i.journal;
-  header.created_ns = i.created_ns;
-  header.shared_state = static_cast<std::uint32_t>(i.shared_state.size());
-  header.path = static_cast<std::uint32_t>(i.path.size());
-  header.link = static_cast<std::uint32_t>(i.link.size());
-  const std::string names = i.shared_state + i.path + i.link;
-  header.bytes = static_cast<std::uint32_t>(sizeof header + names.size());
-  std::vector<std::byte> out(header.bytes);
-  std::memcpy(out.data(), &header, sizeof header);
-  std::memcpy(out.data() + sizeof header, names.data(), names.size());
-  return out;
-}
-
-Invitation unpacked(const std::vector<std::byte>& message) {
-  InvitationHeader header{};
-  std::memcpy(&header, message.data(), sizeof header);
-  const auto* names = reinterpret_cast<const char*>(message.data()) + sizeof header;
-  return {{names, header.shared_state},
-          {names + header.shared_state, header.path},
-          {names + header.shared_state + header.path, header.link},
-          static_cast<FileFormat>(header.format),
-          header.journal,
-          header.number,
-          header.writers,
-          header.owner,
-          header.created_ns};
-}
-
-/// Collective. All have rank 0's message afterwards.
-void broadcast(const Ranks& ranks, std::vector<std::byte>& message) {
-  message.resize(std::max(message.size(), first_message_bytes));
-  ranks.broadcast({message.data(), first_message_bytes});
-  std::uint32_t bytes = 0;
-  std::memcpy(&bytes, message.data(), sizeof bytes);
-  message.resize(std::max<std::size_t>(bytes, first_message_bytes));
-  if (bytes > first_message_bytes) ranks.broadcast({message.data() + first_message_bytes, bytes - first_message_bytes});
-}
-
-/// Rank 0 registers the dataset, the others join it. False, on all of them: it was not registered.
-bool begin(const Ranks& ranks, bool can, Session* session, const CreateRequest& request,
-           std::unique_ptr<SharedDataset>& out, std::string& why) {
-  std::vector<std::byte> message;
-  if (can && ranks.rank() == 0) {
-    Invitation invitation;
-    // Also after an exception: the others wait for the message.
-    if (auto made = as_result(
-            [&] { return session->create_shared(request, static_cast<std::uint32_t>(ranks.count()), invitation); })) {
-      out = std::move(made).value();
-      message = packed(invitation);
+/// An invitation as rank 0 broadcasts it. It lies on the stack: no rank may lack the memory for it.
+class Message {
+ public:
+  /// False: the names are too long.
+  [[nodiscard]] bool write(const Invitation& i) noexcept {
+    const std::string* const names[] = {&i.shared_state, &i.path, &i.link};
+    std::size_t at = sizeof(Header);
+    Header header{0,  0,         i.number,    i.writers, i.owner, static_cast<std::uint32_t>(i.format),
+                  {}, i.journal, i.created_ns};
+    for (std::size_t n = 0; n < 3; ++n) {
+      if (names[n]->size() > bytes_.size() - at) return false;
+      header.names[n] = static_cast<std::uint32_t>(names[n]->size());
+      at += names[n]->copy(bytes_.data() + at, names[n]->size());
     }
+    header.registered = 1;
+    header.bytes = static_cast<std::uint32_t>(at);
+    std::memcpy(bytes_.data(), &header, sizeof header);
+    return true;
   }
-  broadcast(ranks, message);
-  const auto invitation = unpacked(message);
-  if (invitation.writers == 0) return false;
-  if (!can || ranks.rank() == 0) return true;
-  auto joined = as_result([&] { return session->join(invitation, static_cast<std::uint32_t>(ranks.rank())); });
-  if (joined) {
-    out = std::move(joined).value();
-  } else {
-    why = joined.error().message;
+  /// Collective. MPI sends the first part without asking the receiver before.
+  void broadcast(const Ranks& ranks) noexcept {
+    ranks.broadcast(std::as_writable_bytes(std::span(bytes_).first(first_part)));
+    if (const auto bytes = header().bytes; bytes > first_part)
+      ranks.broadcast(std::as_writable_bytes(std::span(bytes_).subspan(first_part, bytes - first_part)));
   }
-  return true;
-}
+  [[nodiscard]] bool registered() const noexcept { return header().registered != 0; }
+  [[nodiscard]] Invitation read() const {
+    const auto h = header();
+    const char* at = bytes_.data() + sizeof h;
+    const auto next = [&at](std::uint32_t bytes) { return std::string(std::exchange(at, at + bytes), bytes); };
+    Invitation i{};
+    i.shared_state = next(h.names[0]);
+    i.path = next(h.names[1]);
+    i.link = next(h.names[2]);
+    i.format = static_cast<FileFormat>(h.format);
+    i.journal = h.journal;
+    i.number = h.number;
+    i.writers = h.writers;
+    i.owner = h.owner;
+    i.created_ns = h.created_ns;
+    return i;
+  }
+
+ private:
+  struct Header {
+    std::uint32_t registered, bytes, number, writers, owner, format;
+    std::uint32_t names[3];  ///< their lengths; they follow
+    std::uint64_t journal, created_ns;
+  };
+  static constexpr std::size_t first_part = 1024;
+  [[nodiscard]] Header header() const noexcept {
+    Header h;
+    std::memcpy(&h, bytes_.data(), sizeof h);
+    return h;
+  }
+  std::array<char, sizeof(Header) + 2 * PATH_MAX + 256> bytes_{};
+  static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) < first_part);
+};
 
 }  // namespace
 
@@ -110,20 +87,44 @@ void say_beyond_this_node(const std::string& path, const char* library) {
     session->say_once(path + " goes through the " + library + " library as usual: there are ranks on other nodes");
 }
 
-std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,
-                                               const CreateRequest& request, const char* library) {
-  std::string why;
-  std::unique_ptr<SharedDataset> out;
-  if (!begin(ranks, can, session, request, out, why)) return nullptr;
-  if (ranks.all(out != nullptr)) return out;
-  if (!why.empty()) session->say_once(request.path + " goes through the " + library + " library as usual: " + why);
-  if (out != nullptr) {
-    (void)out->abort();
-    (void)out->hand_over();  // until the server has let go of the path
+BegunTogether begin_together(const Ranks& ranks, bool can, Session* session, const CreateRequest& request) noexcept {
+  BegunTogether begun;
+  Message message;
+  if (can && ranks.rank() == 0) {
+    Invitation invitation;
+    auto made = as_result(
+        [&] { return session->create_shared(request, static_cast<std::uint32_t>(ranks.count()), invitation); });
+    if (made && message.write(invitation)) begun.dataset = std::move(made).value();
   }
+  message.broadcast(ranks);
+  begun.registered = message.registered();
+  if (!begun.registered || !can || ranks.rank() == 0) return begun;
+  auto joined = as_result([&] { return session->join(message.read(), static_cast<std::uint32_t>(ranks.rank())); });
+  if (joined)
+    begun.dataset = std::move(joined).value();
+  else
+    begun.why = std::move(joined).error();
+  return begun;
+}
+
+void end_together(const Ranks& ranks, SharedDataset* dataset, Session* session, const CreateRequest& request) noexcept {
+  guarded("the end of a file that some rank cannot write", [&] {
+    if (dataset != nullptr) {
+      (void)dataset->abort();
+      (void)dataset->hand_over();
+    } else if (session != nullptr) {
+      (void)session->wait_for_file(request.path, true);
+    }
+  });
   // No rank may create the file before all ranks are done with that.
   (void)ranks.all(true);
-  return nullptr;
+}
+
+void say_not_together(Session* session, const CreateRequest& request, const char* library, const Error& why) noexcept {
+  if (session == nullptr || why.message.empty()) return;
+  guarded("the log", [&] {
+    session->say_once(request.path + " goes through the " + library + " library as usual: " + why.message);
+  });
 }
 
 }  // namespace advectio::shadow

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "capture/dataset.h"
+#include "capture/shadow/guard.h"
 
 namespace advectio::shadow {
 
@@ -49,10 +50,43 @@ bool beyond_this_node() noexcept;
 /// Log that this is why the library creates the file. `library` is its name in the text.
 void say_beyond_this_node(const std::string& path, const char* library);
 
-/// Collective. `can`: this rank is ready. Null, on all ranks: the real library creates the file,
-/// and nothing of it is in flight. The log then has the reason, unless the library finds it too
-/// (`library` is its name in the text).
-std::unique_ptr<SharedDataset> create_together(const Ranks& ranks, bool can, Session* session,
-                                               const CreateRequest& request, const char* library);
+/// A dataset that rank 0 has registered and the others have joined. `dataset`: null on a rank that could not.
+struct BegunTogether {
+  bool registered = false;  ///< the same on all ranks
+  std::unique_ptr<SharedDataset> dataset;
+  Error why{};
+};
+/// Collective, and never fails: a rank that left it would let the others wait. `can`: this rank is ready.
+BegunTogether begin_together(const Ranks& ranks, bool can, Session* session, const CreateRequest& request) noexcept;
+/// Collective. Some rank cannot write it: returns when the server has let go of the path. `dataset`: this rank's.
+void end_together(const Ranks& ranks, SharedDataset* dataset, Session* session, const CreateRequest& request) noexcept;
+/// Log why the library creates the file. `library` is its name in the text.
+void say_not_together(Session* session, const CreateRequest& request, const char* library, const Error& why) noexcept;
+
+/// Collective. False, on all ranks: the real library creates the file, and nothing of it is in flight. The log then has
+/// the reason, unless the library finds it too. `keep(dataset)` takes this rank's dataset, if it has memory for what
+/// that needs; `forget()` takes back what it did.
+template <typename Keep, typename Forget>
+bool create_together(const Ranks& ranks, bool can, Session* session, const CreateRequest& request, const char* library,
+                     Keep&& keep, Forget&& forget) noexcept {
+  auto begun = begin_together(ranks, can, session, request);
+  if (!begun.registered) return false;
+  auto* dataset = begun.dataset.get();
+  bool kept = false;
+  if (dataset != nullptr) {
+    const auto done = as_result([&]() -> Result<void> {
+      keep(begun.dataset);
+      return {};
+    });
+    kept = done.ok();
+    if (!kept) begun.why = done.error();
+  }
+  if (ranks.all(kept)) return true;
+  say_not_together(session, request, library, begun.why);
+  const bool there = kept || begun.dataset != nullptr;
+  end_together(ranks, there ? dataset : nullptr, session, request);
+  if (kept) forget();
+  return false;
+}
 
 }  // namespace advectio::shadow

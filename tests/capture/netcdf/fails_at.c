@@ -43,9 +43,10 @@ static int look_at(struct dl_phdr_info* object, size_t size, void* data) {
   return 0;
 }
 
-/* `at_all`: where the program can see that it came so far. */
+/* `at_all`: where the program can see that it came so far. An empty kind: nothing fails any more. */
 void fails_at(const char* what, long n, int all, atomic_int* at_all) {
   if (parts == 0) dl_iterate_phdr(look_at, NULL);
+  kind = none;
   reached = at_all;
   from_then_on = all;
   atomic_store(&left, n);
@@ -53,12 +54,31 @@ void fails_at(const char* what, long n, int all, atomic_int* at_all) {
     if (strcmp(names[i], what) == 0) kind = (enum kind)i;
 }
 
+static int is_ours(const void* address) {
+  const uintptr_t at = (uintptr_t)address;
+  for (int i = 0; i < parts; ++i)
+    if (at >= ours[i].begin && at < ours[i].end) return 1;
+  return 0;
+}
+
+/* Files that MPI opens come by our open(2), too. It cannot do without them. */
+static int is_for_mpi(void) {
+  const enum kind before = kind;
+  void* calls[32];
+  kind = none; /* its first call allocates */
+  const int count = backtrace(calls, 32);
+  kind = before;
+  int i = 0;
+  while (i < count && !is_ours(calls[i])) ++i;
+  while (i < count && is_ours(calls[i])) ++i;
+  Dl_info caller;
+  return i < count && dladdr(calls[i], &caller) != 0 && caller.dli_fname != NULL &&
+         (strstr(caller.dli_fname, "/mca_") != NULL || strstr(caller.dli_fname, "/libmca_") != NULL ||
+          strstr(caller.dli_fname, "/libmpi") != NULL || strstr(caller.dli_fname, "/libopen-") != NULL);
+}
+
 static int fails(enum kind of, const void* caller, int error) {
-  if (kind != of) return 0;
-  const uintptr_t at = (uintptr_t)caller;
-  int own = 0;
-  for (int i = 0; i < parts; ++i) own |= at >= ours[i].begin && at < ours[i].end;
-  if (!own) return 0;
+  if (kind != of || !is_ours(caller) || (of != memory && is_for_mpi())) return 0;
   const long before = atomic_fetch_sub(&left, 1);
   if (before > 1 || (before < 1 && !from_then_on)) return 0;
   atomic_store(reached, 1);

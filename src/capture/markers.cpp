@@ -136,11 +136,15 @@ bool MarkerCall::take_notes(const std::string& path, Use use) {
 
 bool MarkerCall::look_up(const std::string& path) {
   auto held = notes_->of(path);
-  if (held)
-    marker_ = std::move(held).value();
-  else
+  if (!held) {
     do_without(path, held.error());
-  return held.ok();
+    return false;
+  }
+  marker_ = std::move(held).value();
+  // A new file that has gone, as its dataset was given up. The name is free.
+  if (marker_ && !marker_->file.empty() && look_at(marker_->held) == There::nothing)
+    (void)notes_->forget(*std::exchange(marker_, {}));
+  return true;
 }
 
 void MarkerCall::go_there(Use use) {

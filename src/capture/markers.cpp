@@ -233,18 +233,6 @@ bool any_file_held() {
   return run != nullptr && run->stage.control().files_held.load(std::memory_order_acquire) > 0;
 }
 
-void name_now(const std::string& path) {
-  const auto* const run = run_of_process();
-  if (run == nullptr) return;
-  const auto whole = workflow::resolved(path);
-  if (!journal::may_be_held(run->stage, whole)) return;
-  const auto notes = Markers::await(run->stage);
-  const auto marker = notes ? notes->of(whole) : Result<std::optional<Marker>>(notes.error());
-  const auto named =
-      marker ? *marker && (*marker)->is_file ? notes->name(**marker) : false : Result<bool>(marker.error());
-  if (!named) say(path + " keeps the name " + journal::held_name_of_new(whole) + ": " + named.error().message);
-}
-
 std::string present_path(const std::string& path) {
   const auto* const run = run_of_process();
   return run != nullptr ? Waiting(run->stage).present_path(path) : path;

@@ -55,8 +55,6 @@ class MarkerCall {
 
 /// Some file of the run was renamed, and has yet to get its name.
 bool any_file_held();
-/// A file that is held back gets its name at once: the library goes on with it.
-void name_now(const std::string& path);
 /// The path of the file that programs call `path`: its held name if it was renamed and is in flight, else `path`.
 std::string present_path(const std::string& path);
 

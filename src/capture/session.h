@@ -47,6 +47,11 @@ class ProcessSession final : public Session {
         name ? stage_.open_state(*name) : Result<journal::MappedState<journal::SharedState>>(name.error());
     return state && (*state)->closed.load(std::memory_order_acquire) == 0;
   }
+  [[nodiscard]] std::string present_path(const std::string& path) const override { return waiting_.present_path(path); }
+  void name_now(const std::string& path) override {
+    if (const auto named = waiting_.name_now(path); !named)
+      say_once(path + " keeps its hidden name: " + named.error().message);
+  }
   Result<void> wait_for_plain_use(const std::string& path, Until until) override {
     return rules_.later || foreign_ ? Result<void>{} : waiting_.for_plain_use(path, until);
   }

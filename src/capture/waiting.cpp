@@ -48,6 +48,18 @@ std::string Waiting::present_path(const std::string& path) const {
   return held == whole ? path : held;
 }
 
+Result<void> Waiting::name_now(const std::string& path) const {
+  const auto whole = workflow::resolved(path);
+  if (!journal::may_be_held(stage_, whole)) return {};
+  const auto notes = journal::Markers::await(stage_);
+  if (!notes) return notes.error();
+  auto marker = notes->of(whole);
+  if (!marker) return std::move(marker).error();
+  if (!*marker || !(*marker)->is_file) return {};
+  auto named = notes->name(**marker);
+  return named ? Result<void>{} : std::move(named).error();
+}
+
 Result<void> Waiting::for_name(const std::string& path) {
   return until([&] { return present_path(path) == path; }, "wait for the name " + path);
 }

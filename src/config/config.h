@@ -162,7 +162,7 @@ struct DatasetPolicy {
   CloseMode close = CloseMode::async;
   Promise promise = Promise::staged;
   WhenFull full = WhenFull::automatic;
-  Appear appear = Appear::frame;
+  Appear appear = Appear::create;
   bool join = false;
   std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
   std::vector<OutputRule> outputs;     ///< further ones, beside the file that the program asked for

@@ -1,6 +1,5 @@
 // The server's events of files come in the order of what happens, each once, whoever dies.
 #include "journal/hard_link.h"
-#include "journal/markers.h"
 #include "server/server_fixture.h"
 
 extern std::atomic<void (*)(const char*)> sees_unlink;
@@ -180,7 +179,7 @@ TEST_F(EventsTest, SayThatAFileIsCompleteWhereAServerDiedJustBefore) {
 
 TEST_F(EventsTest, SayThatAFileWasRemovedOrThatNothingOfItWasSynced) {
   ASSERT_NO_FATAL_FAILURE(leave_in_flight());
-  std::filesystem::remove(journal::held_name_of_new(out("a.nc")));
+  std::filesystem::remove(present("a.nc"));
   Program b(run_dir(), [&](Session& s) { return write_frames(s, out("b.nc"), 0, false, false); });
   b.go();
   EXPECT_EQ(b.wait(), 0);

@@ -21,7 +21,8 @@ SEEN = {
     "there": True, "size": 0, "by a child": True, "not to be created again": True, "not to be made": True, "mode": "0o640",
 }  # fmt: skip
 COMPLETE = "datasets: [{match: '*', appear: complete, promise: visible}]\n"
-FRAME = "datasets: [{match: '*', promise: visible}]\n"
+PLAIN_FRAME = "datasets: [{match: '*', appear: frame}]\n"
+FRAME = "datasets: [{match: '*', appear: frame, promise: visible}]\n"
 
 
 @pytest.fixture
@@ -45,10 +46,10 @@ def assert_alone(directory: Path, *names: str) -> None:
     assert [n for n in os.listdir(directory) if n not in ("on", "further")] == list(names), "and nothing hidden"
 
 
-def start(advectio: Advectio, output: Path, *words: str, config: str = "", old: bool = True):
+def start(advectio: Advectio, output: Path, *words: str, config: str = PLAIN_FRAME, old: bool = True):
     if old:
         (output / "a.nc").write_text("of before\n")
-    running = advectio.start([PYTHON, PROGRAM, *words], output, config or None)
+    running = advectio.start([PYTHON, PROGRAM, *words], output, config)
     running.wait_for(lambda: running.lines, "the file was created")
     return running
 
@@ -106,8 +107,9 @@ def test_a_name_that_shows_a_complete_file(advectio: Advectio, output: Path):
     assert_alone(output, "a.nc")
 
 
-def test_a_name_that_is_there_from_the_start(advectio: Advectio, output: Path):
-    running = start(advectio, output, config="datasets: [{match: '*', appear: create}]\n")
+@pytest.mark.parametrize("config", ["", "datasets: [{match: '*', appear: create}]\n"], ids=["default", "create"])
+def test_a_name_that_is_there_from_the_start(advectio: Advectio, output: Path, config: str):
+    running = start(advectio, output, config=config)
     assert (output / "a.nc").read_bytes() == b""
     assert go_on(running, output).code == 0
     assert_whole(output / "a.nc")
@@ -183,7 +185,7 @@ def test_what_a_dead_run_has_left_is_no_obstacle(advectio: Advectio, output: Pat
     running = start(advectio, output, old=False)
     kill_all(advectio, running)
     assert visible(output) == []
-    again = advectio.start([PYTHON, PROGRAM], output)
+    again = advectio.start([PYTHON, PROGRAM], output, PLAIN_FRAME)
     again.wait_for(lambda: again.lines, "the file was created")
     assert go_on(again, output).code == 0
     assert_whole(output / "a.nc")

@@ -20,7 +20,6 @@
 #include <new>
 #include <optional>
 
-#include "capture/markers.h"
 #include "capture/netcdf/captured_file.h"
 #include "capture/netcdf/open_files.h"
 #include "capture/netcdf/present_name.h"
@@ -331,7 +330,7 @@ int HandOver::bring_up_to_date() {
 int HandOver::run() {
   shadow::Stall stall(p_.stall);
   const bool alone = !p_.together.several();
-  capture::name_now(f_.where);
+  if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
   p_.reader.close();
   p_.schema.read();
   const bool copies = !p_.together.all(!p_.puts.any());

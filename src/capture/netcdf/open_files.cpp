@@ -8,7 +8,6 @@
 #include <optional>
 #include <string_view>
 
-#include "capture/markers.h"
 namespace advectio::netcdf {
 
 namespace {
@@ -66,7 +65,9 @@ CapturedFile* file_at(const std::string& path) {
   struct stat wanted {};
   std::optional<bool> is_there;
   return open_files().find_if([&](CapturedFile* file) {
-    if (!is_there) is_there = ::stat(capture::present_path(path).c_str(), &wanted) == 0;
+    const auto* session = is_there ? nullptr : Session::current();
+    if (!is_there)
+      is_there = ::stat(session != nullptr ? session->present_path(path).c_str() : path.c_str(), &wanted) == 0;
     struct stat own {};
     return *is_there && ::stat(file->out().file_path().c_str(), &own) == 0 && own.st_dev == wanted.st_dev &&
            own.st_ino == wanted.st_ino;

@@ -35,8 +35,8 @@ class HeldMarkers {
   std::uint64_t look_again_ns_ = 0;
 };
 
-/// Before the frame of an output, or its end (`is_complete`), is told to anybody: its file gets its name if that has
-/// waited for it.
+/// The file of the output gets its own name, if it waits for a frame, or for its end (`is_complete`). To be called
+/// before anybody hears of that frame or end.
 void name_file(Run& run, const Output& d, bool is_complete);
 
 }  // namespace advectio

@@ -342,8 +342,8 @@ Outcome ServerImpl::conclude() {
     // The control file last: who dies meanwhile leaves a run directory that recovery knows for one.
     std::error_code ignored;
     std::vector<std::filesystem::path> all;
-    // What operators have still to make of the files is for the command line, and so are the events of files of sets:
-    // it takes them away.
+    // The command line still needs two things, and removes them: the work that is left to operators, and events of
+    // files of sets.
     const auto is_kept = [this](const std::filesystem::path& name) {
       const bool of_sets = name == Events::file_name || name == "on.json" || name == "advectio.yaml";
       return name == "processed.json" || (of_sets && !run_.config.sets.empty());

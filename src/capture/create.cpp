@@ -145,17 +145,15 @@ Result<NewFile> ProcessSession::make_file(const HeldFile& name, const std::strin
   if (!name.is_held())
     return NewFile::take(
         in_set ? real_path(path) : path, no_clobber, [&] { return waiting_.not_written_now(path); }, in_set);
-  for (;;) {
-    auto file = NewFile::take(name.made_as(), false, [&]() -> Result<void> {
-      ADVECTIO_TRY(waiting_.not_written_now(path));
-      if (waiting_.present_path(path) == path) return {};
-      return Error{Code::exists, path + " is being created by another process", EACCES};
-    });
-    // It is that of a run that has died. What `recover` finds of it in the stage has another name, too.
-    if (file && !file->is_new() && ::unlink(name.made_as().c_str()) == 0) continue;
-    if (file) name.take_permissions();
-    return file;
-  }
+  const auto is_free = [&]() -> Result<void> {
+    ADVECTIO_TRY(waiting_.not_written_now(path));
+    if (waiting_.present_path(path) == path) return {};
+    return Error{Code::exists, path + " is being created by another process", EACCES};
+  };
+  // A run that has died may have left one. `recover` finds its file by another name.
+  auto file = NewFile::take(name.made_as(), false, is_free, true);
+  if (file) name.take_permissions();
+  return file;
 }
 
 Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequest& request, std::uint32_t writers) {

@@ -9,23 +9,12 @@ namespace advectio::capture {
 using journal::DatasetState;
 using journal::SharedState;
 
-namespace {
-DatasetState state_of(const SharedState& shared_state) noexcept {
-  return static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
-}
-}  // namespace
-
 bool in_flight(const SharedState& shared_state) noexcept {
   return state_of(shared_state) == DatasetState::in_flight;
 }
 
 bool has_failed(const SharedState& shared_state) noexcept {
   return state_of(shared_state) == DatasetState::failed;
-}
-
-bool has_ended(const SharedState& shared_state) noexcept {
-  const auto state = state_of(shared_state);
-  return state == DatasetState::finished || state == DatasetState::dropped;
 }
 
 Error error_of_state(const SharedState& shared_state) {

@@ -12,8 +12,6 @@ namespace advectio::capture {
 bool in_flight(const journal::SharedState& shared_state) noexcept;
 /// The sink has met an error. What is staged stays staged.
 bool has_failed(const journal::SharedState& shared_state) noexcept;
-/// Finished or dropped: the server has let go of the dataset.
-bool has_ended(const journal::SharedState& shared_state) noexcept;
 /// The latest error that the server has stored in the shared state.
 Error error_of_state(const journal::SharedState& shared_state);
 

@@ -23,8 +23,6 @@ class NewFile {
                               bool anew = false);
   /// False: somebody else holds the lock, such as one who reads the file by HDF5.
   [[nodiscard]] bool is_locked() const { return locked_; }
-  /// Nobody had it before.
-  [[nodiscard]] bool is_new() const noexcept { return is_new_; }
   /// It may become another inode by that: of a file with several names overlayfs makes a copy.
   Result<void> empty();
   /// Somebody has given it another name.

@@ -65,7 +65,7 @@ void FollowedDatasets::on_progress(Decoder& in) {
   const auto id = take_id(in);
   const std::lock_guard guard(mutex_);
   const auto it = followed_.find(id);
-  if (it == followed_.end() || over(*it->second.shared_state)) return;
+  if (it == followed_.end() || has_ended(*it->second.shared_state)) return;
   SharedState& p = *it->second.shared_state;
   const auto state = in.number<std::uint32_t>();
   const auto come_to = [&p, slots = &it->second.slots] {
@@ -109,7 +109,7 @@ void FollowedDatasets::on_progress(Decoder& in) {
   }
   p.state.store(state, std::memory_order_release);
   // That it still cannot be written is no step forward.
-  if (come_to() != before || over(p)) stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
+  if (come_to() != before || has_ended(p)) stage_.control().activity.fetch_add(1, std::memory_order_relaxed);
   journal::ring(stage_.control().progress);
 }
 

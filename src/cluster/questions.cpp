@@ -52,16 +52,16 @@ void Questions::answer() {
       if (!q.files->empty() || any_file_held) return false;
     }
     if (q.shared_state) {
-      const auto state = static_cast<DatasetState>(q.shared_state->state.load(std::memory_order_acquire));
+      const auto state = state_of(*q.shared_state);
       const bool there = stage_.files().exists(stage_.datasets() + "/" + q.state_name);
       if (state == DatasetState::failed) {
         text = std::string(q.shared_state->path) + ": " + q.shared_state->error_text;
       } else if (q.target > 0 && q.shared_state->waits.load(std::memory_order_acquire) >= q.target) {
         text = std::string(q.shared_state->path) +
                " is a tile that becomes one file with others (join: true in the config)";
-      } else if (q.for_writing
-                     ? there
-                     : !over(*q.shared_state) && q.shared_state->visible.load(std::memory_order_acquire) < q.target) {
+      } else if (q.for_writing ? there
+                               : !has_ended(*q.shared_state) &&
+                                     q.shared_state->visible.load(std::memory_order_acquire) < q.target) {
         return false;
       }
     }

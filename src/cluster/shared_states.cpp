@@ -10,11 +10,6 @@ bool is_of(const SharedState& shared_state, const DatasetId& id) noexcept {
   return shared_state.journal == id.journal && shared_state.number == id.number;
 }
 
-bool over(const SharedState& shared_state) noexcept {
-  const auto state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
-  return state == DatasetState::finished || state == DatasetState::dropped;
-}
-
 void store(WriterSlot& slot, const SlotState& s) noexcept {
   slot.number = s.number;
   slot.journal.store(s.journal, std::memory_order_release);

@@ -9,8 +9,6 @@ namespace advectio {
 
 /// False: one of the same name that is another dataset's.
 bool is_of(const journal::SharedState& shared_state, const DatasetId& id) noexcept;
-/// Finished or dropped.
-bool over(const journal::SharedState& shared_state) noexcept;
 /// Into the slot of a writer on another node. Its collective index last: who sees that sees the rest.
 void store(journal::WriterSlot& slot, const SlotState& s) noexcept;
 

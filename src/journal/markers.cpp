@@ -22,14 +22,6 @@ std::string hash_of(const std::string& text) {
   return out;
 }
 
-DatasetState state_of(const SharedState& p) noexcept {
-  return static_cast<DatasetState>(p.state.load(std::memory_order_acquire));
-}
-
-bool has_ended(const SharedState& p) noexcept {
-  return state_of(p) == DatasetState::finished || state_of(p) == DatasetState::dropped;
-}
-
 std::string to_text(const Marker& marker) {
   std::string out = "path " + marker.path + "\nheld " + marker.held + '\n';
   if (!marker.file.empty()) out += "file " + marker.file + '\n';

@@ -189,6 +189,15 @@ inline bool is_spilled(std::string_view segment) noexcept {
   return !segment.empty() && segment[0] == spilled_letter;
 }
 
+inline DatasetState state_of(const SharedState& shared_state) noexcept {
+  return static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
+}
+/// Finished or dropped: the server has let go of the dataset.
+inline bool has_ended(const SharedState& shared_state) noexcept {
+  const auto state = state_of(shared_state);
+  return state == DatasetState::finished || state == DatasetState::dropped;
+}
+
 /// What one of the writers of a shared dataset and the others, and the server, know of each other.
 struct WriterSlot {
   // written by that writer

@@ -86,7 +86,7 @@ class Surveyor {
     d.whole = text_of(shared_state.whole);
     d.error = text_of(shared_state.error_text);
     d.format = shared_state.format;
-    d.state = static_cast<DatasetState>(shared_state.state.load(std::memory_order_acquire));
+    d.state = state_of(shared_state);
     d.closed = shared_state.closed.load() != 0;
     d.frames_synced = shared_state.frames_synced.load();
     d.frames_visible = shared_state.frames_visible.load();

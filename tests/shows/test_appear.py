@@ -1,6 +1,5 @@
 """When others see a file by its name: `appear: frame`, `complete`, `create`."""
 
-import contextlib
 import ctypes
 import json
 import os
@@ -13,8 +12,7 @@ import netCDF4
 import numpy as np
 import pytest
 from running import PYTHON, ROOT, Advectio, run_plainly
-from test_crashes import server_of
-from test_markers import _pids as processes_of
+from test_crashes import kill_run, server_of
 
 PROGRAM = ROOT / "tests" / "shows" / "programs" / "appearing.py"
 SEEN = {
@@ -52,14 +50,6 @@ def start(advectio: Advectio, output: Path, *words: str, config: str = PLAIN_FRA
     running = advectio.start([PYTHON, PROGRAM, *words], output, config)
     running.wait_for(lambda: running.lines, "the file was created")
     return running
-
-
-def kill_all(advectio: Advectio, running) -> None:
-    run_dir = advectio.run_dirs[-1]
-    for pid in [running.process.pid, *server_of(running, run_dir), *processes_of(run_dir)]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    running.process.wait()
 
 
 def go_on(running, output: Path):
@@ -159,7 +149,7 @@ def test_all_are_killed(advectio: Advectio, output: Path, config: str, synced: b
     if synced:
         (output / "on").touch()
         running.wait_for(lambda: len(running.lines) > 1, "the first frame was synced")
-    kill_all(advectio, running)
+    kill_run(running, advectio.run_dirs[-1])
     if not synced or config == COMPLETE:
         assert (output / "a.nc").read_text() == "of before\n"
     advectio.recover_all()
@@ -183,7 +173,7 @@ def test_the_server_dies_before_the_name_is_there(advectio: Advectio, output: Pa
 
 def test_what_a_dead_run_has_left_is_no_obstacle(advectio: Advectio, output: Path):
     running = start(advectio, output, old=False)
-    kill_all(advectio, running)
+    kill_run(running, advectio.run_dirs[-1])
     assert visible(output) == []
     again = advectio.start([PYTHON, PROGRAM], output, PLAIN_FRAME)
     again.wait_for(lambda: again.lines, "the file was created")

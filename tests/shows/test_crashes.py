@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -113,6 +114,29 @@ def server_of(running: Running, run_dir: Path) -> list[int]:
             if words and words[0].endswith(b"advectiod") and os.fsencode(run_dir) in words:
                 found.append(int(entry.name))
     return found
+
+
+def processes_of(run_dir: Path) -> list[int]:
+    """The programs of this run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"ADVECTIO_RUN=" + os.fsencode(run_dir) in variables:
+                found.append(int(entry.name))
+    return found
+
+
+def kill_run(running: Running, run_dir: Path) -> None:
+    """`advectio run`, the server and the programs."""
+    os.kill(running.process.pid, signal.SIGKILL)  # it would start another server
+    for pid in {*server_of(running, run_dir), *processes_of(run_dir)}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    running.process.wait()
 
 
 def kill_server(running: Running, run_dir: Path) -> int:

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from running import COMMAND, PYTHON, Advectio, environment
 from test_coupling import Workflow
-from test_crashes import server_of
+from test_crashes import kill_run, server_of
 from test_live_readers import LISTEN
-from test_markers import _pids as processes_of
 from two_hosts import HERE, Host
 
 # Stops the server before the file can be complete, and says `closed` when it has closed it. Then it goes on when `on` is there.
@@ -214,10 +213,7 @@ def test_recover_tells_the_rest_and_runs_the_commands(advectio: Advectio, output
     running = advectio.start([PYTHON, "-c", WRITE, "hist.nc", "stop"], output, config)
     running.wait_for(lambda: running.lines, "the file was closed")
     run_dir = advectio.run_dirs[-1]
-    os.kill(running.process.pid, signal.SIGKILL)
-    for pid in [*server_of(running, run_dir), *processes_of(run_dir)]:
-        os.kill(pid, signal.SIGKILL)
-    running.process.wait()
+    kill_run(running, run_dir)
     recovered = advectio.call("recover", "--json", run_dir)
     assert recovered.code == 0 and not run_dir.exists(), recovered.said
     assert json.loads(recovered.stdout)["on"] == {"run": 1, "failed": 0}

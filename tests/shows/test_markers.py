@@ -9,7 +9,7 @@ import netCDF4
 import numpy as np
 import pytest
 from running import PYTHON, ROOT, Advectio, Result, run_plainly
-from test_crashes import server_of
+from test_crashes import kill_run, processes_of, server_of
 
 MARKING = ROOT / "tests" / "shows" / "programs" / "marking.py"
 
@@ -103,30 +103,13 @@ def test_recover_gives_them_their_names_where_all_have_died(advectio: Advectio, 
     running = advectio.start([PYTHON, MARKING, "wait"], output)
     running.wait_for(lambda: running.lines, "the markers were made")
     run_dir = advectio.run_dirs[-1]
-    os.kill(running.process.pid, signal.SIGKILL)
-    for pid in [*server_of(running, run_dir), *_pids(run_dir)]:
-        os.kill(pid, signal.SIGKILL)
-    running.process.wait()
+    kill_run(running, run_dir)
     assert not set(HELD) & set(os.listdir(output))
     dry = advectio.call("recover", "--dry-run", run_dir)
     assert "python.done" in dry.stdout + dry.stderr, dry.said
     recovered = advectio.call("recover", run_dir)
     assert recovered.code == 0 and not run_dir.exists(), recovered.said
     assert_in_place(output)
-
-
-def _pids(run_dir: Path) -> list[int]:
-    """Processes of that run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"ADVECTIO_RUN=" + os.fsencode(run_dir) in variables:
-                found.append(int(entry.name))
-    return found
 
 
 RANKS = """
@@ -333,12 +316,12 @@ def test_the_final_name_comes_whoever_dies(advectio: Advectio, output: Path, die
     elif dies == "server":
         os.kill(server, signal.SIGKILL)
         running.wait_for(lambda: (output / "hist.nc").exists(), "the next server had given it its name")
-        for pid in _pids(run_dir):
+        for pid in processes_of(run_dir):
             os.kill(pid, signal.SIGKILL)
         running.finish()
     else:
         os.kill(running.process.pid, signal.SIGKILL)
-        for pid in [server, *_pids(run_dir)]:
+        for pid in [server, *processes_of(run_dir)]:
             os.kill(pid, signal.SIGKILL)
         running.process.wait()
         recovered = advectio.call("recover", run_dir)

@@ -11,8 +11,7 @@ import netCDF4
 import numpy as np
 import pytest
 from running import PYTHON, TIMEOUT_S, Advectio, Result, Running
-from test_crashes import server_of
-from test_markers import _pids as processes_of
+from test_crashes import kill_run, server_of
 from two_hosts import HERE, Host
 
 # Its arguments are what it does, one after the other. Values follow from the name of the file and from `attempt`.
@@ -88,13 +87,6 @@ def until_linked(running: Running, here: Path, instant: object) -> None:
     running.wait_for(lambda: os.path.lexists(link) and os.readlink(link).endswith(f"/{instant}"), f"the link names {instant}")
 
 
-def strike_all(running: Running, run_dir: Path) -> None:
-    os.kill(running.process.pid, signal.SIGKILL)
-    for pid in {*server_of(running, run_dir), *processes_of(run_dir)}:
-        os.kill(pid, signal.SIGKILL)
-    running.process.wait()
-
-
 def test_the_link_names_the_newest_whole_set_and_older_ones_go(advectio: Advectio, output: Path):
     (output / "rst_d01_0").write_text("of another run")
     words = [word for instant in range(1, 5) for word in both(instant)]
@@ -132,7 +124,7 @@ def test_recover_finishes_a_half_set_that_is_in_the_stage(advectio: Advectio, ou
     running = advectio.start(doing(*both(1), "wait=latest", "stop", *both(2), "say=written", "wait=never"), output, SETS)
     running.wait_for(lambda: running.lines, "all was written")
     run_dir = advectio.run_dirs[-1]
-    strike_all(running, run_dir)
+    kill_run(running, run_dir)
     assert_whole(output, 1)
     dry = advectio.call("recover", "--dry-run", run_dir, directory=output)
     assert dry.code == 0 and "set restart: the newest whole one is 1" in dry.stderr, dry.said
@@ -150,7 +142,7 @@ def test_recover_says_that_a_set_stays_half(advectio: Advectio, output: Path):
     running = advectio.start(words, output, SETS)
     running.wait_for(lambda: running.lines, "all was written")
     run_dir = advectio.run_dirs[-1]
-    strike_all(running, run_dir)
+    kill_run(running, run_dir)
     recovered = advectio.call("recover", "--json", run_dir)
     assert recovered.code == 0, recovered.said
     (told,) = json.loads(recovered.stdout)["sets"]
@@ -175,7 +167,7 @@ def test_an_instant_that_is_written_anew_stays_whole(advectio: Advectio, output:
     running.wait_for(lambda: running.lines, "all was written")
     assert_whole(output, 1)
     if struck:
-        strike_all(running, advectio.run_dirs[-1])
+        kill_run(running, advectio.run_dirs[-1])
         assert_whole(output, 1)
         assert advectio.call("recover", advectio.run_dirs[-1]).code == 0
     else:
@@ -194,7 +186,7 @@ def test_a_half_written_new_version_leaves_the_old_set(advectio: Advectio, outpu
     words = doing("attempt=1", "write=rst_d01_1", "open=rst_d02_1", "say=written", "wait=never")
     running = advectio.start(words, output, SETS)
     running.wait_for(lambda: running.lines, "all was written")
-    strike_all(running, advectio.run_dirs[-1])
+    kill_run(running, advectio.run_dirs[-1])
     assert advectio.call("recover", advectio.run_dirs[-1]).code == 0
     assert_whole(output, 1)
 

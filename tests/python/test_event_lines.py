@@ -422,3 +422,24 @@ def test_commands_begin_before_all_servers_have(run: FakeRun, tmp_path: Path):
 def test_several_nodes_need_a_file_of_events():
     with pytest.raises(on_events.UserError, match="events: FILE"):
         on_events.several_nodes_need_a_file(settings_of({"begun": ["true"]}))
+
+
+def test_a_run_is_followed_whose_directory_is_made_before_its_first_page(tmp_path, monkeypatch, capsys):
+    (tmp_path / "run").mkdir()
+
+    def begins(_: float) -> None:
+        (tmp_path / "run").rmdir()
+        run = FakeRun(tmp_path / "run", tmp_path)
+        (run.directory / "events").write_text(json.dumps({"event": "run_ended", "time": "", "run": str(run.directory)}) + "\n")
+        os.close(run._lock)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(events.time, "sleep", begins)
+    assert events.show(str(tmp_path / "run"), follow=True, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["event"] == "run_ended"
+
+
+def test_a_directory_that_does_not_become_a_run_is_not_followed_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "BEGINS_S", 0.0)
+    with pytest.raises(events.UserError, match="neither a file of events nor the run directory"):
+        events.show(str(tmp_path), follow=True, as_json=True)

@@ -42,6 +42,9 @@ class Event(TypedDict):
     node: NotRequired[str]
 
 
+BEGINS_S = 10.0  # from a run's directory to its first page
+
+
 class Lines:
     """One file of events. It may go while it is read."""
 
@@ -191,7 +194,8 @@ def show(target: str | None, follow: bool, as_json: bool) -> int:
             source = _source(target)
             break
         except UserError as error:
-            if not follow or (target and os.path.exists(target)):
+            # The directory of a run that begins is there before it is one.
+            if not follow or (target and os.path.exists(target) and time.monotonic() - began > BEGINS_S):
                 raise
             if not said and time.monotonic() - began > 2:
                 said = True

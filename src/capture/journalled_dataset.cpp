@@ -128,12 +128,17 @@ Result<void> JournalledDataset::take_over() {
   journal::ring(stage.control().work);
   ADVECTIO_TRY(await_end(0));
   if (belongs_to_another(*shared_state_, 0)) return goes_into_another(*shared_state_);
-  // After the end it removes an empty file, its link and then the shared state. A disk may refuse that.
-  const auto until = journal::monotonic_ns() + link_removed_max_ns;
-  ADVECTIO_TRY(session_.waiting().until(
-      [&] { return !name || !stage.files().exists(stage.datasets() + "/" + *name) || journal::monotonic_ns() > until; },
-      "wait for " + path));
+  if (name) ADVECTIO_TRY(await_removal(*name));
   return sink_error();
+}
+
+/// After the end the server removes an empty file, its link and then the shared state. A disk may refuse that.
+Result<void> JournalledDataset::await_removal(const std::string& state_name) {
+  const auto& stage = session_.stage();
+  const auto until = journal::monotonic_ns() + link_removed_max_ns;
+  return session_.waiting().until(
+      [&] { return !stage.files().exists(stage.datasets() + "/" + state_name) || journal::monotonic_ns() > until; },
+      "wait for " + std::string(shared_state_->path));
 }
 
 Result<void> JournalledDataset::schema(const Schema& schema) {
@@ -383,9 +388,11 @@ Result<void> JournalledDataset::hand_over() {
   if (all_left_out())
     return Error{Code::unsupported, std::string(shared_state_->path) + ": its frames were left out (full: drop-frame)",
                  0};
+  const auto name = Stage::state_name_of(link_);
   ADVECTIO_TRY(close());
   const auto target = shared_state_->synced.load(std::memory_order_acquire);
   ADVECTIO_TRY(await_end(target));
+  if (name && journal::state_of(*shared_state_) == journal::DatasetState::dropped) ADVECTIO_TRY(await_removal(*name));
   if (belongs_to_another(*shared_state_, target)) return goes_into_another(*shared_state_);
   return sink_error();
 }

@@ -101,6 +101,7 @@ class JournalledDataset final : public SharedDataset {
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill);
   void give_up() noexcept;
   Result<void> pay_syncs();
+  Result<void> await_removal(const std::string& state_name);
   Result<void> sync_record(journal::RecordType type, std::uint16_t flags);
   void end_burst() noexcept;
   Result<void> close_here();

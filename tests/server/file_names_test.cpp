@@ -4,6 +4,48 @@
 namespace advectio {
 namespace {
 
+/// A disk that takes its time to remove files.
+class SlowToRemove final : public Files {
+ public:
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode, unsigned permissions) override {
+    return system_files().open(path, mode, permissions);
+  }
+  Result<Mapping> map(File& file, std::size_t bytes, bool writable) override {
+    return system_files().map(file, bytes, writable);
+  }
+  Result<void> make_directory(const std::string& path, unsigned permissions) override {
+    return system_files().make_directory(path, permissions);
+  }
+  Result<void> rename(const std::string& from, const std::string& to) override {
+    return system_files().rename(from, to);
+  }
+  Result<void> link(const std::string& from, const std::string& to) override { return system_files().link(from, to); }
+  Result<void> remove(const std::string& path) override {
+    if (path.ends_with("/a.nc")) ::usleep(100'000);
+    return system_files().remove(path);
+  }
+  bool exists(const std::string& path) override { return system_files().exists(path); }
+  Result<std::uint64_t> free_bytes(const std::string& path) override { return system_files().free_bytes(path); }
+  Result<std::vector<std::string>> list(const std::string& directory) override {
+    return system_files().list(directory);
+  }
+};
+
+TEST_F(ServerTest, AFileThatItsProgramGivesUpIsGoneWhenItIsHandedOver) {
+  SlowToRemove slow;
+  files_ = &slow;
+  Program a(run_dir(), [this](Session& s) {
+    auto d = s.create({out("a.nc"), FileFormat::netcdf4, false, 0});
+    if (!d || !(*d)->abort() || !(*d)->hand_over()) return 1;
+    return std::filesystem::exists(out("a.nc")) ? 2 : 0;
+  });
+  start();
+  a.go();
+  EXPECT_EQ(a.wait(), 0);
+  (void)drain();
+  server_.reset();
+}
+
 TEST_F(ServerTest, AFileThatItsProgramRemovesInFlightIsDropped) {
   for (const bool with_link : {false, true}) {
     SCOPED_TRACE(with_link);

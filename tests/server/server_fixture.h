@@ -83,7 +83,7 @@ class ServerTest : public ::testing::Test {
     o.drain_later = drain_later;
     o.survives_power = survives_power_;
     o.boot = boot_;
-    auto server = Server::open(system_files(), o, config_, sinks_of(store_), log_);
+    auto server = Server::open(*files_, o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
     thread_ = std::thread([this] { outcome_ = server_->run(); });
@@ -192,6 +192,7 @@ class ServerTest : public ::testing::Test {
   std::string boot_;
   Scratch scratch_{"/dev/shm"};
   Scratch output_;
+  Files* files_ = &system_files();  ///< of the server
   Config config_ = default_config();
   Log log_{LogLevel::error};
   Store store_;

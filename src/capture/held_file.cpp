@@ -48,13 +48,10 @@ void HeldFile::take_permissions() const {
 Result<void> HeldFile::note(const journal::Awaited& dataset) {
   auto notes = journal::Markers::await(stage_);
   if (!notes) return std::move(notes).error();
-  auto marker = notes->make(path_, true);
-  marker.held = made_as_;
-  marker.file = dataset.shared_state;
-  marker.files = {dataset};
-  marker.files.front().synced = journal::Awaited::first_frame;
-  marker.files.front().closed = awaits_all_;
-  ADVECTIO_TRY(notes->keep(marker));
+  auto awaited = dataset;
+  awaited.synced = journal::Awaited::first_frame;
+  awaited.closed = awaits_all_;
+  ADVECTIO_TRY(notes->keep(notes->make_new(path_, awaited)));
   noted_ = true;
   return {};
 }

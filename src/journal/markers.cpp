@@ -218,6 +218,27 @@ Marker Markers::make(const std::string& path, bool is_file) const {
   return marker;
 }
 
+Marker Markers::make_new(const std::string& path, const Awaited& dataset) const {
+  auto marker = make(path, true);
+  marker.held = held_name_of_new(path);
+  marker.file = dataset.shared_state;
+  marker.files = {dataset};
+  return marker;
+}
+
+Result<std::vector<std::string>> Markers::forget_damaged() const {
+  std::vector<std::string> damaged;
+  const auto names = stage_->files().list(directory_of_notes(*stage_));
+  for (const auto& name : names ? *names : std::vector<std::string>()) {
+    const auto note = directory_of_notes(*stage_) + "/" + name;
+    if (name.find('.') == std::string::npos && read_note(*stage_, note)) continue;
+    ADVECTIO_TRY(stage_->files().remove(note));
+    damaged.push_back(note);
+  }
+  count();
+  return damaged;
+}
+
 Result<std::optional<Marker>> Markers::of(const std::string& path) const {
   for (const bool is_file : {false, true}) {
     auto marker = read_note(*stage_, note_of(*stage_, path, is_file));
@@ -274,15 +295,16 @@ std::atomic<std::uint32_t>& Markers::counter(const Marker& marker) const {
   return marker.is_file ? control.files_held : control.markers_held;
 }
 
-/// Anew: a process may have died between a note and its count.
+/// Anew: a process may have died between a note and its count, or a loss of power has left only one of them.
 void Markers::count() const {
   const auto names = stage_->files().list(directory_of_notes(*stage_));
-  if (!names) return;
+  if (!names && names.error().code != Code::not_found) return;
   std::uint32_t markers = 0, files = 0;
-  for (const auto& name : *names) {
-    if (name.find('.') != std::string::npos) continue;
-    ++(is_of_file(name) ? files : markers);
-  }
+  if (names)
+    for (const auto& name : *names) {
+      if (name.find('.') != std::string::npos) continue;
+      ++(is_of_file(name) ? files : markers);
+    }
   stage_->control().markers_held.store(markers, std::memory_order_release);
   stage_->control().files_held.store(files, std::memory_order_release);
 }

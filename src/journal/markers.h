@@ -83,6 +83,10 @@ class Markers {
   [[nodiscard]] Result<std::vector<Marker>> all() const;
   /// A note for that path, without files.
   [[nodiscard]] Marker make(const std::string& path, bool is_file = false) const;
+  /// A note for a new file that is made under `held_name_of_new`; it gets its name when the dataset has come that far.
+  [[nodiscard]] Marker make_new(const std::string& path, const Awaited& dataset) const;
+  /// Removes notes that cannot be read; a loss of power may leave such. Returns their names.
+  [[nodiscard]] Result<std::vector<std::string>> forget_damaged() const;
   /// Writes the note, in place of an older one.
   [[nodiscard]] Result<void> keep(const Marker& marker) const;
   /// The held name becomes the path, in place of what is there, and the note goes. False: it was not there, as a

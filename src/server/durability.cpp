@@ -67,12 +67,18 @@ Result<void> make_store_durable(Files& files, const std::string& store) {
 
 }  // namespace
 
+void Durability::keep_name(const Output& d) {
+  report(d, make_names_durable(run_.files, directory_of(d.path)));
+}
+
 void Durability::keep_end(const Output& d) {
-  auto done = d.is_store() ? make_store_durable(run_.files, d.destination()) : make_durable(run_.files, d.file.link);
+  report(d, d.is_store() ? make_store_durable(run_.files, d.destination()) : make_durable(run_.files, d.file.link));
+}
+
+void Durability::report(const Output& d, const Result<void>& done) {
   if (done || done.error().code == Code::not_found) return;
   run_.not_durable = true;
-  const auto text = d.path + ": make durable: " + done.error().message;
-  run_.report(text);
+  run_.report(d.path + ": make durable: " + done.error().message);
 }
 
 }  // namespace advectio

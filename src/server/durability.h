@@ -29,6 +29,8 @@ class Durability {
   /// The stage is about to forget the output: its file is made durable first; of a store also that it has been emptied
   /// or removed, and to where it has been cut.
   void keep_end(const Output& d);
+  /// The file is complete, and has its name.
+  void keep_name(const Output& d);
 
   /// Blocks until half of what is queued is done.
   void await_half() { queue_->await_half(); }
@@ -39,6 +41,7 @@ class Durability {
   [[nodiscard]] bool is_idle() const { return queue_->is_idle(); }
 
  private:
+  void report(const Output& d, const Result<void>& done);
   [[nodiscard]] Result<void> note(const DurabilityQueue::Job& job) const;
 
   Run& run_;

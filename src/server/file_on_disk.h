@@ -40,6 +40,8 @@ class FileOnDisk {
   void mark_as_ours();
   void remove_mark() { mark_.remove(); }
 
+  /// It has got its name, which is to be forced to the disk.
+  void note_name() noexcept { names_durable_ = false; }
   /// True the first time: its directory entries are to survive a loss of power, too.
   [[nodiscard]] bool needs_durable_names() { return !std::exchange(names_durable_, true); }
 

@@ -22,20 +22,20 @@ void note_name(Run& run, const journal::Marker& marker) {
 
 }  // namespace
 
-void name_file(Run& run, const Output& d, bool is_complete) {
-  if (run.stage.control().files_held.load(std::memory_order_acquire) == 0) return;
+bool name_file(Run& run, const Output& d, bool is_complete) {
+  if (run.stage.control().files_held.load(std::memory_order_acquire) == 0) return false;
   // A program that keeps the lock for longer may have been stopped. Then the next look at all notes gives the name.
   const auto notes = journal::Markers::await(run.stage, std::chrono::milliseconds(20));
-  if (!notes) return;
+  if (!notes) return false;
   const auto found = notes->of(workflow::resolved(d.path));
-  if (!found || !*found || (*found)->file != d.state_name) return;
+  if (!found || !*found || (*found)->file != d.state_name) return false;
   const auto& marker = **found;
   const bool awaits_all = !marker.files.empty() && marker.files.front().closed;
-  if (awaits_all && !is_complete) return;
-  if (const auto named = notes->name(marker); !named)
-    run.report(named.error().message);
-  else if (*named)
-    note_name(run, marker);
+  if (awaits_all && !is_complete) return false;
+  const auto named = notes->name(marker);
+  if (!named) run.report(named.error().message);
+  if (named && *named) note_name(run, marker);
+  return named && *named;
 }
 
 bool HeldMarkers::any() const noexcept {

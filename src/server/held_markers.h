@@ -36,7 +36,7 @@ class HeldMarkers {
 };
 
 /// The file of the output gets its own name, if it waits for a frame, or for its end (`is_complete`). To be called
-/// before anybody hears of that frame or end.
-void name_file(Run& run, const Output& d, bool is_complete);
+/// before anybody hears of that frame or end. True: it has got its name now.
+bool name_file(Run& run, const Output& d, bool is_complete);
 
 }  // namespace advectio

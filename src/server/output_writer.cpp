@@ -296,7 +296,7 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   if (!synced.empty()) {
     d->progress.frames_visible = d->progress.frames_ended;
     count_frames(*d->shared_state, d->progress.frames_visible, sequence);
-    name_file(run_, *d, false);
+    if (name_file(run_, *d, false)) d->file.note_name();
     if (live) run_.live->note_visible(*d);
     ADVECTIO_TRY_WITH(run_.coupled->frame(*d), "for other programs");
   }
@@ -527,7 +527,10 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     d.trouble.error = Error{};
   }
   if (d.is_store() && d.has_no_file() && d.shared_state->visible.load() > 0) remove_store(d);
-  if (d.state == State::finished) name_file(run_, d, true);
+  if (d.state == State::finished) {
+    const bool named = name_file(run_, d, true);
+    if (run_.survives_power || (named && d.promises_durable())) durability_.keep_name(d);
+  }
   count_end(d);
   tell_end(d);
   const bool shared = d.shared_state->writers > 0;

@@ -67,9 +67,23 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
         if (auto sink = run_.sinks(request)) (*sink)->abandon();
     }
   }
+  give_name_to_what_is_there(state_name);
   const std::string text =
       path + ": " + why.message + "; it holds what had been committed, and what was staged of it after that is lost";
   run_.report(text);
+}
+
+/// A file whose dataset cannot be taken up shows what it holds, unless its name is to say that it is complete.
+void Recovery::give_name_to_what_is_there(const std::string& state_name) const {
+  const auto notes = journal::Markers::take(run_.stage);
+  const auto all = notes ? notes->all() : Result<std::vector<journal::Marker>>(Error(notes.error()));
+  if (!all) return run_.report(all.error().message);
+  for (const auto& marker : *all) {
+    struct stat st {};
+    if (marker.file != state_name || ::stat(marker.held.c_str(), &st) != 0 || st.st_size == 0) continue;
+    if (!marker.files.empty() && marker.files.front().closed) continue;
+    if (const auto named = notes->name(marker); !named) run_.report(named.error().message);
+  }
 }
 
 /// As the program has asked for it (OutputWriter::store_schema).
@@ -99,6 +113,29 @@ void Recovery::forget_unforced_journals() {
     journal::free_journal(run_.stage, *it);
     it = run_.lost_journals.erase(it);
   }
+}
+
+void Recovery::forget_unforced_notes() const {
+  const auto notes = journal::Markers::take(run_.stage);
+  auto damaged = notes ? notes->forget_damaged() : Result<std::vector<std::string>>(Error(notes.error()));
+  if (!damaged) return run_.report(damaged.error().message);
+  for (const auto& note : *damaged)
+    run_.log.warning(note + ": the note of a held name had not been made durable when the power was lost");
+}
+
+/// After a loss of power: the note of a file that still has its held name may be lost.
+void Recovery::note_held_name(const Output& d) const {
+  const auto path = workflow::resolved(d.path);
+  const auto held = Stage::state_name_of(journal::held_name_of_new(path));
+  if (!held || *held != d.state_name) return;
+  const auto notes = journal::Markers::take(run_.stage);
+  if (!notes) return run_.report(notes.error().message);
+  if (const auto known = notes->of(path); known && *known) return;
+  const bool awaits_all = d.policy.appear == Appear::complete;
+  const auto noted =
+      notes->keep(notes->make_new(path, {d.state_name, d.shared_state->journal, d.number, journal::Awaited::first_frame,
+                                         awaits_all}));
+  if (!noted) run_.report(noted.error().message);
 }
 
 /// How many frames have ended in what is visible.
@@ -151,7 +188,10 @@ void Recovery::take_up_datasets() {
     d->progress.take_up_frames(frames_of(*d));
     if (d->progress.durable > 0) d->progress.frames_durable = d->shared_state->frames_forced.load();
     d->file.note_commits();
-    if (run_.power_lost) d->file.lose_power();
+    if (run_.power_lost) {
+      d->file.lose_power();
+      note_held_name(*d);
+    }
     if (const auto schema = stored_schema(name)) (void)writer_.take_schema(*d, *schema);
     const auto uid = d->shared_state->journal;
     // Died on its last steps with it. Of one that other nodes had part in the shared state stays until they know it.

@@ -13,6 +13,8 @@ class Recovery {
 
   /// After a loss of power: removes the journals that cannot be opened. Nothing of them was durable.
   void forget_unforced_journals();
+  /// After a loss of power: removes notes of held names that cannot be read. `take_up_datasets` makes those of files anew.
+  void forget_unforced_notes() const;
   /// Datasets that an earlier server has left in flight become outputs of the ledger.
   void take_up_datasets();
 
@@ -21,7 +23,9 @@ class Recovery {
   [[nodiscard]] Result<Schema> stored_schema(const std::string& state_name) const;
   [[nodiscard]] std::uint64_t frames_of(const Output& d) const;
   void leave_at_last_commit(const std::string& state_name, const Error& why);
+  void give_name_to_what_is_there(const std::string& state_name) const;
   void forget_unforced_state(const std::string& state_name, const Error& why);
+  void note_held_name(const Output& d) const;
   bool take_up_after_power_loss(const std::shared_ptr<Output>& d);
   void take_up_wholes(const std::vector<std::string>& shared_states);
   bool take_up_tile(const std::shared_ptr<Output>& d);

@@ -113,6 +113,7 @@ Result<void> ServerImpl::begin() {
   if (run_.power_lost) {
     run_.log.warning("the power was lost during this run: what its programs had not made durable may be lost");
     recovery_.forget_unforced_journals();
+    recovery_.forget_unforced_notes();
   }
   if (!run_.options.recover) run_.stage.reopen();
   if (run_.stage.control().left != 0) {

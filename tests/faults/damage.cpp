@@ -1,5 +1,3 @@
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -7,6 +5,7 @@
 #include <fstream>
 
 #include "faults/run.h"
+#include "journal/markers.h"
 #include "journal/stage.h"
 
 namespace advectio::faults {
@@ -81,9 +80,11 @@ void Run::damage_page() {
   flip(shared_state, field.at + below(field.bytes), 1 + below(4));
   for (std::size_t i = 0; i < case_.datasets.size(); ++i) {
     const auto is_page_of = [&](const std::string& name) {
-      struct stat st {};
-      return ::stat((output_ + "/" + name).c_str(), &st) == 0 &&
-             journal::Stage::state_name(st.st_dev, st.st_ino) == shared_state.filename();
+      const auto path = output_ + "/" + name;
+      for (const auto& names : {path, journal::held_name_of_new(path)})
+        if (const auto page = journal::Stage::state_name_of(names); page && *page == shared_state.filename().string())
+          return true;
+      return false;
     };
     touched_[i] = touched_[i] || is_page_of(case_.datasets[i].name);
     for (std::uint32_t w = 0; w < case_.writers; ++w)

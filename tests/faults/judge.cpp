@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "faults/run.h"
+#include "journal/markers.h"
 
 namespace advectio::faults {
 
@@ -142,6 +143,11 @@ bool Run::said(std::size_t dataset, const std::string& what) const {
   return false;
 }
 
+/// Of a file that has no frame yet.
+std::string Run::held_name(const std::string& file) const {
+  return Path(journal::held_name_of_new(output_ + "/" + file)).filename();
+}
+
 void Run::judge_leftover(const Path& file) {
   const auto name = file.filename().string();
   std::error_code ignored;
@@ -151,7 +157,9 @@ void Run::judge_leftover(const Path& file) {
     if (d.name == name || d.made() == name || (d.second && d.second_file() == name)) return;
     for (std::uint32_t w = 0; w < case_.writers; ++w)
       // Of one that could not be created the program has been told; nothing was put there.
-      if (d.file_of(w) == name && (apart_[i] || (empty && ledger_.told[w] && ledger_.part[i][w].begun == 0))) return;
+      if (const bool refused = empty && ledger_.told[w] && ledger_.part[i][w].begun == 0;
+          (d.file_of(w) == name && (apart_[i] || refused)) || (held_name(d.file_of(w)) == name && refused))
+        return;
   }
   // A tile of another node's file, which was complete when the output was away: docs/limitations.md.
   if (case_.away && case_.nodes > 1 && name.starts_with(".advectio-")) return;

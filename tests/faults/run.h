@@ -64,6 +64,7 @@ class Run {
   bool judge_tiles(std::size_t i, Found& found, std::uint64_t synced_by_all);
   bool judge_file(std::size_t i, const std::string& name, const std::string& wrong);
   void judge_leftover(const Path& file);
+  [[nodiscard]] std::string held_name(const std::string& file) const;
   [[nodiscard]] bool said(std::size_t dataset, const std::string& what = {}) const;
   [[nodiscard]] std::string why_apart(std::size_t dataset) const;
   [[nodiscard]] bool may_stay_apart(std::size_t i, const std::string& why) const;

@@ -117,6 +117,40 @@ TEST_F(MarkersTest, CountAgainWhatADeadProcessHasNotCounted) {
   EXPECT_EQ(stage_.control().markers_held, 1U);
 }
 
+TEST_F(MarkersTest, CountNoneWhereALossOfPowerHasLeftTheCountAlone) {
+  stage_.control().files_held = 2;
+  const auto notes = Markers::take(stage_);
+  ASSERT_TRUE(notes);
+  ASSERT_TRUE(notes->all());
+  EXPECT_EQ(stage_.control().files_held, 0);
+}
+
+TEST_F(MarkersTest, AreForgottenWhereALossOfPowerHasDamagedTheirNote) {
+  const auto notes = Markers::take(stage_);
+  ASSERT_TRUE(notes);
+  ASSERT_TRUE(notes->keep(notes->make_new(scratch_ / "a.nc", {"1-1", 7, 1, Awaited::first_frame, false})));
+  const auto lost = notes->make_new(scratch_ / "b.nc", {"1-2", 7, 2, Awaited::first_frame, false});
+  ASSERT_TRUE(notes->keep(lost));
+  const auto names = system_files().list(stage_.directory() + "/markers");
+  ASSERT_TRUE(names);
+  for (const auto& name : *names) {
+    const auto path = stage_.directory() + "/markers/" + name;
+    const auto text = read_file(system_files(), path);
+    ASSERT_TRUE(text);
+    if (std::string_view(reinterpret_cast<const char*>(text->data()), text->size()).find("b.nc") != std::string::npos)
+      ASSERT_EQ(::truncate(path.c_str(), 0), 0);
+  }
+  EXPECT_FALSE(notes->all());
+  const auto damaged = notes->forget_damaged();
+  ASSERT_TRUE(damaged);
+  EXPECT_EQ(damaged->size(), 1U);
+  const auto left = notes->all();
+  ASSERT_TRUE(left);
+  ASSERT_EQ(left->size(), 1U);
+  EXPECT_EQ(left->front().path, scratch_ / "a.nc");
+  EXPECT_EQ(stage_.control().files_held, 1);
+}
+
 TEST_F(MarkersTest, AreRefusedWhereTheirNoteIsDamaged) {
   auto notes = Markers::take(stage_);
   const auto path = scratch_ / "a.done";

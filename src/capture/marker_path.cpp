@@ -47,6 +47,37 @@ MarkerPath::~MarkerPath() {
   errno = kept;
 }
 
+MovePath::MovePath(int from_directory, const char* from, int to_directory, const char* to,
+                   const void* caller) noexcept {
+  if (!is_of_program(caller, from) || to == nullptr || *to == '\0') return;
+  const int kept = errno;
+  const Inside mark;
+  try {
+    move_.emplace(from_root(from_directory, from), from_root(to_directory, to));
+  } catch (...) {  // no memory: the server finds the directory by itself
+  }
+  errno = kept;
+}
+
+int MovePath::after(int answer) noexcept {
+  if (answer != 0 || !move_) return answer;
+  const int kept = errno;
+  const Inside mark;
+  try {
+    move_->done();
+  } catch (...) {  // no memory: the same
+  }
+  errno = kept;
+  return answer;
+}
+
+MovePath::~MovePath() {
+  const int kept = errno;
+  const Inside mark;
+  move_.reset();
+  errno = kept;
+}
+
 std::optional<MarkerPath::Use> MarkerPath::of_flags(int flags) {
   if ((flags & (O_PATH | O_DIRECTORY)) != 0) return std::nullopt;
   if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return Use::make;

@@ -33,4 +33,18 @@ class MarkerPath {
   std::optional<MarkerCall> call_;
 };
 
+/// A call like renameat(2), which may move a directory with such names in it. It must not wait meanwhile, either.
+class MovePath {
+ public:
+  MovePath(int from_directory, const char* from, int to_directory, const char* to, const void* caller) noexcept;
+  /// With the C library's answer, which is returned.
+  int after(int answer) noexcept;
+  ~MovePath();
+  MovePath(const MovePath&) = delete;
+  MovePath& operator=(const MovePath&) = delete;
+
+ private:
+  std::optional<DirectoryMove> move_;
+};
+
 }  // namespace advectio::capture

@@ -228,9 +228,57 @@ MarkerCall::~MarkerCall() {
   journal::ring(run_of_process()->stage.control().work);
 }
 
+namespace {
+
+std::string as_directory(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return workflow::resolved(path) + "/";
+}
+
+}  // namespace
+
+DirectoryMove::DirectoryMove(const std::string& from, const std::string& to) {
+  const auto* const run = run_of_process();
+  if (run == nullptr) return;
+  const auto& control = run->stage.control();
+  if (control.files_held.load(std::memory_order_acquire) + control.markers_held.load(std::memory_order_acquire) == 0)
+    return;
+  struct stat st {};
+  if (::lstat(from.c_str(), &st) != 0 || !S_ISDIR(st.st_mode)) return;
+  from_ = as_directory(from);
+  to_ = as_directory(to);
+  if (auto notes = Markers::await(run->stage)) notes_ = std::make_shared<const Markers>(std::move(notes).value());
+}
+
+void DirectoryMove::done() const {
+  if (!notes_) return;
+  const auto all = notes_->all();
+  for (const auto& marker : all ? *all : std::vector<Marker>()) {
+    if (!marker.path.starts_with(from_) || !marker.held.starts_with(from_)) continue;
+    auto moved = marker, before = marker;
+    moved.path.replace(0, from_.size(), to_);
+    moved.held.replace(0, from_.size(), to_);
+    before.question.clear();  // which is that of the moved one now
+    if (auto kept = notes_->keep(moved); !kept)
+      say(moved.path + ": " + kept.error().message);  // the server finds the directory by itself
+    else
+      (void)notes_->forget(before);
+  }
+}
+
 bool any_file_held() {
   const auto* const run = run_of_process();
   return run != nullptr && run->stage.control().files_held.load(std::memory_order_acquire) > 0;
+}
+
+std::string own_name(const std::string& held) {
+  const auto* const run = run_of_process();
+  if (run == nullptr) return {};
+  const auto& control = run->stage.control();
+  if (control.files_held.load(std::memory_order_acquire) + control.markers_held.load(std::memory_order_acquire) == 0)
+    return {};
+  const auto marker = journal::held_as(run->stage, held);
+  return marker ? marker->path : std::string();
 }
 
 std::string present_path(const std::string& path) {

@@ -53,8 +53,23 @@ class MarkerCall {
   bool removes_ = false;
 };
 
+/// A rename(2) that may move a directory. The notes of names that are held back in it go along.
+class DirectoryMove {
+ public:
+  /// Paths from the root, before the call.
+  DirectoryMove(const std::string& from, const std::string& to);
+  /// The call has succeeded.
+  void done() const;
+
+ private:
+  std::shared_ptr<const journal::Markers> notes_;  ///< null: nothing to do
+  std::string from_, to_;                          ///< "/a/b/"
+};
+
 /// Some file of the run was renamed, and has yet to get its name.
 bool any_file_held();
+/// The path that programs call what is held back as `held`; empty: nothing is.
+std::string own_name(const std::string& held);
 /// The path of the file that programs call `path`: its held name if it was renamed and is in flight, else `path`.
 std::string present_path(const std::string& path);
 

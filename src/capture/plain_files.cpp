@@ -13,6 +13,8 @@
 // A name that is held back (capture/markers.h) is another one until the files that it speaks of are complete:
 // calls that make, look at or remove it go there.
 //
+// A listing (readdir) shows such a name as the program knows it (capture/listing.h).
+//
 // Advectio's own calls come here, too, and mean the file itself: they pass through, by the caller's
 // address.
 //
@@ -34,6 +36,7 @@
 #include <utility>
 
 #include "capture/export.h"
+#include "capture/listing.h"
 #include "capture/marker_path.h"
 #include "capture/plain_path.h"
 #include "capture/renaming.h"
@@ -83,6 +86,7 @@ bool takes_mode(int flags) {
 
 using advectio::takes_mode;
 using advectio::capture::MarkerPath;
+using advectio::capture::MovePath;
 using advectio::capture::Path;
 using advectio::capture::removes_coupled;
 using advectio::capture::Renaming;
@@ -277,7 +281,8 @@ ADVECTIO_REMOVE(unlinkat, directory, (int directory, const char* path, int flags
     const void* const caller = renaming.is_coupled() ? nullptr : ADVECTIO_CALLER;            \
     const MarkerPath old_path(OLD, from, MarkerUse::LEAVES, caller);                         \
     const MarkerPath new_path(NEW, to, TAKES, old_path, OLD, caller);                        \
-    return renaming.after(ADVECTIO_NEXT(F, __VA_ARGS__));                                    \
+    MovePath move(OLD, old_path.get(), NEW, new_path.get(), caller);                         \
+    return move.after(renaming.after(ADVECTIO_NEXT(F, __VA_ARGS__)));                        \
   }
 ADVECTIO_RENAME(rename, moves, AT_FDCWD, AT_FDCWD, 0, remove, MarkerUse::replace, (const char* from, const char* to),
                 old_path.get(), new_path.get())
@@ -292,6 +297,22 @@ ADVECTIO_RENAME(link, links, AT_FDCWD, AT_FDCWD, 0, look, MarkerUse::make, (cons
 ADVECTIO_RENAME(linkat, links, old_at, new_at, static_cast<unsigned>(flags), look, MarkerUse::make,
                 (int old_at, const char* from, int new_at, const char* to, int flags), old_at, old_path.get(), new_at,
                 new_path.get(), flags)
+
+#define ADVECTIO_READDIR(F, ENTRY)                                                       \
+  ADVECTIO_EXPORT ENTRY* F(DIR* directory) {                                             \
+    static_assert(sizeof(ENTRY) == sizeof(struct dirent));                               \
+    for (;;) {                                                                           \
+      auto* const entry = reinterpret_cast<struct dirent*>(ADVECTIO_NEXT(F, directory)); \
+      auto* const shown = advectio::capture::listed(directory, entry, ADVECTIO_CALLER);  \
+      if (entry == nullptr || shown != nullptr) return reinterpret_cast<ENTRY*>(shown);  \
+    }                                                                                    \
+  }
+ADVECTIO_READDIR(readdir, struct dirent)
+ADVECTIO_READDIR(readdir64, struct dirent64)
+ADVECTIO_EXPORT int closedir(DIR* directory) {
+  advectio::capture::end_listing(directory);
+  return ADVECTIO_NEXT(closedir, directory);
+}
 
 #define ADVECTIO_SYMLINK(F, DIRECTORY, PARAMETERS, ...)                         \
   ADVECTIO_EXPORT int F PARAMETERS noexcept {                                   \

@@ -10,7 +10,7 @@ namespace advectio::capture {
 /// What holds for a dataset. Each field is the letter of `capture.conf`; '-': the rule leaves it
 /// open.
 struct Rule {
-  char capture = '1', close = '0', join = '0', promise = 's', full = 'a', appear = 'n';
+  char capture = '1', close = '0', join = '0', promise = 's', full = 'a', appear = 'f';
   std::string match;  ///< pattern of fnmatch(3)
 
   [[nodiscard]] bool captures() const noexcept { return capture == '1'; }

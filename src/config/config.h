@@ -111,13 +111,13 @@ enum class Codec : std::uint8_t { asked, none, deflate, zstd, lz4, blosc_lz4, bl
 enum class DeflateBy : std::uint8_t { isal, libdeflate };
 enum class Shuffle : std::uint8_t { asked, none, byte, bit };
 enum class CloseMode : std::uint8_t { async, wait };
-/// How far a frame has got.
 /// When a file gets its name.
 enum class Appear : std::uint8_t {
   frame,     ///< with its first frame
   complete,  ///< when it is complete
   create,    ///< when the program creates it
 };
+/// How far a frame has got.
 enum class Promise : std::uint8_t { staged, visible, durable };
 enum class WhenFull : std::uint8_t { automatic, wait, spill, drop_frame };
 
@@ -162,7 +162,7 @@ struct DatasetPolicy {
   CloseMode close = CloseMode::async;
   Promise promise = Promise::staged;
   WhenFull full = WhenFull::automatic;
-  Appear appear = Appear::create;
+  Appear appear = Appear::frame;
   bool join = false;
   std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
   std::vector<OutputRule> outputs;     ///< further ones, beside the file that the program asked for

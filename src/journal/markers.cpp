@@ -15,6 +15,8 @@
 namespace advectio::journal {
 namespace {
 
+constexpr std::string_view held_begin = ".advectio-", held_file = ".file", held_marker = ".marker";
+
 /// The same in every process of a run.
 std::string hash_of(const std::string& text) {
   char out[17];
@@ -73,11 +75,12 @@ std::optional<Marker> of_text(std::string_view text) {
 }
 
 /// A new file appears as it does without us: watchers of its directory (inotify) see IN_CREATE.
-Result<void> give_name(const Marker& marker, const struct stat& held) {
-  struct stat named {};
+Result<void> give_name(const Marker& marker) {
+  struct stat held {
+  }, named{};
   bool has_name = !marker.file.empty() && ::link(marker.held.c_str(), marker.path.c_str()) == 0;
   // A server may have died in between.
-  if (!has_name && ::lstat(marker.path.c_str(), &named) == 0)
+  if (!has_name && ::lstat(marker.held.c_str(), &held) == 0 && ::lstat(marker.path.c_str(), &named) == 0)
     has_name = named.st_dev == held.st_dev && named.st_ino == held.st_ino;
   if (has_name ? ::unlink(marker.held.c_str()) == 0 : ::rename(marker.held.c_str(), marker.path.c_str()) == 0)
     return {};
@@ -122,7 +125,25 @@ std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::strin
 }
 
 std::string held_name_of_new(const std::string& path) {
-  return directory_of(path) + ".advectio-" + hash_of(path) + ".file";
+  return directory_of(path).append(held_begin).append(hash_of(path)).append(held_file);
+}
+
+bool is_held_name(std::string_view name) noexcept {
+  return name.starts_with(held_begin) && (name.ends_with(held_file) || name.ends_with(held_marker));
+}
+
+std::optional<Marker> held_as(const Stage& stage, const std::string& held) {
+  const auto name = std::string_view(held).substr(directory_of(held).size());
+  if (!is_held_name(name)) return std::nullopt;
+  if (name.ends_with(held_file)) {
+    const auto hash = name.substr(held_begin.size(), name.size() - held_begin.size() - held_file.size());
+    const auto marker = read_note(stage, directory_of_notes(stage) + "/" + file_letter + std::string(hash));
+    if (marker && marker->held == held) return *marker;
+  }
+  const auto all = markers_in(stage);
+  for (const auto& marker : all ? *all : std::vector<Marker>())
+    if (marker.held == held) return marker;
+  return std::nullopt;
 }
 
 bool may_be_held(const Stage& stage, const std::string& path) {
@@ -213,7 +234,7 @@ Marker Markers::make(const std::string& path, bool is_file) const {
   // Two runs may hold one name: each has a stage of its own.
   Marker marker;
   marker.path = path;
-  marker.held = directory_of(path) + ".advectio-" + hash_of(stage_->directory() + path) + ".marker";
+  marker.held = directory_of(path).append(held_begin).append(hash_of(stage_->directory() + path)).append(held_marker);
   marker.is_file = is_file;
   return marker;
 }
@@ -267,12 +288,15 @@ Result<void> Markers::keep(const Marker& marker) const {
   return replace_file(stage_->files(), note, std::as_bytes(std::span(text)));
 }
 
-Result<bool> Markers::name(const Marker& marker) const {
+bool Markers::is_held(const Marker& marker) {
   struct stat st {};
   // Another run may have made its own file there since this one died.
-  const bool there =
-      ::lstat(marker.held.c_str(), &st) == 0 && (marker.file.empty() || Stage::inode_in(marker.file) == st.st_ino);
-  if (there) ADVECTIO_TRY(give_name(marker, st));
+  return ::lstat(marker.held.c_str(), &st) == 0 && (marker.file.empty() || Stage::inode_in(marker.file) == st.st_ino);
+}
+
+Result<bool> Markers::name(const Marker& marker) const {
+  const bool there = is_held(marker);
+  if (there) ADVECTIO_TRY(give_name(marker));
   ADVECTIO_TRY(forget(marker));
   return there;
 }

@@ -55,6 +55,10 @@ std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::strin
 std::string held_name_of(const Stage& stage, const std::string& path);
 /// Where a file is made that is to be `path` (absolute): the same for all runs, so that one of them has it at a time.
 std::string held_name_of_new(const std::string& path);
+/// What a held name looks like, without its directory.
+bool is_held_name(std::string_view name) noexcept;
+/// The note whose held name that is (absolute, without symbolic links). Without the lock.
+std::optional<Marker> held_as(const Stage& stage, const std::string& held);
 /// A program may have a note of that path. Without the lock.
 bool may_be_held(const Stage& stage, const std::string& path);
 /// The dataset is as far as the note awaits it, or it has been dropped.
@@ -92,6 +96,8 @@ class Markers {
   /// The held name becomes the path, in place of what is there, and the note goes. False: it was not there, as a
   /// process has died between its note and its call, or a server between the name and the note.
   [[nodiscard]] Result<bool> name(const Marker& marker) const;
+  /// The file has its held name.
+  [[nodiscard]] static bool is_held(const Marker& marker);
   /// Removes it, and its question.
   [[nodiscard]] Result<void> forget(const Marker& marker) const;
 

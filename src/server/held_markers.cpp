@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,40 @@ void note_name(Run& run, const journal::Marker& marker) {
   run.forward(true);
 }
 
+std::string in_directory(const std::string& directory, const std::string& path) {
+  return directory + path.substr(directory_of(path).size());
+}
+
+/// Gives it its name in the directory where that is now. False as Markers::name.
+Result<bool> give_name(Run& run, const journal::Markers& notes, const journal::Marker& marker) {
+  if (journal::Markers::is_held(marker)) return notes.name(marker);
+  for (const auto& directory : run.held_directories.now(directory_of(marker.path))) {
+    auto moved = marker;
+    moved.path = in_directory(directory, marker.path);
+    moved.held = in_directory(directory, marker.held);
+    if (!journal::Markers::is_held(moved)) continue;
+    auto named = notes.name(moved);
+    if (!named) return named;
+    ADVECTIO_TRY(notes.forget(marker));
+    run.log.info(marker.path + ": its directory has been moved; it is " + moved.path);
+    return true;
+  }
+  if (!run.files.exists(directory_of(marker.path)))
+    run.log.warning(marker.path + ": its directory is not there; if it has been moved, the file in it is " +
+                    marker.held.substr(directory_of(marker.held).size()));
+  return notes.name(marker);
+}
+
+/// The note of the output's file. Its path is another than the output's if the directory has been moved.
+std::optional<journal::Marker> note_of(const journal::Markers& notes, const Output& d) {
+  if (auto found = notes.of(workflow::resolved(d.path)); found && *found && (*found)->file == d.state_name)
+    return std::move(**found);
+  const auto all = notes.all();
+  for (const auto& marker : all ? *all : std::vector<journal::Marker>())
+    if (marker.file == d.state_name) return marker;
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool name_file(Run& run, const Output& d, bool is_complete) {
@@ -27,14 +62,13 @@ bool name_file(Run& run, const Output& d, bool is_complete) {
   // A program that keeps the lock for longer may have been stopped. Then the next look at all notes gives the name.
   const auto notes = journal::Markers::await(run.stage, std::chrono::milliseconds(20));
   if (!notes) return false;
-  const auto found = notes->of(workflow::resolved(d.path));
-  if (!found || !*found || (*found)->file != d.state_name) return false;
-  const auto& marker = **found;
-  const bool awaits_all = !marker.files.empty() && marker.files.front().closed;
+  const auto marker = note_of(*notes, d);
+  if (!marker) return false;
+  const bool awaits_all = !marker->files.empty() && marker->files.front().closed;
   if (awaits_all && !is_complete) return false;
-  const auto named = notes->name(marker);
+  const auto named = give_name(run, *notes, *marker);
   if (!named) run.report(named.error().message);
-  if (named && *named) note_name(run, marker);
+  if (named && *named) note_name(run, *marker);
   return named && *named;
 }
 
@@ -47,7 +81,10 @@ bool HeldMarkers::any() const noexcept {
 void HeldMarkers::look(std::uint64_t now) {
   if (now < look_again_ns_) return;
   look_again_ns_ = now + look_every_ns;
-  if (!any()) return run_.markers_waiting.clear();
+  if (!any()) {
+    run_.held_directories.forget();
+    return run_.markers_waiting.clear();
+  }
   (void)settle();
   // Where many are held, a look at all takes long.
   constexpr std::uint64_t share = 20;
@@ -67,6 +104,7 @@ bool HeldMarkers::settle() {
   // A marker that speaks of a renamed file is looked at before that file, and gets its name after it.
   std::stable_partition(all->begin(), all->end(), [](const auto& marker) { return !marker.is_file; });
   std::vector<bool> is_due;
+  for (const auto& marker : *all) run_.held_directories.watch(directory_of(marker.held));
   for (auto& marker : *all) is_due.push_back(has_come(*notes, marker));
   bool all_named = true;
   for (const bool renamed : {true, false})
@@ -94,7 +132,7 @@ bool HeldMarkers::has_come(const journal::Markers& notes, journal::Marker& marke
 
 /// False: it keeps its held name.
 bool HeldMarkers::name(const journal::Markers& notes, const journal::Marker& marker) {
-  const auto named = notes.name(marker);
+  const auto named = give_name(run_, notes, marker);
   if (!named) {
     report_once(named.error().message);
     return false;

@@ -11,6 +11,8 @@
 
 namespace advectio {
 
+struct Output;
+
 class HeldMarkers {
  public:
   explicit HeldMarkers(Run& run) : run_(run) {}

@@ -132,9 +132,8 @@ void Recovery::note_held_name(const Output& d) const {
   if (!notes) return run_.report(notes.error().message);
   if (const auto known = notes->of(path); known && *known) return;
   const bool awaits_all = d.policy.appear == Appear::complete;
-  const auto noted =
-      notes->keep(notes->make_new(path, {d.state_name, d.shared_state->journal, d.number, journal::Awaited::first_frame,
-                                         awaits_all}));
+  const auto noted = notes->keep(notes->make_new(
+      path, {d.state_name, d.shared_state->journal, d.number, journal::Awaited::first_frame, awaits_all}));
   if (!noted) run_.report(noted.error().message);
 }
 

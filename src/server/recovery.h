@@ -13,7 +13,8 @@ class Recovery {
 
   /// After a loss of power: removes the journals that cannot be opened. Nothing of them was durable.
   void forget_unforced_journals();
-  /// After a loss of power: removes notes of held names that cannot be read. `take_up_datasets` makes those of files anew.
+  /// After a loss of power: removes notes of held names that cannot be read. `take_up_datasets` makes those of files
+  /// anew.
   void forget_unforced_notes() const;
   /// Datasets that an earlier server has left in flight become outputs of the ledger.
   void take_up_datasets();

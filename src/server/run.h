@@ -16,6 +16,7 @@
 #include "journal/stage.h"
 #include "server/config_names.h"
 #include "server/drain_rate.h"
+#include "server/held_directories.h"
 #include "server/segment_pool.h"
 #include "server/server.h"
 
@@ -110,6 +111,7 @@ struct Run {
   std::vector<std::string> errors;
   std::uint64_t markers_named = 0;           ///< markers that were held back and have got their names (held_markers.h)
   std::vector<std::string> markers_waiting;  ///< paths of those that are held back
+  HeldDirectories held_directories;          ///< of those, and of files that have no name yet
   bool not_durable = false;
   bool state_damaged = false;
   bool output_lost = false;  ///< a further output could not be made, or was given up

@@ -17,6 +17,7 @@ from test_crashes import kill_run, server_of
 PROGRAM = ROOT / "tests" / "shows" / "programs" / "appearing.py"
 SEEN = {
     "there": True, "size": 0, "by a child": True, "not to be created again": True, "not to be made": True, "mode": "0o640",
+    "listed": ["a.nc"], "listed by a shell": ["a.nc"],
 }  # fmt: skip
 COMPLETE = "datasets: [{match: '*', appear: complete, promise: visible}]\n"
 PLAIN_FRAME = "datasets: [{match: '*', appear: frame}]\n"
@@ -97,9 +98,15 @@ def test_a_name_that_shows_a_complete_file(advectio: Advectio, output: Path):
     assert_alone(output, "a.nc")
 
 
-@pytest.mark.parametrize("config", ["", "datasets: [{match: '*', appear: create}]\n"], ids=["default", "create"])
-def test_a_name_that_is_there_from_the_start(advectio: Advectio, output: Path, config: str):
-    running = start(advectio, output, config=config)
+def test_by_default_a_name_shows_nothing_before_a_frame(advectio: Advectio, output: Path):
+    running = start(advectio, output, config="", old=False)
+    assert visible(output) == []
+    assert go_on(running, output).code == 0
+    assert_whole(output / "a.nc")
+
+
+def test_a_name_that_is_there_from_the_start(advectio: Advectio, output: Path):
+    running = start(advectio, output, config="datasets: [{match: '*', appear: create}]\n")
     assert (output / "a.nc").read_bytes() == b""
     assert go_on(running, output).code == 0
     assert_whole(output / "a.nc")
@@ -114,6 +121,33 @@ def test_a_file_that_others_reach_by_another_way_is_emptied_in_place(advectio: A
     assert go_on(running, output).code == 0
     assert os.path.samefile(output / "a.nc", output / "other.nc")
     assert_whole(output / "other.nc")
+
+
+def test_a_file_that_is_replaced_is_listed_once(advectio: Advectio, output: Path):
+    running = start(advectio, output)
+    assert json.loads(running.lines[0])["listed"] == ["a.nc"]
+    assert go_on(running, output).code == 0
+
+
+@pytest.mark.parametrize("config", [PLAIN_FRAME, COMPLETE], ids=["frame", "complete"])
+def test_the_program_moves_the_directory_of_a_file_without_a_name(advectio: Advectio, output: Path, config: str):
+    running = start(advectio, output, "below", "move", config=config, old=False)
+    assert json.loads(running.lines[0])["moved"] == [False, True]
+    assert visible(output / "e") == []
+    assert go_on(running, output).code == 0
+    assert_whole(output / "e" / "a.nc")
+    assert_alone(output / "e", "a.nc")
+
+
+def test_somebody_else_moves_the_directory_of_a_file_without_a_name(advectio: Advectio, output: Path):
+    running = start(advectio, output, "below", "frames", config=COMPLETE, old=False)
+    (output / "on").touch()
+    running.wait_for(lambda: len(running.lines) > 1, "the first frame was synced")
+    (output / "d").rename(output / "e")
+    (output / "further").touch()
+    assert running.finish().code == 0
+    assert_whole(output / "e" / "a.nc")
+    assert_alone(output / "e", "a.nc")
 
 
 def test_a_file_is_renamed_before_it_has_a_frame(advectio: Advectio, output: Path):

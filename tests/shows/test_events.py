@@ -250,7 +250,7 @@ def test_wait_in_a_script_of_the_run(advectio: Advectio, output: Path):
 
 
 def test_wait_says_that_a_file_will_not_be(advectio: Advectio, output: Path):
-    running = advectio.start([PYTHON, "-c", WRITE, "hist.nc", "stop"], output)
+    running = advectio.start([PYTHON, "-c", WRITE, "hist.nc", "stop"], output, "datasets: [{match: '*', appear: create}]\n")
     running.wait_for(lambda: running.lines, "the file was closed")
     run_dir = str(advectio.run_dirs[-1])
     never, removed = (start_outside(output, "wait", name, "--run", run_dir, "--json") for name in ("never.nc", "hist.nc"))

@@ -20,10 +20,15 @@ SLOW = 'server: {threads: 1, restarts_max: 0}\ndatasets: [{match: "*", codec: de
 
 
 @pytest.fixture
-def killed(made: Path, replay: Path, pair: Pair) -> tuple[Path, dict[str, int]]:
+def config() -> str:
+    return SLOW
+
+
+@pytest.fixture
+def killed(made: Path, replay: Path, pair: Pair, config: str) -> tuple[Path, dict[str, int]]:
     """The run directory, and how many frames the program had synced of which file."""
     run_dir = pair.advectio.new_run_dir()
-    running = pair.advectio.start([replay, "--tile", "3x3", made, *FOREVER], pair.carried, SLOW, run_dir)
+    running = pair.advectio.start([replay, "--tile", "3x3", made, *FOREVER], pair.carried, config, run_dir)
     running.wait_for(lambda: running.frames() >= 6, "6 frames were written")
     kill_all(running, run_dir)
     return run_dir, synced_frames(running.lines)
@@ -105,6 +110,7 @@ def test_where_the_directory_of_the_output_is_not_there_the_stage_is_kept(pair: 
         assert records(pair.carried / name) >= frames
 
 
+@pytest.mark.parametrize("config", [SLOW.replace("match: ", "appear: create, match: ")], ids=[""])
 def test_a_file_that_has_been_removed_is_an_error_of_recover(pair: Pair, killed: tuple[Path, dict[str, int]]):
     run_dir, _ = killed
     in_flight = [Path(d["path"]) for d in inspecting.surveys(str(run_dir))[0]["datasets"] if d["frames_synced"] > 0]

@@ -11,6 +11,11 @@ import pytest
 from running import PYTHON, ROOT, Advectio, Result, run_plainly
 from test_crashes import kill_run, processes_of, server_of
 
+SEEN_BY_OTHERS = """
+import subprocess
+def seen_by_others(directory="."):
+    return subprocess.check_output(["env", "-u", "LD_PRELOAD", "ls", "-A", directory], text=True).split()
+"""
 MARKING = ROOT / "tests" / "shows" / "programs" / "marking.py"
 
 HELD = {
@@ -112,7 +117,9 @@ def test_recover_gives_them_their_names_where_all_have_died(advectio: Advectio, 
     assert_in_place(output)
 
 
-RANKS = """
+RANKS = (
+    SEEN_BY_OTHERS
+    + """
 import os, pathlib, signal, time
 import netCDF4
 import numpy as np
@@ -132,9 +139,10 @@ while rank == 0 and not all(os.path.exists(f"closed.{r}") for r in range(3)):
     time.sleep(0.01)
 if rank == 0:
     pathlib.Path("log.f006").write_text("all ranks\\n")
-    print("outside" if "log.f006" in os.listdir(".") else "held", flush=True)
+    print("outside" if "log.f006" in seen_by_others() else "held", flush=True)
     os.kill(server, signal.SIGCONT)
 """
+)
 
 
 def test_a_marker_of_one_rank_speaks_of_the_files_of_all(advectio: Advectio, output: Path):
@@ -148,7 +156,9 @@ def test_a_marker_of_one_rank_speaks_of_the_files_of_all(advectio: Advectio, out
     assert (output / "log.f006").read_text() == "all ranks\n"
 
 
-NODES = """
+NODES = (
+    SEEN_BY_OTHERS
+    + """
 import os, pathlib, signal, time
 import netCDF4
 import numpy as np
@@ -167,9 +177,10 @@ if rank == 1:
     pathlib.Path("closed").touch()
 else:
     pathlib.Path("log.f006").write_text("all nodes\\n")
-    print("outside" if "log.f006" in os.listdir(".") else "held", flush=True)
+    print("outside" if "log.f006" in seen_by_others() else "held", flush=True)
     os.kill(servers["n1"], signal.SIGCONT)
 """
+)
 
 
 def test_a_marker_waits_for_files_that_another_node_has_closed(advectio: Advectio, output: Path):
@@ -183,7 +194,9 @@ def test_a_marker_waits_for_files_that_another_node_has_closed(advectio: Advecti
     assert (output / "log.f006").read_text() == "all nodes\n" and not list(output.rglob("*advectio*"))
 
 
-OWN_PATTERNS = """
+OWN_PATTERNS = (
+    SEEN_BY_OTHERS
+    + """
 import os, pathlib, signal
 import netCDF4
 control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
@@ -196,9 +209,10 @@ file.close()
 os.makedirs("flags")
 for name in ("a.fin", "b.done", "flags/c"):
     pathlib.Path(name).touch()
-print(*[os.path.basename(n) for n in ("a.fin", "b.done", "flags/c") if os.path.basename(n) in os.listdir(os.path.dirname(n) or ".")])
+print(*[os.path.basename(n) for n in ("a.fin", "b.done", "flags/c") if os.path.basename(n) in seen_by_others(os.path.dirname(n) or ".")])
 os.kill(server, signal.SIGCONT)
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +231,9 @@ def test_the_config_says_which_names_are_markers(advectio: Advectio, output: Pat
     assert (output / "a.fin").exists() and (output / "b.done").exists() and (output / "flags" / "c").exists()
 
 
-RENAMES = """
+RENAMES = (
+    SEEN_BY_OTHERS
+    + """
 import json, os, pathlib, signal, subprocess, sys
 import netCDF4
 import numpy as np
@@ -245,7 +261,7 @@ subprocess.run(["mv", "moved.nc.tmp", "moved.nc"], check=True)
 os.link("linked.nc.tmp", "linked.nc")
 os.remove("linked.nc.tmp")
 pathlib.Path("log.f000").write_text("of all\\n")
-outside = sorted(n for n in os.listdir(".") if not n.startswith("."))
+outside = sorted(n for n in seen_by_others() if not n.startswith("."))
 os.kill(server, signal.SIGCONT)
 subprocess.run(["mv", "-n", "kept.nc.tmp", "replaced.nc"])  # is there: as a name of the run's programs
 looked_at = "plain.nc.tmp plain.nc replaced.nc twice.nc thrice.nc gone.nc moved.nc linked.nc linked.nc.tmp kept.nc.tmp log.f000"
@@ -265,11 +281,13 @@ os.rename("again.nc.tmp", "again.nc")
 write("again.nc", 9.0).close()
 print(json.dumps({"read": read, "begins": begins in (b"CDF", b"\\x89HD")}), flush=True)
 """
+)
 
 
 @pytest.mark.parametrize("format", ["NETCDF4", "NETCDF3_64BIT_OFFSET"])
 def test_a_file_that_is_renamed_gets_its_final_name_when_it_is_complete(advectio: Advectio, output: Path, format: str):
-    result = advectio.start([PYTHON, "-c", RENAMES, format], output).finish()
+    config = "datasets: [{match: '*', appear: create}]\n"
+    result = advectio.start([PYTHON, "-c", RENAMES, format], output, config).finish()
     assert result.code == 0, result.said
     first, second = map(json.loads, result.stdout.splitlines())
     there = {"plain.nc", "replaced.nc", "thrice.nc", "moved.nc", "linked.nc", "kept.nc.tmp", "log.f000"}

@@ -101,8 +101,8 @@ def test_advectio_lets_them_in_and_one_that_stays_harms_nobody(advectio: Advecti
 def test_one_that_stays_keeps_a_program_from_its_closed_file(
     advectio: Advectio, tmp_path: Path, mode: str, error: str, carried: bool
 ):
-    """Opened again for writing (the library does it, with Advectio too), or made anew."""
-    (tmp_path / "advectio.yaml").write_text(CONFIG)
+    """Opened again for writing (the library does it, with Advectio too), or made anew in place."""
+    (tmp_path / "advectio.yaml").write_text(CONFIG + "    appear: create\n")
     model = Model([advectio.command, "run", "-q", "--"] if carried else [], tmp_path, mode)
     for _ in range(FRAMES):
         model.done()
@@ -113,3 +113,18 @@ def test_one_that_stays_keeps_a_program_from_its_closed_file(
         code, said = model.end()
     assert code == 1
     assert error in said
+
+
+def test_one_that_stays_keeps_the_file_that_a_program_makes_anew(advectio: Advectio, tmp_path: Path):
+    (tmp_path / "advectio.yaml").write_text(CONFIG)
+    model = Model([advectio.command, "run", "-q", "--"], tmp_path, "w")
+    for _ in range(FRAMES):
+        model.done()
+        model.go_on()
+    model.done()
+    with netCDF4.Dataset(tmp_path / "out.nc") as stays:
+        model.go_on()
+        assert model.end() == (0, "")
+        np.testing.assert_array_equal(stays["t"][:, 0], np.arange(FRAMES))
+    with netCDF4.Dataset(tmp_path / "out.nc") as file:
+        assert not file.variables

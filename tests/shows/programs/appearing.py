@@ -1,6 +1,7 @@
 """Creates a.nc in place of what is there, with the server stopped, and prints what it sees of it. Then it goes on when `on` is there.
 
-Usage: appearing.py [frames] [rename] [remove] [hand-over]. frames: it syncs each frame, and waits for the test after the first.
+Usage: appearing.py [frames] [rename] [remove] [hand-over] [below] [move]. frames: it syncs each frame, and waits for the test
+after the first. below: the file is d/a.nc. move: it renames that directory.
 """
 
 import contextlib
@@ -39,6 +40,9 @@ def refuses(action: object) -> bool:
 
 
 stop_server(signal.SIGSTOP)
+if "below" in sys.argv:
+    os.mkdir("d")
+    os.chdir("d")
 file = netCDF4.Dataset("a.nc", "w")
 file.createDimension("t", None)
 file.createDimension("x", 10_000)
@@ -50,6 +54,8 @@ seen = {
     "by a child": os.system("[ -e a.nc ] && ! [ -s a.nc ]") == 0,
     "not to be created again": refuses(lambda: netCDF4.Dataset("a.nc", "w", clobber=False)),
     "not to be made": refuses(lambda: os.open("a.nc", os.O_CREAT | os.O_EXCL | os.O_WRONLY)),
+    "listed": [name for name in os.listdir(".") if "a.nc" in name or name.endswith(".file")],
+    "listed by a shell": os.popen("echo a.*").read().split(),
 }
 os.chmod("a.nc", 0o640)
 seen["mode"] = oct(os.stat("a.nc").st_mode & 0o777)
@@ -59,6 +65,11 @@ if "rename" in sys.argv:
 if "remove" in sys.argv:
     os.remove("a.nc")
     seen["removed"] = not os.path.exists("a.nc")
+if "below" in sys.argv:
+    os.chdir("..")
+if "move" in sys.argv:
+    os.rename("d", "e")
+    seen["moved"] = [os.path.exists(name) for name in ("d/a.nc", "e/a.nc")]
 if "hand-over" in sys.argv:
     stop_server(signal.SIGCONT)
     file.createCompoundType(np.dtype([("u", "f4"), ("v", "f4")]), "wind")

@@ -1,5 +1,5 @@
 """Writes a file, stops the server before it can be complete, makes markers in every way, and says of each what it sees and what
-others do. `os.listdir` reads the directory itself, as a program outside the run would.
+others do: a program without the preloaded library lists the directory.
 
 Usage: marking.py [die | wait]. die: the program is killed with the markers held. wait: it stays until the file `on` is there."""
 
@@ -21,9 +21,13 @@ def server() -> int:
     return int.from_bytes(control[12:16], "little")
 
 
+def seen_by_others() -> list[str]:
+    return subprocess.check_output(["env", "-u", "LD_PRELOAD", "ls", "-A"], text=True).split()
+
+
 def seen(name: str) -> dict[str, object]:
     text = pathlib.Path(name).read_text() if os.path.isfile(name) else None
-    return {"inside": os.path.lexists(name), "outside": name in os.listdir("."), "text": text}
+    return {"inside": os.path.lexists(name), "outside": name in seen_by_others(), "text": text}
 
 
 values = np.random.default_rng(7).random((64, 256, 256))
@@ -82,7 +86,7 @@ names = [
     "there.ok",
     "plain.txt",
 ]
-print(json.dumps({name: seen(name) for name in names} | {"refused": refused, "after": sorted(os.listdir("."))}), flush=True)
+print(json.dumps({name: seen(name) for name in names} | {"refused": refused, "after": sorted(seen_by_others())}), flush=True)
 if sys.argv[1:] == ["die"]:
     os.kill(os.getpid(), signal.SIGKILL)
 while sys.argv[1:] == ["wait"] and not os.path.exists("on"):

@@ -7,11 +7,13 @@
 A seed gives the program, its files and markers, how slow or small the disk is, and when whom SIGKILL strikes: the server, the
 program, or all of them. The moments are times, so a seed repeats the case, not the very instruction.
 
-The job copies what a marker names, what has been renamed to its final name, each file that was written and closed
-(IN_CLOSE_WRITE), and with `appear: complete` each file that has a name. A name without a byte is a failure, but for `create`.
+The job copies what a marker names, what has been renamed to its final name (by its name, and at IN_MOVED_TO), each file that
+was written and closed (IN_CLOSE_WRITE), and each file whose size has stood still for a while. With `appear: complete` it copies
+each file that has a name. A name without a byte is a failure, but for `create`. Where root runs this, the job is another user's.
 
 Afterwards:
-  * each copy is the finished file, byte for byte, and has the values that the program has put if it had closed it;
+  * each copy is the finished file, byte for byte, and has the values that the program has put if it had closed it. Of a size that
+    stands still, `frame` and `create` promise nothing: how many of these copies were not the finished file is said;
   * each marker that the program has made is there, with its text, and no hidden name is left.
 Where the disk was full, that holds after room was made and `advectio recover`; before it no marker is there whose files are not.
 """
@@ -41,6 +43,8 @@ from seeds import COMMAND, must
 PROGRAM = Path(marker_program.__file__)
 ENDS_S = 300.0
 MARKERS = ("log.f", ".done", ".ok", ".ready")
+NOBODY = 65534
+NO_VALUES = ("written ", "named ", "still ")  # copies of files of which the program may not have closed the last
 
 
 @dataclass(frozen=True)
@@ -79,34 +83,57 @@ class Watcher:
 
     CODE = """
 import ctypes, json, os, shutil, struct, sys, time
-output, copies, appear = sys.argv[1:4]
+output, copies, appear, user = sys.argv[1:5]
+if user != "-":
+    os.setgroups([])
+    os.setgid(int(user))
+    os.setuid(int(user))
 libc = ctypes.CDLL(None)
-written = libc.inotify_init1(os.O_NONBLOCK)
-assert libc.inotify_add_watch(written, output.encode(), 0x8) >= 0  # IN_CLOSE_WRITE
+told = libc.inotify_init1(os.O_NONBLOCK)
+WRITTEN, MOVED_TO = 0x8, 0x80  # IN_CLOSE_WRITE, IN_MOVED_TO
+assert libc.inotify_add_watch(told, output.encode(), WRITTEN | MOVED_TO) >= 0
 seen = set()
-def copy_written():
+sizes = {}  # of a name: its size, and since when
+def copy(kind, name):
+    os.makedirs(copies + "/" + kind + " " + name, exist_ok=True)
+    shutil.copyfile(output + "/" + name, copies + "/" + kind + " " + name + "/" + name)
+def copy_told():
     try:
-        said = os.read(written, 1 << 20)
+        said = os.read(told, 1 << 20)
     except BlockingIOError:
         return
     while said:
-        length = struct.unpack_from("iIII", said)[3]
+        _, mask, _, length = struct.unpack_from("iIII", said)
         name = said[16 : 16 + length].rstrip(b"\\0").decode()
         said = said[16 + length :]
-        if name.startswith("hist."):
-            os.makedirs(copies + "/written " + name, exist_ok=True)
-            shutil.copyfile(output + "/" + name, copies + "/written " + name + "/" + name)
+        if name.startswith("hist.") and mask & WRITTEN:
+            copy("written", name)
+        if name.startswith("final.") and name.endswith(".nc") and mask & MOVED_TO:
+            copy("moved", name)
+def copy_still():
+    for name in os.listdir(output):
+        if name.startswith(("hist.", "final.")) and name.endswith(".nc"):
+            try:
+                size = os.path.getsize(output + "/" + name)
+            except FileNotFoundError:  # nothing of it was synced: it was removed
+                continue
+            before, since, copied = sizes.get(name, (-1, 0, False))
+            if size != before:
+                sizes[name] = (size, time.monotonic(), False)
+            elif not copied and time.monotonic() - since > 0.1:
+                sizes[name] = (size, since, True)
+                copy("still", name)
 while True:
     over = os.path.exists(copies + "/over")
-    copy_written()
+    copy_told()
+    copy_still()
     for name in sorted(set(os.listdir(output)) - seen):
         if name.startswith("hist."):
             seen.add(name)
             if appear != "create" and os.path.getsize(output + "/" + name) == 0:
                 sys.exit(name + " is empty")
             if appear == "complete":
-                os.mkdir(copies + "/named " + name)
-                shutil.copyfile(output + "/" + name, copies + "/named " + name + "/" + name)
+                copy("named", name)
     for name in sorted(set(os.listdir(output)) - seen):
         if name.startswith("final.") and name.endswith(".nc"):
             seen.add(name)
@@ -129,7 +156,11 @@ while True:
     def __init__(self, output: Path, copies: Path, appear: str) -> None:
         self.copies = copies
         outside = {k: v for k, v in environment().items() if k != "LD_PRELOAD"}
-        words = [sys.executable, "-c", self.CODE, str(output), str(copies), appear]
+        user = "-"
+        if os.geteuid() == 0 and all(path.stat().st_mode & 0o001 for path in [output, *output.parents]):
+            os.chown(copies, NOBODY, NOBODY)
+            user = str(NOBODY)
+        words = [sys.executable, "-c", self.CODE, str(output), str(copies), appear, user]
         self.process = subprocess.Popen(words, env=outside, stderr=subprocess.PIPE, text=True)
 
     def end(self) -> None:
@@ -157,16 +188,24 @@ def check_values(case: Case, path: Path) -> None:
             must(np.array_equal(file["v"][frame], put), f"{path}: frame {frame} is not what was put")
 
 
-def check(case: Case, output: Path, copies: Path) -> None:
+def check(case: Case, output: Path, copies: Path) -> int:
+    """Returns the number of copies at a size that stood still that were not the finished file."""
+    unfinished = 0
     for one in made(output):
         path = output / one["marker"]
         must(path.exists(), f"{path.name} was made, and is not there")
         must(path.read_text() == one["text"], f"{path.name} has another text")
     must(not list(output.rglob(".*advectio*")), f"left: {sorted(map(str, output.rglob('.*advectio*')))}")
     for copy in sorted(copies.glob("*/*.nc")):
-        if not copy.parent.name.startswith(("written ", "named ")):
+        if not copy.parent.name.startswith(NO_VALUES):
             check_values(case, copy)
-        must(copy.read_bytes() == (output / copy.name).read_bytes(), f"{copy} differs from the finished file")
+        finished = output / copy.name
+        same = finished.exists() and copy.read_bytes() == finished.read_bytes()
+        if case.appear != "complete" and copy.parent.name.startswith("still hist."):
+            unfinished += not same
+        else:
+            must(same, f"{copy} differs from the finished file")
+    return unfinished
 
 
 def strike(case: Case, process: subprocess.Popen[str], run_dir: Path, output: Path) -> bool:
@@ -247,11 +286,14 @@ def _run(case: Case, place: Path, output: Path, copies: Path, run_dir: Path) -> 
     else:
         must(code == 0 or struck & {"program", "all"}, f"exit code {code}\n{text}")
     watcher.end()
-    check(case, output, copies)
-    return f"{case.seed}: {len(made(output))} markers, {len(list(copies.glob('*/*.nc')))} copies, code {code}{recovered}"
+    unfinished = check(case, output, copies)
+    copied = len(list(copies.glob("*/*.nc")))
+    said = f"{copied} copies, {unfinished} at a size that grew"
+    return f"{case.seed}: {len(made(output))} markers, {said}, code {code}{recovered}"
 
 
 def prepare(scratch: Path, verbose: bool) -> Callable[[int], str]:
+    scratch.chmod(0o711)  # for the other user
     return lambda seed: run(seed, scratch, os.geteuid() == 0)
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import netCDF4
@@ -115,6 +117,64 @@ def test_recover_gives_them_their_names_where_all_have_died(advectio: Advectio, 
     recovered = advectio.call("recover", run_dir)
     assert recovered.code == 0 and not run_dir.exists(), recovered.said
     assert_in_place(output)
+
+
+FORTRAN = {
+    "log.f001": "T 2 step 2",
+    "new.done": "T 1 new",
+    "old.ok": "T 1 replaced",
+    "stream.ready": "T 1 stream",
+    "dropped.flag": "F 0",
+    "refused": "T",
+}
+
+
+@pytest.fixture(scope="module")
+def fortran(tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], str]) -> Path:
+    directory = tmp_path_factory.mktemp("marking")
+    flags = run_plainly([tool("nf-config"), "--fflags", "--flibs"], directory).stdout.split()
+    built = run_plainly([tool("gfortran"), MARKING.with_suffix(".f90"), "-o", "marking", *flags], directory)
+    assert built.code == 0, built.said
+    return directory / "marking"
+
+
+def said_in_fortran(lines: list[str]) -> dict[str, str]:
+    return dict(line.strip().split("=") for line in lines)
+
+
+def test_markers_of_fortran_are_there_inside_and_not_outside(advectio: Advectio, output: Path, fortran: Path):
+    os.mkfifo(output / "go")
+    (output / "old.ok").write_text("of before\n")
+    running = advectio.start([fortran], output)
+    with (output / "go").open("w") as pipe:  # the program waits for a line, with its file open
+        (server,) = server_of(running, advectio.run_dirs[-1])
+        os.kill(server, signal.SIGSTOP)
+        pipe.write("\n")
+    running.wait_for(lambda: len(running.lines) == len(FORTRAN), "the markers were made")
+    assert said_in_fortran(running.lines) == FORTRAN
+    assert not {*FORTRAN} & {*os.listdir(output)} - {"old.ok"}
+    assert (output / "old.ok").read_text() == "of before\n"
+    os.kill(server, signal.SIGCONT)
+    running.wait_for(lambda: (output / "log.f001").exists(), "the first marker was there")
+    shutil.copy(output / "hist.nc", output / "copy.nc")
+    (output / "go").write_text("\n")
+    result = running.finish()
+    assert result.code == 0 and result.summary["markers_held"] == 4, result.said
+    with netCDF4.Dataset(output / "copy.nc") as file:
+        np.testing.assert_array_equal(file["v"][:], np.sqrt(np.arange(1, 200_001)))
+    assert (output / "copy.nc").read_bytes() == (output / "hist.nc").read_bytes()
+    for name, said in FORTRAN.items():
+        if said.startswith("T "):
+            lines = (output / name).read_text().splitlines()
+            assert said == f"T {len(lines)} {lines[-1]}", name
+    assert not (output / "dropped.flag").exists() and not list(output.rglob("*advectio*"))
+
+
+def test_fortran_says_the_same_plainly(output: Path, fortran: Path):
+    (output / "go").write_text("\n")
+    (output / "old.ok").write_text("of before\n")
+    result = run_plainly([fortran], output)
+    assert result.code == 0 and said_in_fortran(result.stdout.splitlines()) == FORTRAN, result.said
 
 
 RANKS = (

@@ -40,6 +40,9 @@ static const char* const help_text =
     "  --frames N             output times to write (default: as many as there are). More than the inputs hold: they\n"
     "                         are used again with later times and other values\n"
     "  --frames-per-file N    close the file and begin another after N frames (default: as the first input)\n"
+    "  --marker PATTERN       rank 0 makes a small file of that name when all ranks have closed a file; <n> is the "
+    "number\n"
+    "                         of the file. As UFS does it: log.f<n>\n"
     "\n"
     "How large, how often\n"
     "  --tile AxB             repeat the domain A times west to east and B times south to north. Tiles are mirrored "
@@ -123,6 +126,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     TARGET,
     COMPUTE,
     WORK,
+    MARKER,
     REPORT,
     HELP
   };
@@ -138,6 +142,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
       {"target-mb", required_argument, NULL, TARGET},
       {"compute", required_argument, NULL, COMPUTE},
       {"compute-work", required_argument, NULL, WORK},
+      {"marker", required_argument, NULL, MARKER},
       {"report", required_argument, NULL, REPORT},
       {"help", no_argument, NULL, HELP},
       {NULL, 0, NULL, 0},
@@ -195,6 +200,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
       case TARGET: o.target_mb = positive("--target-mb", optarg); break;
       case COMPUTE: o.compute_s = positive("--compute", optarg); break;
       case WORK: o.compute_work = count_of("--compute-work", optarg); break;
+      case MARKER: o.marker = optarg; break;
       case REPORT: o.report = optarg; break;
       case HELP:
         if (speak) fputs(help_text, stdout);

@@ -93,6 +93,17 @@ void name_file(const struct Output* output, int file_number, char path[PATH_MAX]
   }
 }
 
+void make_marker(const struct Output* output) {
+  char path[PATH_MAX], number[16];
+  snprintf(number, sizeof number, "%03d", output->file_count - 1);
+  if ((size_t)snprintf(path, sizeof path, "%s", output->options->marker) >= sizeof path) fail("--marker is too long");
+  replace(path, "<n>", number);
+  FILE* marker = fopen(path, "w");
+  if (marker == NULL) fail("cannot create %s: %s", path, strerror(errno));
+  fprintf(marker, "%s\n", output->path);
+  if (fclose(marker) != 0) fail("cannot write %s: %s", path, strerror(errno));
+}
+
 /* ---- definitions ---- */
 
 static bool is_hdf5(int format) {

@@ -15,6 +15,7 @@ struct FrameTimes {
   double output_s;                         /* all of it, as WRF's own line has it */
   double output_cpu_s;                     /* CPU time of the rank's thread in it */
   double exchange_s;                       /* waiting after it for the others' output to end */
+  double marker_s;                         /* making the marker of a closed file */
   double advance_s, compute_s;             /* the model's own */
   double bytes;                            /* given to put calls */
   double synced_at, closed_at;
@@ -47,6 +48,8 @@ struct Output make_output(const struct Options* options, const struct Input* inp
                           const struct Fields* fields, MPI_Comm comm, int file_rank);
 /* The file's name for the frame that the fields are at. */
 void name_file(const struct Output* output, int file_number, char path[PATH_MAX]);
+/* The marker that says that the newest file is complete: a text file that names it. */
+void make_marker(const struct Output* output);
 /* The value for a global attribute that tells where a file's patch lies, or how large the domain is. */
 bool placed_value(const struct Output* output, const char* name, int* value);
 /* Begins a file when none is open, writes the frame, syncs, and closes when `last_of_file`. Collective over comm. */

@@ -127,6 +127,12 @@ int main(int argc, char** argv) {
     at = MPI_Wtime();
     wait_for_all(MPI_COMM_WORLD);
     times->exchange_s = MPI_Wtime() - at;
+    /* Here all ranks have closed. */
+    if (last && options.marker != NULL && rank == 0 && output.writes) {
+      at = MPI_Wtime();
+      make_marker(&output);
+      times->marker_s = MPI_Wtime() - at;
+    }
     if (output.rank == 0 && output.writes) {
       printf("Timing for Writing %s for domain %8d: %10.5f elapsed seconds\n", output.path,
              int_att(&inputs[0], "GRID_ID", 1), times->output_s);

@@ -99,10 +99,11 @@ static void put_frame(FILE* out, const struct FrameTimes* all, int ranks, int fr
           "     \"blocked_s\": {\"rank0\": %.6f, \"max\": %.6f},\n"
           "     \"define_s\": %.6f, \"put_s\": %.6f, \"sync_s\": %.6f, \"close_s\": %.6f, \"gather_s\": %.6f,\n"
           "     \"output_s\": {\"rank0\": %.6f, \"max\": %.6f}, \"output_cpu_s\": %.6f, \"exchange_s\": %.6f, "
-          "\"advance_s\": %.6f, "
+          "\"marker_s\": %.6f, \"advance_s\": %.6f, "
           "\"compute_s\": %.6f,\n",
           frame, date, sum.bytes, blocked(own), blocked_max, own->define_s, own->put_s, own->sync_s, own->close_s,
-          own->gather_s, own->output_s, max.output_s, sum.output_cpu_s, max.exchange_s, max.advance_s, max.compute_s);
+          own->gather_s, own->output_s, max.output_s, sum.output_cpu_s, max.exchange_s, own->marker_s, max.advance_s,
+          max.compute_s);
   fprintf(out, "     \"synced_at\": %.6f, ", max.synced_at);
   fprintf(out, max.closed_at > 0 ? "\"closed_at\": %.6f}" : "\"closed_at\": null}", max.closed_at);
 }

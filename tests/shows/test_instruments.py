@@ -123,6 +123,15 @@ def test_report_says_what_was_measured(made: Path, replay: Path, tmp_path: Path)
         assert report["started_at"] < frame["synced_at"] < report["ended_at"]
 
 
+def test_replay_makes_a_marker_when_all_ranks_have_closed_a_file(made: Path, replay: Path, tmp_path: Path):
+    words = ["--frames", "3", "--frames-per-file", "2", "--io", "split", "--marker", "log.f<n>", "--report", "r.json"]
+    replayed(replay, tmp_path, *words, made, ranks=2)
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [f["marker_s"] > 0 for f in report["frames"]] == [False, True, True]
+    assert sorted(path.name for path in tmp_path.glob("log.*")) == ["log.f000", "log.f001"]
+    assert (tmp_path / "log.f001").read_text().strip() in report["files"]
+
+
 @pytest.mark.parametrize("arguments", [["--bogus"], ["--tile", "3"], ["--frames", "0"], ["--deflate", "11"], []])
 def test_replay_refuses_what_it_does_not_understand(replay: Path, made: Path, tmp_path: Path, arguments: list[str]):
     done = run_plainly([replay, *arguments, *([made] if arguments else [])], tmp_path)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What markers, events and late names cost a model that writes as UFS does: one file a step, and `log.fNNN` after each close.
 
-    .venv/bin/python bench/markers.py [--repeat 5] [--ranks 1 4] [--target-mb 60] [--frames 6] [--io serial] [--json FILE]
+    .venv/bin/python bench/markers.py [--repeat 5] [--ranks 1 4] [--target-mb 60] [--frames 6] [--io serial]
+        [--ways "all, frame"] [--json FILE]
 
 Ways to run the same program, one after the other in each round: without output, plainly, and under Advectio with another config
 each. A figure is the median of the rounds; the net cost is what output adds to the model's run. A ratio is taken within a round,
@@ -119,11 +120,27 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "-"
 
 
+def chosen(options: argparse.Namespace) -> list[Way]:
+    return [way for way in WAYS if not options.ways or way.name in (WAYS[0].name, BASE.name, *options.ways)]
+
+
 def table(ranks: int, options: argparse.Namespace, found: dict[str, list[dict[str, float]]]) -> Table:
     shown = Table(title=f"{ranks} ranks, --io {options.io}, {options.frames} files, {len(found[BASE.name])} rounds")
-    for column in ("", "stall", "ratio", "net cost a file", "model's run", "ratio", "whole run", "ratio", "marker", "held"):
+    for column in (
+        "",
+        "stall",
+        "ratio",
+        "net cost a file",
+        "model's run",
+        "ratio",
+        "whole run",
+        "ratio",
+        "CPU, ratio",
+        "marker",
+        "held",
+    ):
         shown.add_column(column, justify="left" if not column else "right", no_wrap=True)
-    for way in WAYS:
+    for way in chosen(options):
         rows = found[way.name]
         median = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         without = found["no output"]
@@ -137,6 +154,7 @@ def table(ranks: int, options: argparse.Namespace, found: dict[str, list[dict[st
             spread(ratios(found, way, "run_s")),
             f"{median['whole_s']:.2f} s",
             spread(ratios(found, way, "whole_s")),
+            spread(ratios(found, way, "cpu_s")),
             f"{median['marker_s'] * 1e6:.0f} µs" if way.writes else "",
             f"{median['markers_held']:.0f}" if way.config else "",
         )
@@ -151,12 +169,20 @@ def main() -> int:
     parser.add_argument("--target-mb", type=float, default=60, help="of a file before compression (default 60)")
     parser.add_argument("--compute", type=float, default=0.5, help="seconds between files (default 0.5)")
     parser.add_argument("--io", default="serial", help="of replay: serial (default), split, pnetcdf")
+    names = ", ".join(f'"{way.name}"' for way in WAYS)
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        metavar="WAY",
+        choices=[way.name for way in WAYS],
+        help=f"some of {names} (default all; the first and third always)",
+    )
     parser.add_argument("--output", type=Path, help="a directory for the files, which are removed (default: below build)")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
     json_file = options.json.resolve() if options.json else None
     place = Path(tempfile.mkdtemp(prefix="bench-markers-", dir=options.output or ROOT / "build"))
-    console = Console(width=max(160, Console().width))
+    console = Console(width=max(190, Console().width))
     every: dict[str, Any] = {}
     try:
         inputs, said = find_inputs(place, 10)
@@ -167,9 +193,10 @@ def main() -> int:
             work = int(run(WAYS[0], ranks, options, inputs, ["--compute", str(options.compute)])["compute_work"])
             compute = ["--compute-work", str(max(1, work))]
             run(BASE, ranks, options, inputs, compute)  # the first run of a machine is slower, and is not counted
-            found: dict[str, list[dict[str, float]]] = {way.name: [] for way in WAYS}
+            ways = chosen(options)
+            found: dict[str, list[dict[str, float]]] = {way.name: [] for way in ways}
             for number in range(options.repeat):
-                for way in [*WAYS[number % len(WAYS) :], *WAYS[: number % len(WAYS)]]:
+                for way in [*ways[number % len(ways) :], *ways[: number % len(ways)]]:
                     found[way.name].append(run(way, ranks, options, inputs, compute))
             console.print(table(ranks, options, found))
             every[str(ranks)] = found

@@ -295,7 +295,8 @@ Result<void> JournalledDataset::await_promise(std::uint64_t target) {
                shared_state_->errors.load(std::memory_order_acquire) != errors_seen_ ||
                belongs_to_another(*shared_state_, target);
       },
-      std::string("wait for ") + shared_state_->path + " to be " + (rule_.promises_durable() ? "durable" : "visible")));
+      std::string("wait for ") + shared_state_->path + " to be " + (rule_.promises_durable() ? "durable" : "visible"),
+      &*shared_state_));
   // An error that the program knows, and that still holds.
   if (errors_seen_ == shared_state_->errors.load(std::memory_order_acquire) && has_failed(*shared_state_))
     return error_of_state(*shared_state_);
@@ -320,7 +321,7 @@ Result<void> JournalledDataset::wait_visible() {
                                                      : shared_state_->visible.load(std::memory_order_acquire) >= target;
         return seen || waits_for_others(*shared_state_, target) || !in_flight(*shared_state_);
       },
-      std::string("wait for ") + shared_state_->path));
+      std::string("wait for ") + shared_state_->path, &*shared_state_));
   if (belongs_to_another(*shared_state_, target)) return goes_into_another(*shared_state_);
   return sink_error();
 }
@@ -328,7 +329,7 @@ Result<void> JournalledDataset::wait_visible() {
 Result<void> JournalledDataset::await_end(std::uint64_t target) {
   return session_.waiting().until(
       [&] { return !in_flight(*shared_state_) || waits_for_others(*shared_state_, target); },
-      std::string("wait for ") + shared_state_->path);
+      std::string("wait for ") + shared_state_->path, &*shared_state_);
 }
 
 Result<void> JournalledDataset::close_here() {

@@ -110,6 +110,10 @@ void ProcessSession::finish() noexcept {
         dataset->end_anyway();
       }
     }
+    {
+      const std::lock_guard guard(mutex_);
+      if (writer_) writer_->note_end();
+    }
     if (rules_.later) return;
     for (const auto& p : in_flight_) {
       auto ended = waiting_.until(

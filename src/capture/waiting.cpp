@@ -68,7 +68,7 @@ Patience Waiting::for_room() {
   return {stage_.control(), gave_up_at_, room_again_max_ns};
 }
 
-Result<void> Waiting::until(const std::function<bool()>& done, const std::string& what) {
+Result<void> Waiting::until(const std::function<bool()>& done, const std::string& what, SharedState* awaited) {
   auto& control = stage_.control();
   // An earlier wait in vain says less about this one: it may be for something new. So it gets more
   // time than a wait for room.
@@ -76,6 +76,7 @@ Result<void> Waiting::until(const std::function<bool()>& done, const std::string
   for (;;) {
     const auto seen = control.progress.load(std::memory_order_acquire);
     if (done()) return {};
+    if (awaited != nullptr) awaited->waited_ns.store(monotonic_ns(), std::memory_order_relaxed);
     const auto state = patience.look();
     if (state != Patience::State::moves && !stage_.there())
       return Error{Code::gone, what + ": the stage has been removed", EIO};
@@ -162,7 +163,7 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
     if (shared_state.error().code == Code::not_found) return {};  // finished meanwhile
     return std::move(shared_state).error();
   }
-  const SharedState& p = **shared_state;
+  SharedState& p = **shared_state;
   const bool closed = p.closed.load(std::memory_order_acquire) != 0;
   const auto target = p.synced.load(std::memory_order_acquire);
   // Not by the process' number: an earlier program may have had it, which exec(2) has replaced.
@@ -179,7 +180,7 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
         if (for_writing) return !state_is_there();
         return p.visible.load(std::memory_order_acquire) >= target;
       },
-      "wait for " + path));
+      "wait for " + path, &p));
   if (has_failed(p)) return error_of_state(p);
   if (belongs_to_another(p, target)) return goes_into_another(p);
   return {};
@@ -190,7 +191,7 @@ Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use)
   if (!name) return {};
   auto shared_state = stage_.open_state(*name);
   if (!shared_state) return {};  // finished meanwhile
-  const SharedState& p = **shared_state;
+  SharedState& p = **shared_state;
   const bool closed = p.closed.load(std::memory_order_acquire) != 0;
   if (use == Session::Until::complete_if_closed && !closed) return {};
   const bool complete = use != Session::Until::synced && closed;
@@ -210,7 +211,7 @@ Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use)
         if (!in_flight(p)) return !complete || has_one_name();
         return !complete && p.visible.load(std::memory_order_acquire) >= target;
       },
-      "wait for " + path));
+      "wait for " + path, &p));
   // A tile that becomes one file with others stays empty under its own name.
   if (belongs_to_another(p, target)) return {};
   if (has_failed(p)) return error_of_state(p);

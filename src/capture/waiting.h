@@ -53,7 +53,9 @@ class Waiting {
   explicit Waiting(const journal::Stage& stage) : stage_(stage) {}
 
   /// Wait until `done()`. `what` begins the error's text. Errors: Code::timeout, Code::gone.
-  Result<void> until(const std::function<bool()>& done, const std::string& what);
+  /// `awaited`: the dataset for which it is. Null: for none, or it is not urgent.
+  Result<void> until(const std::function<bool()>& done, const std::string& what,
+                     journal::SharedState* awaited = nullptr);
   /// The path of the file that programs call `path`: its held name (journal/markers.h) if it was renamed and is in
   /// flight, else `path`.
   [[nodiscard]] std::string present_path(const std::string& path) const;

@@ -429,8 +429,10 @@ bool stage_keeps_promises(const Config& config) noexcept {
 
 DatasetPolicy resolve(const Config& config, const std::string& path) {
   DatasetPolicy policy;
+  bool priority_is_set = false;
   for (const DatasetRule& rule : config.datasets) {
     if (!dataset_matches(rule.match, path)) continue;
+    priority_is_set = priority_is_set || rule.sets("priority");
     if (rule.sets("codec") || rule.sets("deflate")) policy.level = std::nullopt;
     for (const auto& field : config::dataset_fields())
       if (rule.sets(std::string(field.key))) field.copy(rule.values, policy);
@@ -442,7 +444,10 @@ DatasetPolicy resolve(const Config& config, const std::string& path) {
   }
   for (const SetRule& set : config.sets)
     for (const auto& pattern : set.match)
-      if (dataset_matches(set_glob(pattern), path)) policy.durable = true;
+      if (dataset_matches(set_glob(pattern), path)) {
+        policy.durable = true;
+        if (!priority_is_set) policy.priority = Priority::high;
+      }
   return policy;
 }
 

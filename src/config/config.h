@@ -40,6 +40,7 @@ struct StageConfig {
 
 struct ServerConfig {
   std::optional<unsigned> threads;  ///< empty: auto, the cores available
+  bool sprint = true;               ///< as many as there are cores, once the programs have ended
   std::uint64_t memory_max = 512ULL << 20;
   unsigned restarts_max = 5;
   std::optional<std::uint64_t> drain_max;  ///< bytes a second; empty: none
@@ -119,6 +120,7 @@ enum class Appear : std::uint8_t {
 };
 /// How far a frame has got.
 enum class Promise : std::uint8_t { staged, visible, durable };
+enum class Priority : std::uint8_t { normal, high };
 enum class WhenFull : std::uint8_t { automatic, wait, spill, drop_frame };
 
 std::string_view name_of(LogLevel) noexcept;
@@ -162,6 +164,7 @@ struct DatasetPolicy {
   CloseMode close = CloseMode::async;
   Promise promise = Promise::staged;
   WhenFull full = WhenFull::automatic;
+  Priority priority = Priority::normal;  ///< high: its frames are written before those of others
   Appear appear = Appear::frame;
   bool join = false;
   std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
@@ -219,7 +222,8 @@ Result<Config> load_config(const std::string& path);
 
 /// The rules that match `path` applied in order, a later one overriding key by key. A rule that sets `codec` or
 /// `deflate` takes `level` back to auto unless it sets it too: the scale belongs to the codec. Files of a set are made
-/// durable whatever rules say. `path` must be absolute for patterns with a `/`.
+/// durable whatever rules say, and have a high priority unless a rule sets it. `path` must be absolute for patterns
+/// with a `/`.
 DatasetPolicy resolve(const Config& config, const std::string& path);
 
 /// Some dataset is promised to be durable, and none becomes one with others: a stage on a disk can keep that promise

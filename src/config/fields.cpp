@@ -495,6 +495,9 @@ const std::vector<Field<ServerConfig>>& server_fields() {
   static const std::vector<Field<ServerConfig>> fields = {
       count_or_auto_field("threads", &ServerConfig::threads, 1, 1024,
                           "Threads that compress and write; auto: the cores available to the server."),
+      flag_field("sprint", &ServerConfig::sprint,
+                 "true: when the programs on a node have ended, its server drains with all cores available to it, "
+                 "whatever `threads` says; see operations.md."),
       size_field("memory_max", &ServerConfig::memory_max, {1ULL << 20}, "Memory for chunks being compressed."),
       count_field("restarts_max", &ServerConfig::restarts_max, 0, 1000,
                   "How often `advectio run` restarts a server that died."),
@@ -947,6 +950,10 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
            {"drop-frame", WhenFull::drop_frame}},
           "When the stage is full: wait for room, go on in stage.spill, or leave out whole frames; "
           "auto: spill where there is a stage.spill, else wait."),
+      choice_field<P, Priority>("priority", &P::priority, "normal, high",
+                                {{"normal", Priority::normal}, {"high", Priority::high}},
+                                "high: when several files have frames in the stage, those of this one are written "
+                                "first. Files of `sets` have it unless a rule says normal; see operations.md."),
       choice_field<P, Appear>(
           "appear", &P::appear, "frame, complete, create",
           {{"frame", Appear::frame}, {"complete", Appear::complete}, {"create", Appear::create}},

@@ -144,6 +144,43 @@ std::optional<RecordHeader> Reader::header_at(const Mapping& segment, std::uint6
   return r;
 }
 
+/// The record of that header, which begins at `at`.
+Record Reader::record_at(const std::shared_ptr<const Mapping>& segment, std::uint64_t at, const RecordHeader& header) {
+  const auto* meta = segment->data() + at + sizeof header;
+  Record record;
+  record.type = static_cast<RecordType>(header.type);
+  record.flags = header.flags;
+  record.dataset = header.dataset;
+  record.collective_index = header.collective_index;
+  record.sequence = header.sequence;
+  record.time_ns = header.time_ns;
+  record.meta = {meta, header.meta_bytes};
+  record.payload = {meta + padded(header.meta_bytes), header.payload_bytes};
+  record.payload_crc = header.payload_crc;
+  record.whole = {segment->data() + at, record_bytes(header.meta_bytes, header.payload_bytes)};
+  record.lease = segment;
+  return record;
+}
+
+void Reader::again(std::uint64_t sequence, const std::function<bool(const Record&)>& take) const {
+  struct Part {
+    std::shared_ptr<const Mapping> segment;
+    std::uint64_t last_sequence;
+  };
+  std::vector<Part> parts;  // as it is now: `take` may let segments go
+  for (const auto& h : held_)
+    if (h.last_sequence > sequence) parts.push_back({h.mapping, h.last_sequence});
+  for (const auto& part : parts)
+    for (std::uint64_t at = segment_header_bytes;;) {
+      const auto header = header_at(*part.segment, at, part.segment->bytes());
+      if (!header || header->sequence > part.last_sequence) break;
+      const auto record = record_at(part.segment, at, *header);
+      if (record.sequence > sequence && !take(record)) return;
+      if (record.sequence == part.last_sequence) break;
+      at += record.whole.size();
+    }
+}
+
 Result<std::optional<Record>> Reader::next() {
   for (;;) {
     if (held_.empty() || held_.back().done) {
@@ -194,18 +231,7 @@ Result<std::optional<Record>> Reader::next() {
     const auto* meta = h.mapping->data() + at_ + sizeof r;
     if (crc32c(meta, r.meta_bytes) != r.meta_crc) return broken("the record's description is damaged");
 
-    Record record;
-    record.type = static_cast<RecordType>(r.type);
-    record.flags = r.flags;
-    record.dataset = r.dataset;
-    record.collective_index = r.collective_index;
-    record.sequence = r.sequence;
-    record.time_ns = r.time_ns;
-    record.meta = {meta, r.meta_bytes};
-    record.payload = {meta + padded(r.meta_bytes), r.payload_bytes};
-    record.payload_crc = r.payload_crc;
-    record.whole = {h.mapping->data() + at_, record_bytes(r.meta_bytes, r.payload_bytes)};
-    record.lease = h.mapping;
+    auto record = record_at(h.mapping, at_, r);
     if ((trust_ == Trust::scan || unpublished) && !verify_payload(record)) return std::optional<Record>();
     at_ += record.whole.size();
     sequence_ = r.sequence;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,6 +48,10 @@ class Reader {
   /// The next record; nothing when there is none yet (or, when scanning, no more).
   /// Errors: Code::corrupt with segment, offset and reason; the journal can be read no further then.
   Result<std::optional<Record>> next();
+
+  /// Once more the records behind `sequence` that `next` has given, as far as their segments are held: in the same
+  /// memory, with the same leases. Until `take` returns false.
+  void again(std::uint64_t sequence, const std::function<bool(const Record&)>& take) const;
 
   [[nodiscard]] const WriterState& writer() const noexcept { return *shared_state_; }
   [[nodiscard]] std::uint64_t journal() const noexcept { return shared_state_->journal; }
@@ -105,6 +110,7 @@ class Reader {
   /// The header of a record at `at`, where there is a whole one of this journal.
   [[nodiscard]] std::optional<RecordHeader> header_at(const Mapping& segment, std::uint64_t at,
                                                       std::uint64_t limit) const noexcept;
+  static Record record_at(const std::shared_ptr<const Mapping>& segment, std::uint64_t at, const RecordHeader& header);
   /// A mirror leaves out what is not for this node.
   [[nodiscard]] bool follows(std::uint64_t sequence) const noexcept {
     return shared_state_->mirror != 0 ? sequence > sequence_ : sequence == sequence_ + 1;

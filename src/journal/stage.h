@@ -72,6 +72,7 @@ struct StageControl {
   std::atomic<std::uint32_t> closed;         ///< 1: no program begins a journal here any more (Stage::close)
   // Notes in `markers/` (markers.h): of markers, and of renamed files.
   std::atomic<std::uint32_t> markers_held, files_held;
+  std::atomic<std::uint32_t> ends;  ///< rung by a process that has come to its end (WriterState::ended, futex)
 };
 
 struct WriterState {
@@ -86,8 +87,12 @@ struct WriterState {
   /// 0: the process' own. Else a mirror (mirror.h), which has only some of the journal's records, and this is what its
   /// segments bear in place of `journal`: a segment may hold what an earlier mirror of the same journal has left.
   std::uint32_t mirror;
+  /// 1: the process has come to its end, and only waits for its files.
+  std::uint32_t ended;
 
   [[nodiscard]] std::uint64_t in_segments() const noexcept { return mirror != 0 ? mirror : journal; }
+  [[nodiscard]] bool has_ended() const noexcept { return __atomic_load_n(&ended, __ATOMIC_ACQUIRE) != 0; }
+  void note_end() noexcept { __atomic_store_n(&ended, 1U, __ATOMIC_RELEASE); }
 };
 
 enum class DatasetState : std::uint32_t {
@@ -168,6 +173,8 @@ struct SharedState {
   std::atomic<std::uint32_t> heir;       ///< process that was last forked from the writer and has it open, too
   /// st_dev and st_ino of the directory that held the file when it was made; 0: not known (hard_link.h, FileNames).
   std::uint64_t directory_device, directory_inode;
+  /// CLOCK_MONOTONIC when a process last waited for a frame of it, or its end. Who waits stores it again and again.
+  std::atomic<std::uint64_t> waited_ns;
 };
 /// How a dataset ends for which there is no close or abort in the journal.
 enum class EndAsked : std::uint32_t {

@@ -139,6 +139,11 @@ Writer::Writer(Stage stage, std::string directory, std::string name, std::uint64
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
+void Writer::note_end() const noexcept {
+  shared_state_->note_end();
+  ring(stage_.control().ends);
+}
+
 Writer::~Writer() {
   {
     const std::lock_guard guard(mutex_);

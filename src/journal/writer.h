@@ -103,6 +103,9 @@ class Writer {
   /// an error nobody knows what is on the disk: the system tells it once.
   [[nodiscard]] Result<void> make_durable(const Unsynced& unsynced) const;
 
+  /// The process has come to its end: from here on it only waits.
+  void note_end() const noexcept;
+
   /// Take the journal's lock again where the program has closed its descriptor. Costs one system call.
   void keep_lock();
 

@@ -22,6 +22,7 @@ DatasetPolicy in_memory(const DatasetPolicy& asked) {
   policy.codec = Codec::none;
   policy.shuffle = Shuffle::none;
   policy.durable = false;
+  policy.priority = Priority::high;  // another program waits for it, or will
   policy.chunks = asked.chunks;
   policy.join = asked.join;
   // A file in memory is read by the netCDF library.

@@ -83,7 +83,9 @@ void HeldMarkers::look(std::uint64_t now) {
   look_again_ns_ = now + look_every_ns;
   if (!any()) {
     run_.held_directories.forget();
-    return run_.markers_waiting.clear();
+    run_.markers_waiting.clear();
+    run_.awaited_by_markers.clear();
+    return;
   }
   (void)settle();
   // Where many are held, a look at all takes long.
@@ -101,11 +103,16 @@ bool HeldMarkers::settle() {
     return true;
   }
   run_.markers_waiting.clear();
+  run_.awaited_by_markers.clear();
   // A marker that speaks of a renamed file is looked at before that file, and gets its name after it.
   std::stable_partition(all->begin(), all->end(), [](const auto& marker) { return !marker.is_file; });
   std::vector<bool> is_due;
-  for (const auto& marker : *all) run_.held_directories.watch(directory_of(marker.held));
-  for (auto& marker : *all) is_due.push_back(has_come(*notes, marker));
+  for (auto& marker : *all) {
+    run_.held_directories.watch(directory_of(marker.held));
+    is_due.push_back(has_come(*notes, marker));
+    if (!marker.is_file)
+      for (const auto& awaited : marker.files) run_.awaited_by_markers.insert(awaited.shared_state);
+  }
   bool all_named = true;
   for (const bool renamed : {true, false})
     for (std::size_t i = 0; i < all->size(); ++i) {

@@ -20,6 +20,7 @@ class Live {
   [[nodiscard]] bool is_wanted(const Output& d) {
     return store_->is_wanted(d.path) || (d.shared_state && store_->is_wanted(key_of(d)));
   }
+  [[nodiscard]] bool is_wanted(const std::string& path) { return store_->is_wanted(path); }
   /// Its frame `number` (from 0) has been synced, and is what `d.frame` holds. Before it is committed.
   void publish(const Output& d, std::uint64_t number, std::uint64_t synced_ns, Ledger& ledger);
   /// Its file is being changed from here on, or has been.

@@ -126,8 +126,9 @@ struct Output : std::enable_shared_from_this<Output> {
   DatasetPolicy policy;
   State state = State::open;
   MappedState<SharedState> shared_state;
-  bool whole = false;   ///< all that write it have closed it, and it has all that they have put
-  bool hidden = false;  ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
+  bool whole = false;      ///< all that write it have closed it, and it has all that they have put
+  bool postponed = false;  ///< its records are read, and wait for more urgent ones (Records)
+  bool hidden = false;     ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
 
   StoredSchema schema;
   FileOnDisk file;

@@ -11,6 +11,7 @@
 #include "journal/mirror.h"
 #include "server/coupled.h"
 #include "server/events.h"
+#include "server/space.h"
 
 namespace advectio {
 
@@ -24,6 +25,10 @@ bool is_alone(const Output& d) {
 
 EndAsked asked_of(const Output& d) {
   return static_cast<EndAsked>(d.shared_state->end_asked.load(std::memory_order_acquire));
+}
+
+bool speaks_of(const Journal& j, const Output& d) {
+  return std::any_of(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
 }
 
 /// Without a `close` everything that was put counts, not only what was synced.
@@ -47,11 +52,106 @@ void Records::handle(Journal& j, const Record& r, bool verify) {
   }
   for (auto it = from; it != end; ++it) {
     const auto d = it->second;
-    auto done = begun ? give(j, r, d, verify) : begun;
-    if (!done && !d->waiting.empty()) done = again_one_by_one(j, r.dataset, d);
-    writer_.charge(d->is_tile() ? *d->tile.whole : *d);
-    if (!done) writer_.fail(*d, std::move(done).error());
+    const bool may_give_way = begun && is_alone(*d) && d->state == State::open && r.sequence > d->progress.seen &&
+                              r.type != RecordType::create && r.type != RecordType::enter;
+    if (may_give_way && (d->postponed || gives_way(*d)))
+      postpone(d);
+    else
+      hand(j, r, d, begun, verify);
   }
+}
+
+/// To one of them.
+void Records::hand(Journal& j, const Record& r, const std::shared_ptr<Output>& d, Result<void> begun, bool verify) {
+  if (run_.options.encoders != nullptr) {
+    const bool any_urgent = urgencies_.most() != Urgency::normal;
+    run_.options.encoders->set_level(any_urgent ? static_cast<unsigned>(urgencies_.of(*d)) : 0);
+  }
+  auto done = begun ? give(j, r, d, verify) : std::move(begun);
+  if (!done && !d->waiting.empty()) done = again_one_by_one(j, r.dataset, d);
+  writer_.charge(d->is_tile() ? *d->tile.whole : *d);
+  if (!done) writer_.fail(*d, std::move(done).error());
+}
+
+/// Something more urgent is in the stage. Not while that is full: every segment counts then.
+bool Records::gives_way(const Output& d) {
+  if (run_.options.recover || d.is_tile() || d.join.sequencer || d.is_elsewhere()) return false;
+  const auto most = urgencies_.most();
+  return most != Urgency::normal && most > urgencies_.of(d) &&
+         run_.stage.control().starved_ns.load() + starved_recently_ns < monotonic_ns();
+}
+
+bool Records::postpone(const std::shared_ptr<Output>& d) {
+  if (!std::exchange(d->postponed, true) && std::find(postponed_.begin(), postponed_.end(), d) == postponed_.end())
+    postponed_.push_back(d);
+  return true;
+}
+
+bool Records::any_postponed(const Journal& j) const {
+  return std::any_of(postponed_.begin(), postponed_.end(),
+                     [&j](const auto& d) { return d->postponed && speaks_of(j, *d); });
+}
+
+bool Records::go_on_with_postponed(bool nothing_else) {
+  // One that has failed is read again from its last commit.
+  for (const auto& d : postponed_)
+    if (d->over() || d->state == State::failed) d->postponed = false;
+  std::erase_if(postponed_, [](const auto& d) { return !d->postponed; });
+  if (postponed_.empty() || run_.in_debt()) return false;
+  std::stable_sort(postponed_.begin(), postponed_.end(),
+                   [this](const auto& a, const auto& b) { return urgencies_.of(*a) > urgencies_.of(*b); });
+  const auto d = postponed_.front();
+  if (!nothing_else && gives_way(*d)) return false;
+  go_on(d, nothing_else ? Until::frame : Until::urgent);
+  run_.forward(false);
+  return true;
+}
+
+void Records::go_on(const std::shared_ptr<Output>& d, Until until) {
+  d->postponed = false;
+  std::erase(postponed_, d);
+  if (d->shared()) {
+    auto done = shared_.advance(d, run_.verify, [&] {
+      const auto now = std::exchange(until, until == Until::frame ? Until::urgent : until);
+      return now != Until::end && gives_way(*d) && postpone(d);
+    });
+    if (done) done = shared_.end_if_all_over(d);
+    if (!done) writer_.fail(*d, std::move(done).error());
+  } else {
+    for (auto& [name, j] : ledger_.journals) {
+      const auto own =
+          std::find_if(j->datasets.begin(), j->datasets.end(), [&d](const auto& x) { return x.second == d; });
+      if (own == j->datasets.end() || !j->reader) continue;
+      go_on_alone(*j, own->first, d, until);
+      break;
+    }
+  }
+  // One that gives way again keeps its turn.
+  if (d->postponed) std::rotate(postponed_.begin(), postponed_.end() - 1, postponed_.end());
+  for (auto& [name, j] : ledger_.journals)
+    if (speaks_of(*j, *d)) {
+      journal_set_.release(*j);
+      if (run_.has_other_nodes()) nodes_.send_progress_of(*j);
+    }
+}
+
+void Records::go_on_alone(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d, Until until) {
+  std::uint64_t bytes = 0;
+  j.reader->again(d->progress.seen, [&](const Record& r) {
+    if (r.dataset != number || r.sequence <= d->progress.seen) return true;
+    if (d->over() || d->state == State::failed) return false;
+    const bool enough = bytes > slice_bytes || run_.in_debt() || (until == Until::urgent && gives_way(*d));
+    if (enough && until != Until::end) return !postpone(d);
+    bytes += r.payload.size() + 4096;
+    if (until == Until::frame && r.type != RecordType::put) until = Until::urgent;
+    hand(j, r, d, {}, run_.verify);
+    return true;
+  });
+}
+
+Result<void> Records::advance(const std::shared_ptr<Output>& d, bool verify) {
+  if (d->postponed || (gives_way(*d) && postpone(d))) return {};
+  return shared_.advance(d, verify, [&] { return gives_way(*d) && postpone(d); });
 }
 
 Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify) {
@@ -67,7 +167,7 @@ Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Ou
     const auto writer = d->writers.number_of(j.reader->journal());
     d->writers.shares[writer].note(r.type);
     ADVECTIO_TRY(d->writers.sequencer->take(writer, r));
-    ADVECTIO_TRY(shared_.advance(d, verify));
+    ADVECTIO_TRY(advance(d, verify));
     return d->writers.shares[writer].over() ? shared_.end_if_all_over(d) : Result<void>{};
   }
   // What it makes void is in the sink together with frames that wait.
@@ -226,6 +326,7 @@ bool Records::follow(Journal& j) {
   for (const auto& d : j.shared)
     slots.push_back(state_of(shared_.slot_of(*d, d->writers.number_of(j.reader->journal()))));
   const auto shared = j.shared;
+  bool read_to_end = false;
   while (bytes < slice_bytes && !run_.in_debt()) {
     auto next = j.reader->next();
     // Of a writer that has gone more can be read than what its segments say.
@@ -234,6 +335,9 @@ bool Records::follow(Journal& j) {
       next = j.reader->next();
     }
     if (!next) {
+      const auto waiting = postponed_;
+      for (const auto& d : waiting)
+        if (d->postponed && speaks_of(j, *d)) go_on(d, Until::end);
       j.break_off();
       const std::string text = "journal " + j.name + ": " + next.error().message;
       run_.report(text);
@@ -247,7 +351,8 @@ bool Records::follow(Journal& j) {
       return any;
     }
     if (!next->has_value()) {
-      j.reach_end();
+      read_to_end = true;
+      if (!any_postponed(j)) j.reach_end();
       break;
     }
     j.note_record();
@@ -266,7 +371,7 @@ bool Records::follow(Journal& j) {
     handle(j, r, run_.verify);
     if (r.type != RecordType::put) journal_set_.release(j);
   }
-  for (std::size_t i = 0; j.at_end() && i < shared.size(); ++i) {
+  for (std::size_t i = 0; read_to_end && i < shared.size(); ++i) {
     const auto& d = shared[i];
     if (d->over() || d->state == State::failed) continue;
     const auto writer = d->writers.number_of(j.reader->journal());
@@ -279,7 +384,7 @@ bool Records::follow(Journal& j) {
     if (!d->writers.sequencer->passed(writer, schema_pending != 0 ? std::min(slots[i].collective_index, schema_pending)
                                                                   : slots[i].collective_index))
       continue;
-    if (auto done = shared_.advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
+    if (auto done = advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
   }
   if (any && run_.has_other_nodes()) nodes_.send_progress_of(j);
   if (any) run_.forward(false);
@@ -296,6 +401,7 @@ void Records::retry_failed(bool now) {
         continue;
       }
       d->become(State::open);
+      d->postponed = false;
       if (auto done = d->shared() ? replay_shared(d) : replay(*j, number, d); !done) {
         writer_.fail(*d, std::move(done).error());
         continue;
@@ -367,7 +473,7 @@ Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
       ADVECTIO_TRY(d->writers.sequencer->take(w, **next));
     }
   }
-  ADVECTIO_TRY(shared_.advance(d, true));
+  ADVECTIO_TRY(shared_.advance(d, true, [] { return false; }));
   ADVECTIO_TRY(shared_.end_if_all_over(d));
   if (d->over() || !d->progress.uncommitted) return {};
   ADVECTIO_TRY(writer_.commit_part(d));

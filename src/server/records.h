@@ -1,16 +1,18 @@
-// Records as they are read: each goes to all outputs of its dataset. And once more, where an output has failed.
+// Records as they are read: each goes to all outputs of its dataset. And once more, where an output has failed, or has
+// given way to more urgent ones: it is *postponed* then, and its records wait in the stage.
 #pragma once
 
 #include "server/further_outputs.h"
 #include "server/journal_set.h"
 #include "server/other_nodes.h"
+#include "server/urgency.h"
 
 namespace advectio {
 
 class Records {
  public:
   Records(Run& run, Ledger& ledger, OutputWriter& writer, SharedOutputs& shared, FurtherOutputs& further, Tiles& tiles,
-          OtherNodes& nodes, JournalSet& journal_set)
+          OtherNodes& nodes, JournalSet& journal_set, Urgencies& urgencies)
       : run_(run),
         ledger_(ledger),
         writer_(writer),
@@ -18,10 +20,14 @@ class Records {
         further_(further),
         tiles_(tiles),
         nodes_(nodes),
-        journal_set_(journal_set) {}
+        journal_set_(journal_set),
+        urgencies_(urgencies) {}
 
   /// Handle what a journal has, for a while. True when there was something.
   bool follow(Journal& j);
+  /// One of the outputs that are postponed goes on: the most urgent, or of several the one that has waited longest.
+  /// `nothing_else`: for a frame at least, whatever may be more urgent. True when it has done something.
+  bool go_on_with_postponed(bool nothing_else);
   /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
   void writer_gone(Journal& j);
   /// Ends datasets of which a process other than the writer has asked that (journal::EndAsked::now).
@@ -31,6 +37,15 @@ class Records {
 
  private:
   void handle(Journal& j, const Record& r, bool verify);
+  void hand(Journal& j, const Record& r, const std::shared_ptr<Output>& d, Result<void> begun, bool verify);
+  [[nodiscard]] bool gives_way(const Output& d);
+  bool postpone(const std::shared_ptr<Output>& d);
+  [[nodiscard]] bool any_postponed(const Journal& j) const;
+  /// How far an output goes on that was postponed.
+  enum class Until : std::uint8_t { urgent, frame, end };
+  void go_on(const std::shared_ptr<Output>& d, Until until);
+  void go_on_alone(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d, Until until);
+  Result<void> advance(const std::shared_ptr<Output>& d, bool verify);
   Result<void> give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify);
   Result<void> on_create(Journal& j, const Record& r);
   Result<void> on_enter(Journal& j, const Record& r);
@@ -51,6 +66,8 @@ class Records {
   Tiles& tiles_;
   OtherNodes& nodes_;
   JournalSet& journal_set_;
+  Urgencies& urgencies_;
+  std::vector<std::shared_ptr<Output>> postponed_;  ///< in the order in which they were
 };
 
 }  // namespace advectio

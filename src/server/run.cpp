@@ -6,6 +6,7 @@
 #include "server/coupled.h"
 #include "server/events.h"
 #include "server/live.h"
+#include "server/sprint.h"
 
 namespace advectio {
 

@@ -78,6 +78,7 @@ class Shutdown {
 class CoupledOutputs;
 class Events;
 class Live;
+class Sprint;
 
 struct Run {
   ~Run();
@@ -98,6 +99,7 @@ struct Run {
   std::unique_ptr<Peers> peers = std::make_unique<NoPeers>();  ///< none until the server has begun
   std::unique_ptr<Live> live;                                  ///< null: nobody reads while it runs (recovery)
   std::unique_ptr<SegmentPool> pool;                           ///< null: nobody writes any more (recovery)
+  std::unique_ptr<Sprint> sprint;                              ///< null: as many threads as ever
   Shutdown shutdown;
   /// Answers who has asked for the status. Long work calls it from time to time.
   std::function<void()> answer = [] {};
@@ -112,6 +114,7 @@ struct Run {
   std::uint64_t markers_named = 0;           ///< markers that were held back and have got their names (held_markers.h)
   std::vector<std::string> markers_waiting;  ///< paths of those that are held back
   HeldDirectories held_directories;          ///< of those, and of files that have no name yet
+  std::set<std::string> awaited_by_markers;  ///< shared states of the datasets for which they wait
   bool not_durable = false;
   bool state_damaged = false;
   bool output_lost = false;  ///< a further output could not be made, or was given up

@@ -22,6 +22,7 @@
 #include "server/records.h"
 #include "server/recovery.h"
 #include "server/space.h"
+#include "server/sprint.h"
 
 namespace advectio {
 
@@ -74,9 +75,10 @@ class ServerImpl final : public Server {
   OtherNodes nodes_{run_, ledger_, writer_, shared_, status_};
   JournalSet journal_set_{run_, ledger_, durability_, tiles_};
   Recovery recovery_{run_, ledger_, writer_, shared_, further_, tiles_};
-  Records records_{run_, ledger_, writer_, shared_, further_, tiles_, nodes_, journal_set_};
-  Space space_{run_, ledger_, writer_, shared_, further_, tiles_, journal_set_};
   HeldMarkers markers_{run_};
+  Urgencies urgencies_{run_, ledger_, markers_};
+  Records records_{run_, ledger_, writer_, shared_, further_, tiles_, nodes_, journal_set_, urgencies_};
+  Space space_{run_, ledger_, writer_, shared_, further_, tiles_, journal_set_};
   Ending ending_{run_,        ledger_,  writer_,
                  durability_, tiles_,   journal_set_,
                  nodes_,      markers_, [this](bool now) { records_.retry_failed(now); }};
@@ -90,6 +92,7 @@ class ServerImpl final : public Server {
 
 ServerImpl::~ServerImpl() {
   socket_.reset();
+  run_.sprint.reset();
   durability_.stop();
   run_.live.reset();
   run_.peers.reset();
@@ -163,6 +166,8 @@ Result<void> ServerImpl::begin() {
   }
   if (!run_.options.recover || run_.has_other_nodes())
     run_.pool = std::make_unique<SegmentPool>(run_.stage, run_.options.warm_segments, run_.log);
+  if (!run_.options.recover && run_.config.server.sprint && run_.options.encoders != nullptr)
+    run_.sprint = std::make_unique<Sprint>(run_, *run_.options.encoders, run_.options.cores);
   auto secret = secret_of_run(run_.files, run_.options.run_dir);
   if (!secret) return std::move(secret).error().with("the run's secret");
   if (!run_.options.recover) {
@@ -241,6 +246,7 @@ void ServerImpl::look_at_writers(std::uint64_t now) {
 Outcome ServerImpl::run() {
   // Not before: until the server answers, the program waits to be started, and warming takes a core.
   if (run_.pool) run_.pool->begin();
+  if (run_.sprint) run_.sprint->begin();
   for (;; ++turns_) {
     const auto seen = run_.stage.control().work.load(std::memory_order_acquire);
     switch (turn(monotonic_ns())) {
@@ -264,6 +270,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     moved = records_.follow(*j) || moved;
     run_.answer();
   }
+  moved = records_.go_on_with_postponed(!moved) || moved;
   if (look || !moved) journal_set_.look_for_writers();
   if (run_.shutdown.leaving() && ending_.may_leave()) {
     ending_.leave();

@@ -49,7 +49,8 @@ struct ServerOptions {
   bool survives_power = false;     ///< where the stage is made: what programs make durable in it is kept (decision 10)
   std::string boot;                ///< the present one; empty: not known
   bool drain_later = false;        ///< the programs need not wait for their files when they end
-  unsigned threads = 0;            ///< for the status only
+  Executor* encoders = nullptr;    ///< whose threads compress for the sinks; null: not known
+  unsigned cores = 0;              ///< that the server may use: for its threads, once the programs have ended
   Transport* transport = nullptr;  ///< the servers of the run's other nodes, where there are
   workflow::Settings workflow;     ///< whose files other programs read and write
   RemoteEncoder* remote_encoder = nullptr;  ///< what they do for each other; null: nothing

@@ -44,13 +44,14 @@ Result<void> SharedOutputs::share(Output& d) {
   return {};
 }
 
-Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verify) {
+Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verify, const std::function<bool()>& stop) {
   // One record may make a whole frame's blocks ready.
   constexpr std::uint64_t at_once = 1024;
   for (std::uint64_t steps = 1; !d->over(); ++steps) {
     const auto step = d->writers.sequencer->next();
     if (!step) return {};
     ADVECTIO_TRY(do_step(d, *step, verify));
+    if (number(step->sync_index) != 0 && stop()) return {};
     if (steps % at_once != 0) continue;
     run_.forward(false);
     run_.answer();
@@ -163,7 +164,7 @@ bool SharedOutputs::all_writers_over(Output& d) {
 }
 
 Result<void> SharedOutputs::end_if_all_over(const std::shared_ptr<Output>& d) {
-  if (d->over() || !all_writers_over(*d)) return {};
+  if (d->over() || d->postponed || !all_writers_over(*d)) return {};
   if (d->writers.all_closed()) return writer_.finish(d);
   if (d->writers.any_aborted()) return end_aborted(*d);
   writer_.drop_rest(*d, "(one of several)");

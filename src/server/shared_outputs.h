@@ -14,9 +14,9 @@ class SharedOutputs {
 
   /// Reads the writers' slots: who has entered, and what of each is committed.
   Result<void> share(Output& d);
-  /// Handles the records whose order is known by now.
-  Result<void> advance(const std::shared_ptr<Output>& d, bool verify);
-  /// Ends the output where every writer has closed, aborted or died.
+  /// Handles the records whose order is known by now. After each frame `stop` is asked whether that is enough.
+  Result<void> advance(const std::shared_ptr<Output>& d, bool verify, const std::function<bool()>& stop);
+  /// Ends the output where every writer has closed, aborted or died. Not one that is postponed.
   Result<void> end_if_all_over(const std::shared_ptr<Output>& d);
   /// Finds writers that died before they entered, and outputs that all had closed before this server began.
   void look_around();

@@ -13,6 +13,7 @@
 #include "journal/mirror.h"
 #include "server/coupled.h"
 #include "server/live.h"
+#include "server/sprint.h"
 
 namespace advectio {
 
@@ -43,7 +44,9 @@ json Status::with_others(json own) const {
     for (const char* group : {"server", "stage"})
       for (auto& [key, value] : own[group].items())
         if (value.is_number() && other[group].contains(key)) {
-          if (value.is_number_float())
+          if (key == "sprint_s")  // the nodes' sprints are at one time
+            value = std::max(value.get<double>(), other[group][key].get<double>());
+          else if (value.is_number_float())
             value = value.get<double>() + other[group][key].get<double>();
           else
             value = value.get<std::uint64_t>() + other[group][key].get<std::uint64_t>();
@@ -71,6 +74,7 @@ json Status::to_json(bool final) {
       if (line.rfind("RssAnon:", 0) == 0) memory = std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
   }
   memory_peak_ = std::max(memory_peak_, memory);
+  const auto* encoders = run_.options.encoders;
   auto& control = run_.stage.control();
   const auto segment = control.segment_bytes;
   const auto allocated = control.segments_total.load() * segment;
@@ -133,7 +137,11 @@ json Status::to_json(bool final) {
               {"clean", run_.shutdown.rest == Shutdown::Rest::nothing},
               {"left", run_.shutdown.rest == Shutdown::Rest::on_disk},
               {"server",
-               {{"threads", run_.options.threads},
+               {{"threads", run_.sprint           ? run_.sprint->usual()
+                            : encoders != nullptr ? encoders->threads()
+                                                  : 0},
+                {"sprint_threads", run_.sprint ? run_.sprint->threads() : 0},
+                {"sprint_s", run_.sprint ? seconds(run_.sprint->ns()) : 0.0},
                 {"memory_bytes", memory},
                 {"memory_peak_bytes", memory_peak_},
                 {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},

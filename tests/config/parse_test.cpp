@@ -97,6 +97,16 @@ TEST(Config, MakesFilesOfASetDurable) {
   EXPECT_FALSE(resolve(config, "/x/1.nc").durable);
 }
 
+TEST(Config, GivesFilesOfASetAHighPriorityUnlessARuleSetsIt) {
+  const auto config = parsed(
+      "datasets: [{match: \"rst_2\", priority: normal}, {match: \"x*\", priority: high}]\n"
+      "sets: [{name: r, match: [\"rst_{instant}\"], link: r}]\n");
+  EXPECT_EQ(resolve(config, "/x/rst_1").priority, Priority::high);
+  EXPECT_EQ(resolve(config, "/x/rst_2").priority, Priority::normal);
+  EXPECT_EQ(resolve(config, "/x/x1").priority, Priority::high);
+  EXPECT_EQ(resolve(config, "/x/1.nc").priority, Priority::normal);
+}
+
 TEST(Config, ReadsEveryKeyOfEverySection) {
   const Config config = parsed(R"(stage:
   directory: /local/scratch
@@ -112,6 +122,7 @@ TEST(Config, ReadsEveryKeyOfEverySection) {
     - {to: logs, from: namelist.output}
 server:
   threads: 3
+  sprint: false
   memory_max: 256MB
   restarts_max: 0
   drain_max: 200MiB
@@ -140,6 +151,7 @@ datasets:
   EXPECT_EQ(config.stage.in, (std::vector<Transfer>{{"wrfinput*", "/local/run"}}));
   EXPECT_EQ(config.stage.out, (std::vector<Transfer>{{"/local/run/rsl.*", "logs"}, {"namelist.output", "logs"}}));
   EXPECT_EQ(config.server.threads, 3U);
+  EXPECT_FALSE(config.server.sprint);
   EXPECT_EQ(config.server.memory_max, 256'000'000U);
   EXPECT_EQ(config.server.restarts_max, 0U);
   EXPECT_EQ(config.server.drain_max, 200ULL << 20);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <string>
+#include <thread>
 
 namespace advectio {
 namespace {
@@ -38,6 +40,64 @@ TEST(Executor, CountsWhatHasNotBegunAndTakesSomeFirst) {
     may_go.set_value();
   }
   EXPECT_EQ(order, "cab");
+}
+
+TEST(Executor, TakesJobsOfAHigherLevelFirst) {
+  std::string order;
+  std::promise<void> begun, may_go;
+  {
+    Executor executor(1);
+    executor.run([&] {
+      begun.set_value();
+      may_go.get_future().wait();
+    });
+    begun.get_future().wait();
+    const auto add = [&](unsigned level, char name) {
+      executor.set_level(level);
+      executor.run([&order, name] { order += name; });
+    };
+    add(0, 'a');
+    add(2, 'b');
+    add(0, 'c');
+    add(1, 'd');
+    add(2, 'e');
+    executor.run_first([&] { order += 'f'; });
+    executor.run_first([&] { order += 'g'; });
+    may_go.set_value();
+  }
+  EXPECT_EQ(order, "gfbedac");
+}
+
+TEST(Executor, RunsJobsOnAsManyThreadsAsItWasGivenLast) {
+  Executor executor(1);
+  const auto at_one_time = [&executor](unsigned jobs) {
+    std::atomic<unsigned> begun{0}, ended{0};
+    std::promise<void> all;
+    for (unsigned i = 0; i < jobs; ++i)
+      executor.run([&, jobs] {
+        // Ends only where the others run beside it.
+        for (++begun; begun < jobs;) std::this_thread::yield();
+        if (++ended == jobs) all.set_value();
+      });
+    all.get_future().wait();
+  };
+  executor.resize(3);
+  EXPECT_EQ(executor.threads(), 3U);
+  at_one_time(3);
+  executor.resize(1);
+  EXPECT_EQ(executor.threads(), 1U);
+  std::atomic<int> inside{0}, most{0}, done{0};
+  for (int i = 0; i < 20; ++i)
+    executor.run([&] {
+      most = std::max(most.load(), ++inside);
+      std::this_thread::yield();
+      --inside;
+      ++done;
+    });
+  while (done < 20) std::this_thread::yield();
+  EXPECT_EQ(most, 1);
+  executor.resize(2);
+  at_one_time(2);
 }
 
 }  // namespace

@@ -50,11 +50,11 @@ CONTROL: Layout = {
     "spill_max": (256, "Q"), "spill_total": (264, "Q"), "spilled": (272, "Q"), "spill_wanted_ns": (280, "Q"),
     "boot": (288, "40s"), "survives_power": (328, "I"), "left": (332, "I"), "next_segment": (336, "Q"),
     "segments_peak": (344, "Q"), "input_bytes": (352, "Q"), "relieved_ns": (360, "Q"),
-    "closed": (368, "I"), "markers_held": (372, "I"), "files_held": (376, "I"),
+    "closed": (368, "I"), "markers_held": (372, "I"), "files_held": (376, "I"), "ends": (380, "I"),
 }  # fmt: skip
 WRITER: Layout = {
     "magic": (0, "8s"), "version": (8, "I"), "pid": (12, "I"), "rank": (16, "q"), "journal": (24, "Q"),
-    "started_ns": (32, "Q"), "host": (40, "64s"), "command": (104, "256s"), "mirror": (360, "I"),
+    "started_ns": (32, "Q"), "host": (40, "64s"), "command": (104, "256s"), "mirror": (360, "I"), "ended": (364, "I"),
 }  # fmt: skip
 DATASET: Layout = {
     "magic": (0, "8s"), "version": (8, "I"), "format": (12, "i"), "journal": (16, "Q"), "number": (24, "I"),
@@ -67,6 +67,7 @@ DATASET: Layout = {
     "whole_seal": (9520, "I"), "closed_sync": (9528, "Q"), "output": (9536, "I"), "source": (9540, "4096s"),
     "outputs_made": (13636, "I"), "frames_forced": (13640, "Q"), "frames_counted": (13648, "Q"),
     "end_asked": (13656, "I"), "heir": (13660, "I"), "directory_device": (13664, "Q"), "directory_inode": (13672, "Q"),
+    "waited_ns": (13680, "Q"),
 }  # fmt: skip
 SLOT: Layout = {
     "journal": (0, "Q"), "number": (8, "I"), "pid": (12, "I"), "collective_index": (64, "Q"), "schema_pending": (72, "Q"), "steps": (80, "Q"),

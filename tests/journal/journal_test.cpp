@@ -135,6 +135,42 @@ TEST_F(JournalTest, AnySequenceOfRecordsReadsBackTheSameWhileSegmentsAreRecycled
   EXPECT_GT(w->segments_used(), 10U);
 }
 
+TEST_F(JournalTest, GivesRecordsAgainFromTheSegmentsThatItHolds) {
+  add_segments(8);
+  std::mt19937 random(20261128);
+  auto w = writer();
+  auto r = reader(w->name());
+  std::vector<Said> said;
+  for (int i = 0; i < 60; ++i) {
+    said.push_back(random_record(random));
+    said.back().payload.resize(random() % 3000);
+    ASSERT_TRUE(say(*w, said.back()).ok());
+    if (i % 20 == 19) w->seal();
+  }
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(r->next().value().has_value());
+  const auto expect_again = [&](std::uint64_t behind, std::uint64_t first, std::uint64_t last) {
+    auto next = first;
+    r->again(behind, [&](const Record& record) {
+      expect_same(record, said[next - 1], next);
+      EXPECT_TRUE(std::any_of(r->held().begin(), r->held().end(),
+                              [&record](const auto& held) { return held.mapping == record.lease; }));
+      return next++ < last;
+    });
+    EXPECT_EQ(next, last + 1);
+  };
+  expect_again(0, 1, 50);  // and not what has not been read
+  expect_again(33, 34, 50);
+  expect_again(5, 6, 40);
+  const auto released = r->held().front().last_sequence;
+  ASSERT_TRUE(r->release_oldest(stage_, true).ok());
+  expect_again(0, released + 1, 50);
+  r->again(50, [](const Record&) {
+    ADD_FAILURE() << "nothing is behind it";
+    return true;
+  });
+  for (const auto& held : r->held()) EXPECT_FALSE(held.is_leased());
+}
+
 TEST_F(JournalTest, AReaderOnAnotherThreadSeesWholeRecordsOnly) {
   add_segments(8);
   auto w = writer();

@@ -43,6 +43,8 @@ struct Store {
   std::string fail_close_of;               ///< and what is done at the close of this one
   std::size_t rows_max = SIZE_MAX;         ///< and commits of more rows
   std::atomic<bool> commits_stand{false};  ///< none returns
+  std::atomic<bool> is_standing{false};    ///< the server is in one
+  std::vector<std::string> order;          ///< of all commits: of which file
   std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
@@ -94,7 +96,10 @@ class MemorySink final : public Sink {
     return end();
   }
   Result<void> end() override {
-    while (store_.commits_stand) ::usleep(1000);
+    while (store_.commits_stand) {
+      store_.is_standing = true;
+      ::usleep(1000);
+    }
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_commit_of || pending_.size() > store_.rows_max)
       return system_error("append to " + name_, ENOSPC);
@@ -102,6 +107,7 @@ class MemorySink final : public Sink {
     auto& f = store_.files[name_];
     for (const auto& [at, value] : pending_) f.committed[at] = value;
     f.rows.push_back(pending_.size());
+    if (store_.order.empty() || store_.order.back() != name_) store_.order.push_back(name_);
     pending_.clear();
     borrowed_.clear();
     ++f.commits;

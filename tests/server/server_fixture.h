@@ -83,6 +83,8 @@ class ServerTest : public ::testing::Test {
     o.drain_later = drain_later;
     o.survives_power = survives_power_;
     o.boot = boot_;
+    o.encoders = encoders_;
+    o.cores = cores_;
     auto server = Server::open(*files_, o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
@@ -186,6 +188,8 @@ class ServerTest : public ::testing::Test {
     stop_after_a_failure();
   }
 
+  Executor* encoders_ = nullptr;
+  unsigned cores_ = 0;
   std::string spill_;
   std::uint64_t spill_max_ = 64 << 20;
   bool survives_power_ = false;

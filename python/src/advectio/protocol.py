@@ -17,7 +17,9 @@ class Spread(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    threads: int
+    threads: int  # while programs compute
+    sprint_threads: int  # once they have ended; 0: no more than ever
+    sprint_s: float  # for how long
     memory_bytes: int
     memory_peak_bytes: int
     cpu_s: float

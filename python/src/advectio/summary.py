@@ -182,6 +182,8 @@ def footer_of(status: Status) -> str:
         waits,
         f"server memory peak {size_text(server['memory_peak_bytes'])}, {time_text(server['encode_cpu_s'])} CPU in codecs",
     ]
+    if server.get("sprint_s", 0) > 1:
+        parts.append(f"at the end {time_text(server['sprint_s'])} with {counted(server['sprint_threads'], 'thread')}")
     if helped := server.get("chunks_by_others"):
         parts.append(f"{counted(helped, 'chunk')} compressed by other nodes")
     if held := status.get("markers_held"):

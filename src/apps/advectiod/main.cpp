@@ -200,7 +200,8 @@ int serve(Arguments a, const Config& config, bool recover) {
   options.recover = recover;
   options.drain_later = a.drain_later;
   options.exit_when_idle_s = a.exit_when_idle_s;
-  options.threads = threads;
+  options.encoders = &executor;
+  options.cores = usable_cores();
   options.transport = transport;
   options.segment_bytes = config.stage.segment_bytes;
   options.wait_max_ns = static_cast<std::uint64_t>(config.stage.wait_max.count()) * 1'000'000U;

@@ -183,6 +183,8 @@ class Serve:
             "left": False,
             "server": {
                 "threads": 2,
+                "sprint_threads": 0,
+                "sprint_s": 0.0,
                 "memory_bytes": 1 << 20,
                 "memory_peak_bytes": 2 << 20,
                 "cpu_s": 0.7,

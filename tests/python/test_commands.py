@@ -221,7 +221,8 @@ def test_example_is_printed(fake):
 def final(**changes):
     return {
         "version": "0", "run_dir": "", "pid": 1, "uptime_s": 1.0, "final": True, "clean": True, "left": False,
-        "server": {"threads": 1, "memory_bytes": 1, "memory_peak_bytes": 1, "cpu_s": 0.0, "encode_cpu_s": 0.0, "drain_max": None, "held_back_s": 0.0},
+        "server": {"threads": 1, "sprint_threads": 0, "sprint_s": 0.0, "memory_bytes": 1, "memory_peak_bytes": 1, "cpu_s": 0.0, "encode_cpu_s": 0.0,
+                   "drain_max": None, "held_back_s": 0.0},
         "stage": {"directory": "", "bytes_max": 1, "bytes_allocated": 0, "bytes_allocated_peak": 0, "bytes_held": 0, "bytes_warm": 0, "backlog_bytes": 0,
                   "backlog_peak_bytes": 0, "spill_bytes_max": 0,
                   "spill_bytes": 0, "spilled_bytes": 0, "waits": 0, "wait_s": 0.0},

@@ -3,9 +3,10 @@
 import subprocess
 import sys
 
-from advectio.summary import lines_of, table_of
+from advectio.summary import footer_of, lines_of, table_of
 from fake_installation import dataset
 from rich.console import Console
+from test_commands import final
 
 STATUS = {
     "datasets": [
@@ -52,3 +53,11 @@ def test_a_log_needs_nothing_that_draws(fake):
     done = subprocess.run([sys.executable, "-c", code], env=fake.env, cwd=fake.work, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert "advectio: 1 dataset, complete; command " in done.stderr
+
+
+def test_the_footer_tells_of_a_sprint_that_took_a_while():
+    status = final()
+    status["server"] |= {"sprint_threads": 64, "sprint_s": 12.34}
+    assert "at the end 12.3 s with 64 threads" in footer_of(status)
+    status["server"]["sprint_s"] = 0.9
+    assert "at the end" not in footer_of(status)

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "journal/hard_link.h"
 #include "server/output.h"
 #include "workflow/workflow.h"
 
@@ -39,6 +40,11 @@ Result<bool> give_name(Run& run, const journal::Markers& notes, const journal::M
     run.log.info(marker.path + ": its directory has been moved; it is " + moved.path);
     return true;
   }
+  // Where its file system is not mounted, the note stays for the next recovery.
+  if (!marker.file.empty())
+    if (const auto s = run.stage.open_state(marker.file);
+        s && journal::look_for_file(**s, marker.file) == journal::FileNames::away)
+      return false;
   if (!run.files.exists(directory_of(marker.path)))
     run.log.warning(marker.path + ": its directory is not there; if it has been moved, the file in it is " +
                     marker.held.substr(directory_of(marker.held).size()));

@@ -97,7 +97,7 @@ TEST_F(UrgencyTest, AFileForWhichAMarkerIsHeldBackGoesFirst) {
   begin([this](Session& s) { return write(s, "hist.nc") + write(s, "b.nc"); });
   ASSERT_TRUE(is_closed("b.nc"));
   const auto stage = journal::Stage::open(system_files(), run_dir()).value();
-  const auto state = journal::Stage::state_name_of(out("b.nc")).value();
+  const auto state = journal::Stage::state_name_of(journal::held_name_of(stage, out("b.nc"))).value();
   {
     const auto b = stage.open_state(state);
     ASSERT_TRUE(b.ok());

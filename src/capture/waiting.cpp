@@ -49,7 +49,8 @@ std::string Waiting::present_path(const std::string& path) const {
 }
 
 Result<void> Waiting::name_now(const std::string& path) const {
-  const auto whole = workflow::resolved(path);
+  auto whole = workflow::resolved(path);
+  if (const auto held = journal::held_as(stage_, whole)) whole = held->path;
   if (!journal::may_be_held(stage_, whole)) return {};
   const auto notes = journal::Markers::await(stage_);
   if (!notes) return notes.error();

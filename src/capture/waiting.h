@@ -59,7 +59,7 @@ class Waiting {
   /// The path of the file that programs call `path`: its held name (journal/markers.h) if it was renamed and is in
   /// flight, else `path`.
   [[nodiscard]] std::string present_path(const std::string& path) const;
-  /// A file that is held back gets its name at once.
+  /// A file that is held back gets its name at once. `path`: that name, or the held one.
   Result<void> name_now(const std::string& path) const;
   /// Until that is `path`.
   Result<void> for_name(const std::string& path);

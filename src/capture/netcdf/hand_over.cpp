@@ -286,7 +286,13 @@ int HandOver::empty_file(const std::string& link) {
 }
 
 int HandOver::replace_file(const std::string& link, const std::string& servers) {
-  const auto place = present_name(link, f_.where, servers);
+  auto place = present_name(link, f_.where, servers);
+  // The program may have renamed it, and that name may be held back: the server must not give it to ours meanwhile.
+  // A name that it gave during the first look is found by the second.
+  if (auto* session = Session::current(); session != nullptr) {
+    session->name_now(place.value_or(f_.where));
+    place = present_name(link, f_.where, servers);
+  }
   if (!place) {
     if (auto* session = Session::current(); session != nullptr)
       session->say_once(f_.path +

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What markers, events and late names cost a model that writes as UFS does: one file a step, and `log.fNNN` after each close.
+"""The cost of markers, events and `appear` for a model that writes as UFS does: one file a step, `log.fNNN` after each close.
 
     .venv/bin/python bench/markers.py [--repeat 5] [--ranks 1 4] [--target-mb 60] [--frames 6] [--io serial]
         [--ways "all, frame"] [--json FILE]
 
 Ways to run the same program, one after the other in each round: without output, plainly, and under Advectio with another config
 each. A figure is the median of the rounds; the net cost is what output adds to the model's run. A ratio is taken within a round,
-to Advectio without markers, events and late names; its spread is the least and the most of the rounds. Needs no netCDF module
+to Advectio without markers, events and `appear`; its spread is the least and the most of the rounds. Needs no netCDF module
 of Python.
 """
 

@@ -198,7 +198,7 @@ class Session {
   [[nodiscard]] virtual bool is_open_in_flight(const std::string& /*path*/) const { return false; }
   /// Where the file is that programs call `path`: it may have a held name (journal/markers.h).
   [[nodiscard]] virtual std::string present_path(const std::string& path) const { return path; }
-  /// Such a file gets its name at once: the library goes on with it. `path`: that name, or the held one.
+  /// Such a file gets its name at once, as the library is to write it. `path`: that name, or the held one.
   virtual void name_now(const std::string& /*path*/) {}
 
   enum class Until : std::uint8_t {

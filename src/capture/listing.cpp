@@ -11,6 +11,7 @@
 
 #include "capture/markers.h"
 #include "capture/plain_path.h"
+#include "capture/rules.h"
 #include "journal/markers.h"
 
 namespace advectio::capture {
@@ -56,8 +57,7 @@ struct dirent* listed(DIR* directory, struct dirent* entry, const void* caller) 
     struct stat st {};
     if (!name.empty() && ::lstat(name.c_str(), &st) == 0)
       shown = nullptr;
-    else if (const auto base = name.substr(name.find_last_of('/') + 1);
-             !base.empty() && base.size() < sizeof entry->d_name)
+    else if (const auto base = base_name(name); !base.empty() && base.size() < sizeof entry->d_name)
       shown = Entries::of_process().keep(directory, *entry, base);
   } catch (...) {  // no memory: the program sees what others see
   }

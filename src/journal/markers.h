@@ -55,7 +55,7 @@ std::optional<Awaited> in_flight_and_closed(const Stage& stage, const std::strin
 std::string held_name_of(const Stage& stage, const std::string& path);
 /// Where a file is made that is to be `path` (absolute): the same for all runs, so that one of them has it at a time.
 std::string held_name_of_new(const std::string& path);
-/// What a held name looks like, without its directory.
+/// True: `name`, without its directory, has the form of a held name.
 bool is_held_name(std::string_view name) noexcept;
 /// The note whose held name that is (absolute, without symbolic links). Without the lock.
 std::optional<Marker> held_as(const Stage& stage, const std::string& held);

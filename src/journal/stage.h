@@ -173,7 +173,7 @@ struct SharedState {
   std::atomic<std::uint32_t> heir;       ///< process that was last forked from the writer and has it open, too
   /// st_dev and st_ino of the directory that held the file when it was made; 0: not known (hard_link.h, FileNames).
   std::uint64_t directory_device, directory_inode;
-  /// CLOCK_MONOTONIC when a process last waited for a frame of it, or its end. Who waits stores it again and again.
+  /// CLOCK_MONOTONIC when a process last waited for a frame of it, or its end. It stores that again and again.
   std::atomic<std::uint64_t> waited_ns;
 };
 /// How a dataset ends for which there is no close or abort in the journal.

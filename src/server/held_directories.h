@@ -1,5 +1,5 @@
-// The directories in which names are held back, for as long as that takes. Somebody may move such a directory: the
-// names belong into it wherever it is then.
+// The directories in which names are held back. Another program may move such a directory. The server keeps it open
+// while it has a held name, and gives the name where the directory is then.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ class HeldDirectories {
   HeldDirectories(const HeldDirectories&) = delete;
   HeldDirectories& operator=(const HeldDirectories&) = delete;
 
-  /// From now on it is found again. Costs a descriptor for each directory.
+  /// `now` finds the directory from here on. Costs a descriptor for each directory.
   void watch(const std::string& directory);
-  /// Where those are now that were at `directory` ("/a/b/") when they were watched. Without those that are removed.
+  /// The present paths of the directories that were watched as `directory` ("/a/b/"); none of a removed one.
   [[nodiscard]] std::vector<std::string> now(const std::string& directory) const;
   /// No name is held back.
   void forget();

@@ -25,7 +25,7 @@ class Records {
 
   /// Handle what a journal has, for a while. True when there was something.
   bool follow(Journal& j);
-  /// One of the outputs that are postponed goes on: the most urgent, or of several the one that has waited longest.
+  /// Writes records of one postponed output: the most urgent, or of several the one that has waited longest.
   /// `nothing_else`: for a frame at least, whatever may be more urgent. True when it has done something.
   bool go_on_with_postponed(bool nothing_else);
   /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
@@ -39,9 +39,9 @@ class Records {
   void handle(Journal& j, const Record& r, bool verify);
   void hand(Journal& j, const Record& r, const std::shared_ptr<Output>& d, Result<void> begun, bool verify);
   [[nodiscard]] bool gives_way(const Output& d);
-  bool postpone(const std::shared_ptr<Output>& d);
+  bool postpone(const std::shared_ptr<Output>& d);  ///< true
   [[nodiscard]] bool any_postponed(const Journal& j) const;
-  /// How far an output goes on that was postponed.
+  /// How far a postponed output is written: until a more urgent one has something, a frame at least, or to the end.
   enum class Until : std::uint8_t { urgent, frame, end };
   void go_on(const std::shared_ptr<Output>& d, Until until);
   void go_on_alone(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d, Until until);

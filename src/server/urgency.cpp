@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t urgencies_every_ns = 2'000'000;
 constexpr std::uint64_t urgencies_share = 20;  // looking takes no more than this part of the time
-/// Who waits says so more often than that.
+/// A process that waits notes the time more often than that (SharedState::waited_ns).
 constexpr std::uint64_t waited_recently_ns = 200'000'000;
 
 bool has_something(const SharedState& s) {
@@ -38,7 +38,7 @@ Urgency Urgencies::of(const std::string& name, const SharedState& shared_state, 
 }
 
 Urgency Urgencies::most() {
-  // What was the most urgent may have been written since.
+  // A commit may have written the most urgent dataset.
   const bool news = most_ != Urgency::normal && run_.commits != commits_seen_;
   if (const auto now = monotonic_ns(); news || now >= look_again_ns_) {
     commits_seen_ = run_.commits;

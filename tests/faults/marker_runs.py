@@ -12,8 +12,8 @@ was written and closed (IN_CLOSE_WRITE), and each file whose size has stood stil
 each file that has a name. A name without a byte is a failure, but for `create`. Where root runs this, the job is another user's.
 
 Afterwards:
-  * each copy is the finished file, byte for byte, and has the values that the program has put if it had closed it. Of a size that
-    stands still, `frame` and `create` promise nothing: how many of these copies were not the finished file is said;
+  * each copy is the finished file, byte for byte, and has the values that the program has put if it had closed it. With `frame`
+    and `create` a copy made because the size had not changed may be another: the report counts them;
   * each marker that the program has made is there, with its text, and no hidden name is left.
 Where the disk was full, that holds after room was made and `advectio recover`; before it no marker is there whose files are not.
 """

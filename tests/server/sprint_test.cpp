@@ -48,7 +48,7 @@ TEST_F(SprintTest, AllCoresDrainWhenAllProgramsWaitAtTheirEnd) {
   ASSERT_TRUE(eventually([&] { return stage.control().ends.load() == 1; }));
   EXPECT_EQ(pool_.threads(), 1U) << "b computes";
   tell("end b");
-  // The server still stands in the commit.
+  // The commit has not ended yet.
   ASSERT_TRUE(eventually([this] { return pool_.threads() == 3; }));
   store_.commits_stand = false;
   EXPECT_EQ(a.wait(), 0);

@@ -3,8 +3,8 @@
 namespace advectio {
 namespace {
 
-/// A program writes first.nc. While the server stands in its commit, programs write other files. They are in the stage
-/// in the order of their writing when the server goes on.
+/// A program writes first.nc. While the server commits it, programs write other files. The stage has them in the order
+/// of their writing when that commit ends.
 class UrgencyTest : public ServerTest {
  protected:
   using Body = std::function<int(Session&)>;

@@ -160,28 +160,27 @@ def test_rsync_of_all_that_has_a_name(advectio: Advectio, output: Path):
     archive(output, "hist.nc")
 
 
-def test_ecflow_is_told_of_a_file_that_is_complete(advectio: Advectio, output: Path):
-    (config,) = blocks("ecFlow", "yaml")
-    tools = stand_in(output, "ecflow_client", 'cp "$2" archive/ && echo "$@" > archive/said')
+def words_to(advectio: Advectio, output: Path, heading: str, tool: str) -> list[str]:
+    """The arguments with which the page's config calls `tool` when the file is complete; it is not called before."""
+    (config,) = blocks(heading, "yaml")
+    tools = stand_in(output, tool, 'cp *.nc archive/ && printf "%s|" "$@" > archive/words')
     running = start(advectio, output, "atmf006.nc", "", config, extra=tools)
     archive(output)
     go_on(running, output)
-    archive(output, "atmf006.nc", "said")
-    assert (output / "archive" / "said").read_text() == "--event atmf006.nc\n"
+    archive(output, "atmf006.nc", "words")
+    return (output / "archive" / "words").read_text().removesuffix("|").split("|")
+
+
+def test_ecflow_is_told_of_a_file_that_is_complete(advectio: Advectio, output: Path):
+    assert words_to(advectio, output, "ecFlow", "ecflow_client") == ["--event", "atmf006.nc"]
     assert RUN in blocks("ecFlow", "sh")[0]
 
 
 def test_cylc_is_told_of_a_file_that_is_complete(advectio: Advectio, output: Path):
-    (config,) = blocks("cylc", "yaml")
-    tools = stand_in(output, "cylc", 'cp *.nc archive/ && printf "%s|" "$@" > archive/said')
-    running = start(advectio, output, "atmf006.nc", "", config, extra=tools)
-    archive(output)
-    go_on(running, output)
-    archive(output, "atmf006.nc", "said")
-    said = (output / "archive" / "said").read_text().split("|")
-    assert said == ["message", "--", "INFO:atmf006.nc is complete", ""]
+    words = words_to(advectio, output, "cylc", "cylc")
+    assert words == ["message", "--", "INFO:atmf006.nc is complete"]
     (flow,) = blocks("cylc", "ini")
-    assert said[2].removeprefix("INFO:") in flow and RUN in flow
+    assert words[2].removeprefix("INFO:") in flow and RUN in flow
 
 
 def test_slurm_starts_the_next_job_when_all_is_complete(advectio: Advectio, output: Path):

@@ -20,7 +20,7 @@ class Sweep:
     """`whose`: the rank whose calls fail; -1: of all ranks. `step`: every how many calls one fails; 0: the
     first one alone, of ranks that have written nothing before."""
 
-    library: str
+    api: str  # netcdf, pnetcdf
     ranks: int
     kind: str
     whose: int
@@ -30,7 +30,7 @@ class Sweep:
     step: int = 1
 
     def __str__(self) -> str:
-        return "-".join(map(str, (self.library, self.ranks, self.kind, self.whose, self.times, self.then, self.calls)))
+        return "-".join(map(str, (self.api, self.ranks, self.kind, self.whose, self.times, self.then, self.calls)))
 
 
 FEW = [
@@ -68,7 +68,7 @@ def test_one_call_of_a_rank_at_a_time_fails_and_the_file_is_right_or_the_ranks_a
 ) -> None:
     """The nth allocation, mapping, … of the capture fails, for every n, each in a file of its own."""
     folder = replay.parents[2] / "tests" / "capture"
-    program = folder / sweep.library / f"{sweep.library}_runs_out_together"
+    program = folder / sweep.api / f"{sweep.api}_runs_out_together"
     if not program.exists():
         pytest.skip(f"{program} is not built: no such library with MPI here")
     command: list[str | Path] = ["mpirun", "-n", str(sweep.ranks), "sh", "-c", 'LD_PRELOAD="$LD_PRELOAD:$0" exec "$@"']

@@ -95,11 +95,11 @@ Result<Message> Message::decode(Bytes bytes) {
   const auto found = library();
   if (!found) return found.error();
   Message m;
-  m.library_ = *found;
+  m.eccodes_ = *found;
   m.bytes_ = std::move(bytes);
   last_complaint().clear();
   m.handle_.reset(
-      m.library_->handle_new_from_message(m.library_->context_get_default(), m.bytes_.data(), m.bytes_.size()));
+      m.eccodes_->handle_new_from_message(m.eccodes_->context_get_default(), m.bytes_.data(), m.bytes_.size()));
   if (!m.handle_)
     return Error{Code::corrupt,
                  "ecCodes does not understand it" +
@@ -110,29 +110,29 @@ Result<Message> Message::decode(Bytes bytes) {
 
 std::optional<long> Message::integer(const char* key) const {
   long value = 0;
-  if (library_->get_long(handle_.get(), key, &value) != 0) return std::nullopt;
+  if (eccodes_->get_long(handle_.get(), key, &value) != 0) return std::nullopt;
   return value;
 }
 
 std::optional<double> Message::number(const char* key) const {
   double value = 0;
-  if (library_->get_double(handle_.get(), key, &value) != 0) return std::nullopt;
+  if (eccodes_->get_double(handle_.get(), key, &value) != 0) return std::nullopt;
   return value;
 }
 
 std::string Message::text(const char* key) const {
   std::array<char, 1024> text{};
   std::size_t bytes = text.size();
-  if (library_->get_string(handle_.get(), key, text.data(), &bytes) != 0) return {};
+  if (eccodes_->get_string(handle_.get(), key, text.data(), &bytes) != 0) return {};
   text.back() = '\0';
   return text.data();
 }
 
 std::vector<long> Message::integers(const char* key) const {
   std::size_t count = 0;
-  if (library_->get_size(handle_.get(), key, &count) != 0) return {};
+  if (eccodes_->get_size(handle_.get(), key, &count) != 0) return {};
   std::vector<long> out(count);
-  if (count == 0 || library_->get_long_array(handle_.get(), key, out.data(), &count) != 0) return {};
+  if (count == 0 || eccodes_->get_long_array(handle_.get(), key, out.data(), &count) != 0) return {};
   out.resize(count);
   return out;
 }
@@ -140,11 +140,11 @@ std::vector<long> Message::integers(const char* key) const {
 Result<std::vector<double>> Message::numbers(const char* key) const {
   std::size_t count = 0;
   last_complaint().clear();
-  if (const auto status = library_->get_size(handle_.get(), key, &count); status != 0)
-    return failed(*library_, key, status);
+  if (const auto status = eccodes_->get_size(handle_.get(), key, &count); status != 0)
+    return failed(*eccodes_, key, status);
   std::vector<double> out(count);
-  if (const auto status = library_->get_double_array(handle_.get(), key, out.data(), &count); status != 0)
-    return failed(*library_, key, status);
+  if (const auto status = eccodes_->get_double_array(handle_.get(), key, out.data(), &count); status != 0)
+    return failed(*eccodes_, key, status);
   out.resize(count);
   return out;
 }
@@ -155,22 +155,22 @@ Result<Message::Points> Message::points(std::size_t count) const {
              std::vector<double>(count, unknown)};
   last_complaint().clear();
   std::size_t values = 0;
-  if (library_->get_size(handle_.get(), "values", &values) != 0 || values != count)
+  if (eccodes_->get_size(handle_.get(), "values", &values) != 0 || values != count)
     return Error{Code::corrupt, "has not as many values as points", 0};
   if (const auto status =
-          library_->get_data(handle_.get(), out.latitudes.data(), out.longitudes.data(), out.values.data());
+          eccodes_->get_data(handle_.get(), out.latitudes.data(), out.longitudes.data(), out.values.data());
       status != 0)
-    return failed(*library_, "places of the points", status);
+    return failed(*eccodes_, "places of the points", status);
   return out;
 }
 
 bool Message::set(const char* key, double value) {
-  return library_->set_double(handle_.get(), key, value) == 0;
+  return eccodes_->set_double(handle_.get(), key, value) == 0;
 }
 
 bool Message::set(const char* key, const std::string& text) {
   auto bytes = text.size();
-  return library_->set_string(handle_.get(), key, text.c_str(), &bytes) == 0;
+  return eccodes_->set_string(handle_.get(), key, text.c_str(), &bytes) == 0;
 }
 
 }  // namespace advectio::grib

@@ -83,7 +83,7 @@ class Message {
     void operator()(MessageHandle* handle) const;
   };
   Message() = default;
-  const Library* library_ = nullptr;
+  const Library* eccodes_ = nullptr;
   Bytes bytes_;  ///< which the handle points into
   std::unique_ptr<MessageHandle, Delete> handle_;
 };

@@ -14,6 +14,7 @@
 #include "capture/held_file.h"
 #include "capture/journalled_dataset.h"
 #include "capture/new_file.h"
+#include "capture/registered.h"
 #include "capture/session.h"
 #include "core/placement.h"
 #include "journal/hard_link.h"
@@ -29,45 +30,6 @@ using journal::WriterSlot;
 
 namespace {
 
-/// The path without symbolic links, for one that exists; else as given.
-std::string real_path(const std::string& path) {
-  char real[PATH_MAX];
-  return ::realpath(path.c_str(), real) != nullptr ? std::string(real) : path;
-}
-
-/// The shared state of a dataset before its first record, and the file's hard link. Both go, also when an exception
-/// leaves, unless `keep` is called. With the session's mutex.
-class Registered {
- public:
-  Registered(const Stage& stage, std::string state_name, std::uint64_t journal, std::uint32_t number)
-      : stage_(stage), state_name_(std::move(state_name)), journal_(journal), number_(number) {}
-  ~Registered() {
-    try {
-      if (begun_) take_back();
-    } catch (...) {  // no memory: the server finds both when this process ends
-    }
-  }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-  void begin() noexcept { begun_ = true; }
-  void keep() noexcept { begun_ = false; }
-
- private:
-  /// If the hard link stays, the shared state stays too: the server finds the link by it.
-  void take_back() const {
-    const auto shared_state = stage_.open_state(state_name_);
-    if (!shared_state || (*shared_state)->journal != journal_ || (*shared_state)->number != number_) return;
-    const std::string link = (*shared_state)->link;
-    if (!journal::is_hard_link(link) || journal::remove_hard_link(stage_.files(), link).ok())
-      stage_.remove_dataset(state_name_, journal_, number_);
-  }
-  const Stage& stage_;
-  const std::string state_name_;
-  const std::uint64_t journal_;
-  const std::uint32_t number_;
-  bool begun_ = false;
-};
-
 /// A writer's slot, free again unless `keep` is called: the server would wait for a writer that never enters.
 class SlotUntilBegun {
  public:
@@ -82,12 +44,6 @@ class SlotUntilBegun {
  private:
   WriterSlot* slot_;
 };
-
-/// HDF5 locks the files that it has open, unless that is switched off; whoever reads one shares the lock.
-bool hdf5_locks() {
-  const char* set = std::getenv("HDF5_USE_FILE_LOCKING");
-  return set == nullptr || (std::strcmp(set, "FALSE") != 0 && std::strcmp(set, "0") != 0);
-}
 
 }  // namespace
 
@@ -116,12 +72,13 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
   auto patience = waiting_.for_room();
   // All that needs memory comes before the record. A second mapping outlives the object, which goes when the program
   // closes the dataset.
-  auto again = stage_.open_state(state_name);
-  std::erase_if(in_flight_, [](const MappedState<SharedState>& p) { return has_ended(*p); });
+  auto mapping = stage_.open_state(state_name);
+  const auto again = mapping ? std::make_shared<const MappedState<SharedState>>(std::move(mapping).value()) : Mapped();
+  std::erase_if(in_flight_, [](const Mapped& p) { return has_ended(**p); });
   in_flight_.reserve(in_flight_.size() + 1);
   std::set<JournalledDataset*> one{nullptr};
   auto listed = one.extract(one.begin());
-  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), rule);
+  auto dataset = std::make_unique<JournalledDataset>(*this, number, std::move(shared_state), state_name, rule);
   // Also when that fails: a server may have taken up the shared state, and would give it the records of the next
   // dataset.
   datasets_begun_ = number;
@@ -132,11 +89,25 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin(RecordType type
   });
   if (!sequence) return std::move(sequence).error();
   // From here on nothing can fail: to destroy a listed dataset takes the mutex, which is held here.
-  if (again) in_flight_.push_back(std::move(again).value());
+  if (again) in_flight_.push_back(again);
   listed.value() = dataset.get();
   open_.insert(std::move(listed));
   dataset->note_listed();
   return dataset;
+}
+
+/// Those that may have the hard links of files beside that one.
+std::vector<std::string>& ProcessSession::link_directories_of(const std::string& real) {
+  auto& directories = link_directories_[directory_of(real)];
+  if (directories.empty()) directories = journal::hard_link_directories(real, rules_.run_directory);
+  return directories;
+}
+
+/// A directory that has refused the link is not tried again for the next file.
+void ProcessSession::note_link(const std::string& link, const std::string& real) {
+  auto& directories = link_directories_of(real);
+  if (link == real) return;
+  while (directories.size() > 1 && directory_of(link) != directories.front()) directories.erase(directories.begin());
 }
 
 /// Of several that create it at one time one is the first.
@@ -195,8 +166,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   const std::string real = real_path(path);
   const std::uint32_t number = datasets_begun_ + 1;
   const auto link_name = journal::hard_link_name(real, (*w)->journal(), std::to_string(number));
-  auto& link_directories = link_directories_[directory_of(real)];
-  if (link_directories.empty()) link_directories = journal::hard_link_directories(real, rules_.run_directory);
+  auto& link_directories = link_directories_of(real);
   std::string link = link_directories.front() + link_name;
   if (link.size() >= sizeof(SharedState::link) || path.size() >= sizeof(SharedState::path))
     return system_error("create " + path, ENAMETOOLONG);
@@ -234,10 +204,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
       if (!journal::is_hard_link(link)) link = journal::give_hard_link(*made->shared_state, real, link_name, {});
     }
   }
-  // A directory that has refused the link is not tried again for the next file.
-  if (link != real)
-    while (link_directories.size() > 1 && directory_of(link) != link_directories.front())
-      link_directories.erase(link_directories.begin());
+  note_link(link, real);
   if (writers > 0) take_slot(made->slots[0], number);
 
   const auto meta = journal::encode(journal::Create{request.format, path, link, state_name, writers});

@@ -65,6 +65,9 @@ class CapturedDataset {
   /// since.
   [[nodiscard]] virtual const std::string& file_path() const noexcept = 0;
 
+  /// Names the file while it is there (Session::identity_of). Empty: not known.
+  [[nodiscard]] virtual std::string identity() const { return {}; }
+
   /// This process was forked from the one that writes it, and cannot put into it. `hand_over` ends it, for the other
   /// process too, with all that that had put before the fork; `close` and `abort` do nothing.
   [[nodiscard]] virtual bool inherited() const noexcept { return false; }
@@ -179,6 +182,15 @@ class Session {
   /// missing directories are answered now: Code::permission, exists, not_found with Error::sys),
   /// and journal the creation.
   virtual Result<std::unique_ptr<CapturedDataset>> create(const CreateRequest& request) = 0;
+
+  /// The program opens a file for writing that this process has created and closed in this run. The
+  /// dataset holds what was put before. It has no schema yet: that comes before anything is put. May
+  /// wait until the server has finished the file. Errors: any; the library opens it then.
+  virtual Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) {
+    return Error{Code::unsupported, path + " is not opened again here", 0};
+  }
+  /// Another one for each file that there is; empty: there is none at `path`.
+  [[nodiscard]] virtual std::string identity_of(const std::string& /*path*/) const { return {}; }
 
   /// The same for a dataset of several processes, of which this is number 0.
   virtual Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,

@@ -95,6 +95,10 @@ Result<std::uint64_t> JournalledDataset::append(RecordType type, std::uint16_t f
 
 // --- processes that fork --------------------------------------------------------------------------
 
+std::string JournalledDataset::identity() const {
+  return state_name_;
+}
+
 bool JournalledDataset::inherited() const noexcept {
   return session_.foreign();
 }
@@ -344,6 +348,10 @@ Result<void> JournalledDataset::close_here() {
   shared_state_->closed.store(1, std::memory_order_release);
   mark_.remove();  // the server has one
   session_.closed(this, rule_.drops_frames());
+  try {
+    session_.keep_closed(*this, schema_);
+  } catch (...) {  // no memory: the library opens it again
+  }
   return {};
 }
 

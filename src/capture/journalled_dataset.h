@@ -25,9 +25,10 @@ class ProcessSession;
 class JournalledDataset final : public SharedDataset {
  public:
   JournalledDataset(ProcessSession& session, std::uint32_t number,
-                    journal::MappedState<journal::SharedState> shared_state, const Rule& rule)
+                    journal::MappedState<journal::SharedState> shared_state, std::string state_name, const Rule& rule)
       : session_(session),
         number_(number),
+        state_name_(std::move(state_name)),
         shared_state_(std::move(shared_state)),
         link_(shared_state_->link),
         rule_(rule) {}
@@ -36,6 +37,14 @@ class JournalledDataset final : public SharedDataset {
   void share(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
     collective_calls_.begin(std::move(slots), writer, writers);
   }
+  /// It goes on where it had been closed. `schema`: as it was journalled last; empty: nothing is in this dataset yet.
+  void go_on(Bytes schema) {
+    schema_ = std::move(schema);
+    frame_ = shared_state_->frames_synced.load(std::memory_order_relaxed);
+    errors_seen_ = shared_state_->errors.load(std::memory_order_acquire);
+    put_ever_ = true;
+  }
+  [[nodiscard]] std::string identity() const override;
   /// The session lists it, until it is destroyed.
   void note_listed() noexcept { listed_ = true; }
   /// A call has not come to the dataset's end, for want of memory: the server hears of it here, so far as the present
@@ -46,6 +55,7 @@ class JournalledDataset final : public SharedDataset {
   /// This process was forked from the one that writes the dataset.
   void leave_mark_to_parent() noexcept { mark_.leave_to_parent(); }
   [[nodiscard]] journal::SharedState& shared_state() const noexcept { return *shared_state_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
 
   Result<void> schema(const Schema& schema) override;
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
@@ -122,6 +132,7 @@ class JournalledDataset final : public SharedDataset {
 
   ProcessSession& session_;
   const std::uint32_t number_;
+  const std::string state_name_;
   journal::MappedState<journal::SharedState> shared_state_;
   const std::string link_;
   journal::RunMark mark_;

@@ -77,8 +77,8 @@ void ProcessSession::forget(JournalledDataset* dataset) noexcept {
 }
 
 void ProcessSession::give_up(std::uint32_t number) noexcept {
-  std::erase_if(in_flight_, [&](const journal::MappedState<journal::SharedState>& p) {
-    return writer_ && p->journal == writer_->journal() && p->number == number;
+  std::erase_if(in_flight_, [&](const Mapped& p) {
+    return writer_ && (*p)->journal == writer_->journal() && (*p)->number == number;
   });
 }
 
@@ -115,7 +115,8 @@ void ProcessSession::finish() noexcept {
       if (writer_) writer_->note_end();
     }
     if (rules_.later) return;
-    for (const auto& p : in_flight_) {
+    for (const auto& mapped : in_flight_) {
+      const auto& p = *mapped;
       auto ended = waiting_.until(
           [&p] { return !in_flight(*p) || waits_for_others(*p, p->synced.load(std::memory_order_acquire)); },
           std::string("wait for ") + p->path);

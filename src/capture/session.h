@@ -34,6 +34,8 @@ class ProcessSession final : public Session {
   Result<std::unique_ptr<SharedDataset>> create_shared(const CreateRequest& request, std::uint32_t writers,
                                                        Invitation& invitation) override;
   Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
+  Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) override;
+  [[nodiscard]] std::string identity_of(const std::string& path) const override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
     return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire));
   }
@@ -75,6 +77,8 @@ class ProcessSession final : public Session {
   /// The dataset is closed. With the mutex. A process without open datasets holds no segment, unless little of it is
   /// used (so that many small files share one), or `keeps` is true and it would have to wait for the next one.
   void closed(JournalledDataset* dataset, bool keeps) noexcept;
+  /// Its program may open it again. With the mutex.
+  void keep_closed(const JournalledDataset& dataset, const Bytes& schema);
   /// Called by the dataset's destructor.
   void forget(JournalledDataset* dataset) noexcept;
   /// The server does not hear that this dataset is over before the process ends: `finish` does not wait for it. With
@@ -101,6 +105,19 @@ class ProcessSession final : public Session {
                                                    const std::string& state_name);
   Result<journal::DatasetFiles> files_of(const Invitation& invitation) const;
   Rule rule_of(const journal::SharedState& shared_state);
+  using Mapped = std::shared_ptr<const journal::MappedState<journal::SharedState>>;
+  /// A dataset that this process has created, and has closed.
+  struct Closed {
+    std::string state_name;
+    Mapped shared_state;
+    Bytes schema;  ///< as it was journalled last
+  };
+  Closed* closed_at(const std::string& state_name) noexcept;
+  [[nodiscard]] Result<void> may_reopen(const std::string& path) const;
+  Result<std::unique_ptr<JournalledDataset>> go_on(Closed& closed, const std::string& path);
+  Result<std::unique_ptr<JournalledDataset>> go_on_in_file(Closed& closed, const std::string& path);
+  std::vector<std::string>& link_directories_of(const std::string& real);
+  void note_link(const std::string& link, const std::string& real);
   void take_slot(journal::WriterSlot& slot, std::uint32_t number) const noexcept;
   [[nodiscard]] std::uint32_t owner_of_next(const std::string& path, bool shared) const;
 
@@ -117,7 +134,9 @@ class ProcessSession final : public Session {
   std::map<std::string, std::vector<std::string>> link_directories_;  ///< by directory of the file
   std::set<JournalledDataset*> open_;
   /// Of all datasets that may not have ended yet, those closed by the program among them.
-  std::vector<journal::MappedState<journal::SharedState>> in_flight_;
+  std::vector<Mapped> in_flight_;
+  static constexpr std::size_t closed_kept = 256;
+  std::vector<Closed> closed_;  ///< the latest last
   std::set<std::string> logged_;
 };
 

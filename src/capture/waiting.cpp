@@ -210,7 +210,9 @@ Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use)
       [&] {
         if (waits_for_others(p, target)) return true;
         if (!in_flight(p)) return !complete || has_one_name();
-        return !complete && p.visible.load(std::memory_order_acquire) >= target;
+        // Its program has opened it again since: what had been closed is what is waited for.
+        const bool goes_on = complete && target > 0 && journal::reopened_behind(p) >= target;
+        return (!complete || goes_on) && p.visible.load(std::memory_order_acquire) >= target;
       },
       "wait for " + path, &p));
   // A tile that becomes one file with others stays empty under its own name.

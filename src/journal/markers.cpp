@@ -183,9 +183,10 @@ bool has_come(const Stage& stage, const Awaited& awaited) {
   if (!shared_state) return shared_state.error().code == Code::not_found;
   const SharedState& p = **shared_state;
   if (p.journal != awaited.journal || p.number != awaited.number || has_ended(p)) return true;
-  if (awaited.synced == Awaited::first_frame && !awaited.closed)
-    return p.frames_visible.load(std::memory_order_acquire) > 0;
-  return !awaited.closed && p.visible.load(std::memory_order_acquire) >= awaited.synced;
+  if (awaited.synced == Awaited::first_frame)
+    return !awaited.closed && p.frames_visible.load(std::memory_order_acquire) > 0;
+  const bool goes_on = reopened_behind(p) >= awaited.synced;  // what it speaks of is what had been closed
+  return (!awaited.closed || goes_on) && p.visible.load(std::memory_order_acquire) >= awaited.synced;
 }
 
 Result<std::string> ask_other_nodes(const Stage& stage) {

@@ -186,9 +186,37 @@ std::uint32_t seal_of(const SharedState& shared_state) noexcept {
   crc = crc32c(&shared_state.owner, sizeof shared_state.owner, crc);
   crc = crc32c(&shared_state.created_ns, sizeof shared_state.created_ns, crc);
   crc = crc32c(&shared_state.tiles, sizeof shared_state.tiles, crc);
+  if (shared_state.continues != 0)
+    crc = crc32c(&shared_state.bytes_before, offsetof(SharedState, bytes_at_end) - offsetof(SharedState, bytes_before),
+                 crc);
   return shared_state.output == 0
              ? crc
              : crc32c(&shared_state.output, sizeof shared_state.output + sizeof shared_state.source, crc);
+}
+
+Result<Imprint> Imprint::of(const std::string& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return system_error("look at " + path, errno);
+  return Imprint{
+      static_cast<std::uint64_t>(st.st_size),
+      static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(st.st_mtim.tv_nsec)};
+}
+
+bool reopen(SharedState& shared_state, std::uint64_t closed_at) noexcept {
+  auto now = shared_state.reopened.load(std::memory_order_acquire);
+  while ((now & is_ending) == 0)
+    if (shared_state.reopened.compare_exchange_weak(now, std::max(now, closed_at), std::memory_order_acq_rel))
+      return true;
+  return false;
+}
+
+bool end_at(SharedState& shared_state, std::uint64_t closed_at) noexcept {
+  auto now = shared_state.reopened.load(std::memory_order_acquire);
+  while ((now & ~is_ending) < closed_at)
+    if ((now & is_ending) != 0 ||
+        shared_state.reopened.compare_exchange_weak(now, now | is_ending, std::memory_order_acq_rel))
+      return true;
+  return false;
 }
 
 void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept {

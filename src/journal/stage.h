@@ -175,7 +175,33 @@ struct SharedState {
   std::uint64_t directory_device, directory_inode;
   /// CLOCK_MONOTONIC when a process last waited for a frame of it, or its end. It stores that again and again.
   std::atomic<std::uint64_t> waited_ns;
+  // A file that a program opens again for writing (docs/decisions/0029).
+  /// Raised by the program: it has opened the dataset again, so its close records up to this sequence end nothing.
+  /// `is_ending`, set by the server: it can no longer be opened again.
+  std::atomic<std::uint64_t> reopened;
+  std::uint32_t continues;             ///< 1: the file was there, and complete; it had the next three
+  std::atomic<std::uint32_t> changed;  ///< 1: the server has begun to change such a file
+  std::uint64_t bytes_before, changed_before_ns, frames_before;
+  /// Written by the server before `state` says finished: the file as it leaves it. 0: not known.
+  std::atomic<std::uint64_t> bytes_at_end, changed_at_end_ns;
 };
+/// By this a file is known to be as it was.
+struct Imprint {
+  std::uint64_t bytes = 0, changed_ns = 0;
+  static Result<Imprint> of(const std::string& path);
+  bool operator==(const Imprint&) const = default;
+};
+/// Of `SharedState::reopened`.
+inline constexpr std::uint64_t is_ending = 1ULL << 63U;
+/// Close records of the dataset up to this sequence end nothing: the program has opened it again since.
+inline std::uint64_t reopened_behind(const SharedState& shared_state) noexcept {
+  return shared_state.reopened.load(std::memory_order_acquire) & ~is_ending;
+}
+/// The program opens it again behind the close record of that sequence. False: it is ending.
+bool reopen(SharedState& shared_state, std::uint64_t closed_at) noexcept;
+/// The server has come to that close record. False: the program has opened the dataset again behind it, and goes on.
+/// True: from here on it cannot.
+bool end_at(SharedState& shared_state, std::uint64_t closed_at) noexcept;
 /// How a dataset ends for which there is no close or abort in the journal.
 enum class EndAsked : std::uint32_t {
   no = 0,    ///< by its writer's death, with what was synced

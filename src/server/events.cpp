@@ -217,6 +217,9 @@ void Events::know(Output& d) {
     before_.erase(it);
   }
   d.said.id = id;
+  // What a file held before it was opened again has been said of the dataset that it was.
+  d.said.frames = std::max(d.said.frames, d.shared_state->frames_before);
+  d.said.frames_durable = std::max(d.said.frames_durable, d.shared_state->frames_before);
   d.said.times = std::move(times);
   d.said.committed = committed;
 }

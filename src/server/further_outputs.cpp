@@ -11,7 +11,8 @@ namespace advectio {
 
 void FurtherOutputs::make(const std::shared_ptr<Output>& d) {
   const auto rules = d->policy.outputs;
-  if (rules.empty() || d->is_elsewhere() || d->is_further()) return;
+  // Of a file that was there they hold what it held, and stay as they are.
+  if (rules.empty() || d->is_elsewhere() || d->is_further() || d->continues_file()) return;
   if (run_.options.recover && writer_.is_away(*d)) return;  // it fails, and they are made next time
   if (d->policy.join) {
     run_.log.warning(d->path + ": outputs are not made of tiles that become one file (join: true)");

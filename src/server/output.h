@@ -152,6 +152,8 @@ struct Output : std::enable_shared_from_this<Output> {
   /// What readers open: the file, or the store in its place.
   [[nodiscard]] std::string destination() const;
   [[nodiscard]] bool is_further() const { return further.number > 0; }
+  /// Its file was there before it (docs/decisions/0029).
+  [[nodiscard]] bool continues_file() const { return shared_state && shared_state->continues != 0; }
   [[nodiscard]] bool is_elsewhere() const { return ownership.is_elsewhere(); }
   [[nodiscard]] bool is_tile() const { return tile.whole != nullptr; }
   [[nodiscard]] bool promises_durable() const { return policy.promise == Promise::durable; }

@@ -139,6 +139,19 @@ Result<void> OutputWriter::is_its_file(const Output& d) const {
   return Error{Code::permission, d.file.link + " is no longer the file that the program has made", EACCES};
 }
 
+/// Of a file that was there before: nobody else has changed it since the program opened it. Asked before the server
+/// does.
+Result<void> OutputWriter::is_as_it_was(const Output& d) const {
+  if (!d.continues_file() || d.shared_state->changed.load() != 0 || run_.power_lost) return {};
+  const auto now = journal::Imprint::of(d.file.link);
+  if (!now) return now.error();
+  if (*now == journal::Imprint{d.shared_state->bytes_before, d.shared_state->changed_before_ns}) return {};
+  return Error{Code::exists,
+               "somebody else has changed the file since the program opened it to go on with it; what the program has "
+               "put since is not written over that",
+               EBUSY};
+}
+
 /// NAME and NAME.nc, and a further output of either, have the same name where they become directories.
 /// A file that is written again takes the place of what it was.
 Result<void> OutputWriter::has_its_store_alone(const Output& d) const {
@@ -183,10 +196,12 @@ Result<void> OutputWriter::ready_sink(Output& d) {
   }
   if (!d.sink) {
     ADVECTIO_TRY(is_its_file(d));
+    ADVECTIO_TRY(is_as_it_was(d));
     ADVECTIO_TRY(has_its_store_alone(d));
     if (run_.survives_power) ADVECTIO_TRY_WITH(durability_.keep_names(d), "make its names durable");
     d.file.lend_permission();
     spare_descriptors();
+    d.shared_state->changed.store(1, std::memory_order_release);
     auto sink = run_.sinks(sink_request(d, d.file.may_hold_commits()));
     if (!sink) return std::move(sink).error().with("open");
     d.sink.open(std::move(sink).value());
@@ -371,9 +386,23 @@ bool OutputWriter::may_wait(const Output& d, std::uint64_t sequence) const {
 }
 
 Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Record& r) {
-  d->become(State::closed);
+  if (journal::reopened_behind(*d->shared_state) >= r.sequence) {
+    Record sync = r;
+    sync.type = RecordType::sync;
+    return on_sync(d, sync);
+  }
   ADVECTIO_TRY(on_sync(d, r));
-  return finish(d);
+  return goes_on(*d, r.sequence) ? Result<void>{} : finish(d);
+}
+
+bool OutputWriter::goes_on(const Output& d, std::uint64_t closed_at) const {
+  if (!d.is_further()) return !journal::end_at(*d.shared_state, closed_at);
+  // What the program has opened again is the file that it knows, whose shared state says so.
+  for (const auto& o : ledger_.outputs)
+    if (!o->is_further() && o->shared_state && o->shared_state->journal == d.shared_state->journal &&
+        o->shared_state->number == d.shared_state->number)
+      d.shared_state->reopened.store(journal::reopened_behind(*o->shared_state), std::memory_order_release);
+  return journal::reopened_behind(*d.shared_state) >= closed_at;
 }
 
 /// Closed, and all of it committed: leave the file as it will be. May be done again after a failure or a death.
@@ -406,7 +435,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
 
 Result<void> OutputWriter::on_abort(Output& d) {
   ADVECTIO_TRY(take_back(d));
-  end(d, d.shared_state->visible.load() == 0 ? State::dropped : State::finished);
+  end(d, d.shared_state->visible.load() == 0 && !d.continues_file() ? State::dropped : State::finished);
   return {};
 }
 
@@ -435,13 +464,15 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
   }
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
-  if (d.file.power_lost() && d.progress.durable == 0 && !is_hdf5(request.format)) request.resume = false;
+  if (d.file.power_lost() && d.progress.durable == 0 && !is_hdf5(request.format) && !d.continues_file())
+    request.resume = false;
   return request;
 }
 
 /// What a failure or a death has left in the midst of a commit nobody may ever take up again.
 Result<void> OutputWriter::bring_to_last_commit(const Output& d) {
   if (was_removed(d)) return {};
+  if (d.continues_file() && d.shared_state->changed.load() == 0) return {};
   ADVECTIO_TRY(is_its_file(d));
   if (d.is_store() && !run_.files.exists(d.destination())) return {};
   auto sink = run_.sinks(sink_request(d, true));
@@ -558,11 +589,14 @@ void OutputWriter::end_elsewhere(Output& d) {
 
 /// The last figures of the output.
 void OutputWriter::count_end(Output& d) {
-  struct stat file {};
-  if (d.state == State::finished && d.is_store())
+  if (d.state == State::finished && d.is_store()) {
     d.figures.bytes_written = bytes_below(d.destination());
-  else if (d.state == State::finished && ::stat(d.file.link.c_str(), &file) == 0)
-    d.figures.bytes_written = static_cast<std::uint64_t>(file.st_size);
+  } else if (const auto file = journal::Imprint::of(d.file.link); d.state == State::finished && file) {
+    d.figures.bytes_written = file->bytes;
+    // A program that opens it again must know that it is still as it was left here.
+    d.shared_state->changed_at_end_ns.store(file->changed_ns, std::memory_order_relaxed);
+    d.shared_state->bytes_at_end.store(file->bytes, std::memory_order_release);
+  }
   d.figures.frames_dropped = d.shared_state->frames_dropped.load();
   if (d.figures.frames_dropped > 0)
     run_.log.warning(d.path + ": " + std::to_string(d.figures.frames_dropped) +
@@ -660,6 +694,11 @@ void OutputWriter::drop_rest(Output& d, const std::string& writer) {
   const bool any = run_.power_lost ? d.shared_state->visible.load() > 0
                                    : d.shared_state->frames_visible.load() > 0 ||
                                          (d.shared() ? d.shared_state->visible : d.shared_state->synced).load() > 0;
+  if (!any && !d.progress.partial && d.continues_file()) {
+    run_.log.warning(d.path + ": its writer " + writer + " has gone before anything more was synced; it is as it was");
+    end(d, State::finished);
+    return;
+  }
   if (!any && !d.progress.partial) {
     run_.log.warning(d.path + ": its writer " + writer + " has gone before anything was synced; the file is removed");
     end(d, State::dropped);

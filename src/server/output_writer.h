@@ -35,6 +35,9 @@ class OutputWriter {
   Result<bool> commit_part(const std::shared_ptr<Output>& d);
   /// Closed, and all of it committed: leave the file as it will be. May be done again.
   Result<void> finish(const std::shared_ptr<Output>& d);
+  /// The program has opened it again behind the close record of that sequence. False: that ends it. Asked when all
+  /// before that record is committed.
+  [[nodiscard]] bool goes_on(const Output& d, std::uint64_t closed_at) const;
   /// Keep what is committed, drop the rest.
   Result<void> on_abort(Output& d);
   /// Against `server.drain_max`.
@@ -64,6 +67,7 @@ class OutputWriter {
 
  private:
   [[nodiscard]] Result<void> is_its_file(const Output& d) const;
+  [[nodiscard]] Result<void> is_as_it_was(const Output& d) const;
   [[nodiscard]] Result<void> has_its_store_alone(const Output& d) const;
   void end_elsewhere(Output& d);
   void count_end(Output& d);

@@ -174,7 +174,7 @@ Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Ou
   if (r.type == RecordType::abort && !d->waiting.empty()) return again_one_by_one(j, r.dataset, d);
   if (r.sequence <= d->progress.visible) {
     // The last commit was done before, but not what follows it: the sink failed there, or the server died.
-    if (r.type == RecordType::close) return writer_.finish(d);
+    if (r.type == RecordType::close && !writer_.goes_on(*d, r.sequence)) return writer_.finish(d);
     return {};
   }
   return writer_.act(d, r, verify);
@@ -221,11 +221,26 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
     d->progress.begin_behind(r.sequence);
   journal_set_.attach(j, r.dataset, d);
   ledger_.outputs.push_back(d);
-  run_.log.debug("create " + d->path);
+  run_.log.debug((d->continues_file() ? "go on with " : "create ") + d->path);
+  if (d->continues_file()) continue_file(*d);
   run_.events->look(*d);
   further_.make(d);
   for (const auto& o : ledger_.outputs_of(*d)) journal_set_.attach(j, r.dataset, o);
   return {};
+}
+
+/// One row of the status for one file, however often the program opens it.
+void Records::continue_file(Output& d) {
+  d.file.note_commits();
+  d.progress.take_up_frames(d.shared_state->frames_before);
+  const auto former = std::find_if(ledger_.outputs.begin(), ledger_.outputs.end(), [&d](const auto& o) {
+    return o.get() != &d && o->state == State::finished && !o->is_further() && o->path == d.path &&
+           o->state_name == d.state_name;
+  });
+  if (former == ledger_.outputs.end()) return;
+  d.figures = (*former)->figures;
+  d.progress.frames_durable = (*former)->progress.frames_durable;
+  ledger_.outputs.erase(former);
 }
 
 Result<void> Records::on_enter(Journal& j, const Record& r) {

@@ -48,6 +48,7 @@ class Records {
   Result<void> advance(const std::shared_ptr<Output>& d, bool verify);
   Result<void> give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify);
   Result<void> on_create(Journal& j, const Record& r);
+  void continue_file(Output& d);
   Result<void> on_enter(Journal& j, const Record& r);
   std::shared_ptr<Output> shared_dataset(const std::string& state_name);
   void writer_gone(Journal& j, Output& d);

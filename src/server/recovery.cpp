@@ -259,7 +259,7 @@ void Recovery::take_up_datasets() {
     // The server before died between the shared state of a dataset and those of its outputs: nothing has been
     // committed. Those that it has made are made anew.
     if (d->over() || d->is_further() || !d->shared_state || d->shared_state->visible.load() > 0 ||
-        d->shared_state->outputs_made.load() != 0)
+        d->shared_state->outputs_made.load() != 0 || d->continues_file())
       continue;
     for (const auto& o : ledger_.outputs_of(*d)) {
       if (o->over()) continue;

@@ -40,7 +40,9 @@ from journal_reader import (
 SLOT_BYTES = 320
 # Behind the bytes 12 to 8255 of a page, the seal covers these.
 SEALED = ("writers", "owner", "created_ns", "tiles")
-SEALED_OF_OUTPUTS = (*SEALED, "output", "source")
+SEALED_OF_CONTINUED = ("bytes_before", "changed_before_ns", "frames_before")
+SEALED_OF_OUTPUTS = ("output", "source")
+REOPENED = (1 << 63) - 1  # of the page's `reopened`: without the bit that says that it ends
 
 
 @dataclass
@@ -72,7 +74,8 @@ class Dataset:
             for r in sorted(records, key=lambda r: (r.collective_index, r.type != "schema")) if self.writers else records:
                 self.apply(r)
             self.frames += any(end.said["frame"] > 0 for end in ends)
-            self.ended = "close" if all(end.type == "close" for end in ends) else self.ended
+            reopened = self.stage.get("reopened", 0) & REOPENED
+            self.ended = "close" if all(end.type == "close" and end.sequence > reopened for end in ends) else self.ended
         rest = [r for c in cuts for part in c[complete:] for r in part]
         self.under_way = sum(r.type == "put" for r in rest)
         if any(r.type == "abort" for r in rest):
@@ -144,7 +147,7 @@ def pages_of(stage: Path) -> dict[str, dict[str, Any]]:
             continue
         data = path.read_bytes()
         p = page(path, DATASET, b"ADVDST1\0")
-        sealed = SEALED_OF_OUTPUTS if p["output"] else SEALED
+        sealed = (*SEALED, *(SEALED_OF_CONTINUED if p["continues"] else ()), *(SEALED_OF_OUTPUTS if p["output"] else ()))
         ranges = [(12, 8256), *((o, o + struct.calcsize("<" + f)) for o, f in map(DATASET.__getitem__, sealed))]
         if p["seal"] != crc32c(b"".join(data[begin:end] for begin, end in ranges)):
             raise Damage(path.name, 0, "the seal of the page is wrong")

@@ -55,7 +55,7 @@ FORMATS = {"classic": "3", "64-bit offset": "6", "CDF-5": "5", "netCDF-4": "4", 
 
 
 # Programs that look for their run's server have tests of their own.
-ALONE = sorted(p.stem for p in PROGRAMS.glob("*.py") if "ADVECTIO_RUN" not in p.read_text())
+ALONE = sorted(p.stem for p in PROGRAMS.glob("*.py") if "ADVECTIO_RUN" not in p.read_text() and p.stem != "reopened")
 
 
 @pytest.mark.parametrize("program", ALONE)
@@ -64,6 +64,18 @@ def test_a_python_program_writes_the_same(pair: Pair, program: str):
     # Known issue (docs/limitations.md): attributes that were renamed or rewritten in another length keep their place with us, or lose it.
     pair.assert_same(attribute_order=program != "attributes")
     assert result.stdout == run_plainly([PYTHON, PROGRAMS / f"{program}.py"], pair.plain).stdout
+
+
+def test_files_that_are_opened_again_are_carried_and_the_same(pair: Pair):
+    result = pair.run([PYTHON, PROGRAMS / "reopened.py"])
+    pair.assert_same(at_least=25)
+    assert result.stdout == run_plainly([PYTHON, PROGRAMS / "reopened.py"], pair.plain).stdout
+    rows = {Path(d["path"]).stem: d for d in result.summary["datasets"]}
+    assert len(rows) == len(result.summary["datasets"]), "a file has more than one row"
+    carried = {name: d for name, d in rows.items() if name.split("-")[0] in ("turns", "kept", "looked", "defined", "unfilled")}
+    assert len(carried) == 23
+    assert {name: d.get("bytes_by_library") for name, d in carried.items() if d.get("bytes_by_library")} == {}
+    assert {d["frames_visible"] for name, d in carried.items() if name.startswith("turns-")} == {6}
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -46,6 +46,27 @@ CapturedFile::~CapturedFile() {
   shadow_.close();
 }
 
+int CapturedFile::take_up(const ClosedFile& file) {
+  opened_ = true;
+  if (const int code = shadow_.take_up(); code != NC_NOERR) return code;
+  shapes_.load();
+  auto& extents = shapes_.extents();
+  for (std::size_t d = 0; d < std::min(extents.size(), file.lengths.size()); ++d)
+    if (extents[d].unlimited) extents[d].length = file.lengths[d];
+  schema_.take_up(file.layout);
+  description_.touch(Touched::everything, NC_GLOBAL);
+  return schema_.flush();
+}
+
+/// Just before it is closed. Nothing: it cannot be opened again here.
+std::optional<ClosedFile> CapturedFile::known_when_closed() {
+  if (together_.several() || coupled_ || out_->identity().empty()) return std::nullopt;
+  shapes_.load();
+  ClosedFile known{out_->identity(), {}, {}, schema_.layout(), mode};
+  for (const auto& extent : shapes_.extents()) known.lengths.push_back(extent.length);
+  return known;
+}
+
 void CapturedFile::write_together(std::unique_ptr<shadow::Ranks> ranks, SharedDataset& out) {
   together_.begin(std::move(ranks), out);
   if (!together_.first()) description_.note_nothing();
@@ -365,9 +386,16 @@ int CapturedFile::close() {
   reader_.close();
   const int left = shadow::answered("nc_close", [&] { return leave_define_mode(); });
   const int settled = left == NC_NOERR ? schema_.flush() : left;
+  std::optional<ClosedFile> known;
+  if (settled == NC_NOERR) shadow::guarded("nc_close", [&] { known = known_when_closed(); });
   shadow_.close();
   stall.report();
   const auto closed = out_->close();
+  if (known && closed.ok())
+    shadow::guarded("nc_close", [&] {
+      known->schema = std::move(description_.last_read());
+      ClosedFiles::of_process().keep(std::move(*known));
+    });
   return settled != NC_NOERR ? settled : code_of(closed);
 }
 

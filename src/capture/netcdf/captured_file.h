@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "capture/dataset.h"
+#include "capture/netcdf/closed_files.h"
 #include "capture/netcdf/description.h"
 #include "capture/netcdf/placement.h"
 #include "capture/netcdf/puts.h"
@@ -73,6 +74,10 @@ class CapturedFile {
   const FileFormat format;
 
   [[nodiscard]] CapturedDataset& out() noexcept { return *out_; }
+
+  /// The program has opened a file that was there. The shadow has its definitions.
+  int take_up(const ClosedFile& file);
+  [[nodiscard]] bool was_there() const noexcept { return opened_; }
 
   // --- processes that fork ----------------------------------------------------------------------
   /// This process was forked from the one that writes it. Calls that change it take it over first:
@@ -187,11 +192,14 @@ class CapturedFile {
   PutAnswer put_checked(const PutCall& call);
   int grow(const PutCall& call, const Shape& variable);
   void keep_from_server();
+  [[nodiscard]] std::optional<ClosedFile> known_when_closed();
+  int hand_over_opened();
   int make_likeness(int& likeness);
   int wrong_place(const Shape& variable, const ReadPlace& place) const;
 
   std::unique_ptr<CapturedDataset> out_;
   std::optional<workflow::Opened> coupled_;
+  bool opened_ = false;  ///< by nc_open: the file was there before
   shadow::StallClock stall_;
   ShadowDataset shadow_;
   Shapes shapes_;

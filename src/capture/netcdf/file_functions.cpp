@@ -321,6 +321,65 @@ CapturedFile* written_here(const char* path) {
       [&](const CapturedFile* file) { return workflow->name_for_programs(file->where) == coupled->path; });
 }
 
+/// A dataset in memory with the definitions of that file, numbered alike. False: the library does not repeat them.
+bool make_shadow_of(const RealLibrary& lib, const ClosedFile& file, Shadow& shadow) {
+  if (make_shadow(lib, file.mode, shadow) != NC_NOERR) return false;
+  Description description(lib, shadow.ncid, shadow.format);
+  description.touch(Touched::everything, NC_GLOBAL);
+  auto wanted = file.schema;
+  // A classic file does not say which variables were not to be filled: what is put from here on is.
+  if (!is_hdf5(wanted.format))
+    for (auto& v : wanted.variables) v.no_fill = false;
+  // Of the layout in the file, of which the shadow knows nothing.
+  wanted.header_pad = wanted.data_align = wanted.data_pad = wanted.record_align = 0;
+  if (shadow.format == wanted.format && define(lib, shadow.ncid, wanted) == NC_NOERR &&
+      description.read(NC_FILL) == wanted)
+    return true;
+  drop(lib, shadow);
+  return false;
+}
+
+/// The program opens a file for writing that this process has created in this run. False: the library opens it.
+bool open_again(const RealLibrary& lib, const char* path, const std::string& at, int mode, int* ncid) {
+  constexpr int understood =
+      NC_WRITE | NC_LOCK | NC_NOCLOBBER | NC_CLASSIC_MODEL | NC_64BIT_DATA | NC_64BIT_OFFSET | NC_NETCDF4;
+  if (ncid == nullptr || (mode & ~understood) != 0 || std::getenv("ADVECTIO_RUN") == nullptr) return false;
+  auto* session = Session::current();
+  if (session == nullptr || !session->wants(trimmed(path))) return false;
+  const auto begin = shadow::now_ns();
+  const auto known = ClosedFiles::of_process().take(session->identity_of(at));
+  if (!known || file_at(at) != nullptr) return false;
+  Shadow shadow;
+  if (!make_shadow_of(lib, *known, shadow)) return false;
+  const auto shadow_ns = shadow::now_ns() - begin;
+  auto opened = shadow::as_result([&] { return session->reopen(at); });
+  if (!opened) {
+    drop(lib, shadow);
+    return false;
+  }
+  (*opened)->add_stall(shadow_ns);
+  bool has_shadow = false;
+  constexpr int of_opening = NC_WRITE | NC_NOCLOBBER | NC_LOCK;
+  const int as_opened = (known->mode & ~(of_opening | NC_SHARE)) | (mode & of_opening);
+  const auto added = shadow::as_result([&]() -> Result<void> {
+    auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), as_opened, shadow.format,
+                                               std::move(opened).value(), at);
+    has_shadow = true;
+    if (const int code = file->take_up(*known); code != NC_NOERR) {
+      (void)file->close();
+      return Error{Code::unsupported, "the library answers " + std::to_string(code), 0};
+    }
+    (void)open_files().add(std::move(file));
+    return {};
+  });
+  if (!added) {
+    if (!has_shadow) drop(lib, shadow);
+    return false;
+  }
+  *ncid = shadow.ncid;
+  return true;
+}
+
 template <typename Open>
 int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& open) {
   if (entry.nested()) return open(path);
@@ -337,6 +396,9 @@ int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& 
     if (!found) return code_of(found.error());
     place = std::move(found).value();
   }
+  if (writing && path != nullptr && !is_url(trimmed(path)) && !place.coupled &&
+      open_again(entry.lib, path, place.path, mode, ncid))
+    return NC_NOERR;
   if (const int code = wait_for(place.coupled ? place.path.c_str() : path, writing); code != NC_NOERR) {
     if (place.coupled) (void)capture::leave(*place.coupled, false);
     return code;
@@ -680,7 +742,9 @@ ADVECTIO_EXPORT int nc_inq_format_extended(int ncid, int* format, int* mode) try
   ADVECTIO_ENTER;
   const int code = ADVECTIO_REAL(nc_inq_format_extended, ncid, format, mode);
   if (const auto* file = entry.find(ncid); file != nullptr && code == NC_NOERR && mode != nullptr)
-    *mode = (*mode & ~NC_DISKLESS) | (file->mode & (NC_NOCLOBBER | NC_SHARE | NC_LOCK));
+    // That a file keeps to the classic model is known only of one that is made.
+    *mode = (*mode & ~(NC_DISKLESS | (file->was_there() ? NC_CLASSIC_MODEL : 0))) |
+            (file->mode & (NC_NOCLOBBER | NC_SHARE | NC_LOCK));
   return code;
 }
 ADVECTIO_GUARDED

@@ -184,8 +184,10 @@ class HandOver {
   };
   HandOver(const CapturedFile& file, const Parts& parts) : f_(file), p_(parts), lib_(file.lib), ncid_(file.ncid) {}
   int run();
+  int open();
 
  private:
+  int link_to(const std::string& hidden, std::string& link) const;
   int create_real(const std::string& name, int& id) const;
   int take_number(const std::string& name) const;
   int bring_up_to_date();
@@ -198,9 +200,26 @@ class HandOver {
   const Parts p_;
   const RealLibrary& lib_;
   const int ncid_;
+  bool opens_ = false;  ///< the library opens the file, and does not create it
 };
 
+/// The file was there: the library opens it, as it would have done in the first place.
+int CapturedFile::hand_over_opened() {
+  bool defining = false;
+  int code = NC_NOERR;
+  if (!inherited()) {
+    shadow_.ask_mode();
+    defining = shadow_.explicit_modes() && shadow_.defining();
+    code = leave_define_mode();
+    if (code == NC_NOERR) code = schema_.flush();
+  }
+  if (code == NC_NOERR)
+    code = HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).open();
+  return code == NC_NOERR && defining ? lib.nc_redef(ncid) : code;
+}
+
 int CapturedFile::hand_over() {
+  if (opened_) return hand_over_opened();
   keep_from_server();
   const int code =
       HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).run();
@@ -215,13 +234,14 @@ int CapturedFile::hand_over() {
 }
 
 int HandOver::create_real(const std::string& name, int& id) const {
+  if (opens_) return lib_.nc_open(name.c_str(), NC_WRITE, &id);
   const int flags = f_.mode & ~NC_NOCLOBBER;
   const auto* all = p_.together.ranks();
   return all != nullptr ? lib_.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
                         : lib_.nc_create(name.c_str(), flags, &id);
 }
 
-/// The library creates the file under our number.
+/// The library creates or opens the file under our number.
 int HandOver::take_number(const std::string& name) const {
   std::vector<int> held;
   int id = -1, code = hold_lower_numbers(lib_, ncid_, held);
@@ -333,6 +353,48 @@ int HandOver::bring_up_to_date() {
   return p_.schema.send(ended);
 }
 
+/// A name of our own for the file: the server removes its link when the file is complete, and the
+/// program may have renamed it. Where there can be no hard links, the program's name must do.
+int HandOver::link_to(const std::string& hidden, std::string& link) const {
+  ::unlink(hidden.c_str());  // of a process that had our number and died
+  const int refused = ::link(p_.out->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
+  // Of a dataset that a child has inherited the server may have let go.
+  if (refused == 0 || (!f_.inherited() && !same_file(f_.where, p_.out->file_path()))) return refused;
+  link = f_.where;
+  return NC_NOERR;
+}
+
+int HandOver::open() {
+  shadow::Stall stall(p_.stall);
+  if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
+  p_.reader.close();
+  const auto hidden = hidden_name(f_.where, ".advectio-opened-");
+  auto link = hidden;
+  const Removed at_the_end{hidden.c_str()};
+  int code = link_to(hidden, link);
+  p_.shadow.close();
+  // From here on our number is the real file's.
+  p_.shadow.follow();
+  stall.report();
+  const auto handed = p_.out->hand_over();
+  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
+  p_.out.reset();
+  p_.together.forget_out();
+  if (code != NC_NOERR) return code;
+  const bool is_there = same_file(f_.where, link);
+  const auto name = !is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where;
+  if (!is_there) {
+    auto& r = renamed();
+    const std::lock_guard lock(r.mutex);
+    r.names[name] = f_.path;
+  }
+  opens_ = true;
+  code = take_number(name);
+  if (!is_there && code == NC_NOERR) any_renamed.store(true, std::memory_order_release);
+  if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);
+  return code;
+}
+
 int HandOver::run() {
   shadow::Stall stall(p_.stall);
   const bool alone = !p_.together.several();
@@ -342,21 +404,10 @@ int HandOver::run() {
   const bool copies = !p_.together.all(!p_.puts.any());
   const bool inherited = f_.inherited();
   p_.shadow.ask_mode();
-  int code = NC_NOERR;
-  // A name of our own for the file: the server removes its link when the file is complete, and the
-  // program may have renamed it. Where there can be no hard links, the program's name must do.
   const auto hidden = hidden_name(f_.where, ".advectio-opened-");
   auto link = hidden;
   const Removed at_the_end{alone ? hidden.c_str() : nullptr};
-  if (alone) {
-    ::unlink(hidden.c_str());  // of a process that had our number and died
-    const int refused = ::link(p_.out->file_path().c_str(), hidden.c_str()) == 0 ? 0 : errno;
-    // Of a dataset that a child has inherited the server may have let go.
-    if (refused != 0 && (inherited || same_file(f_.where, p_.out->file_path())))
-      link = f_.where;
-    else
-      code = refused;
-  }
+  int code = alone ? link_to(hidden, link) : NC_NOERR;
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
   p_.shadow.close();
   const auto servers = p_.out->file_path();

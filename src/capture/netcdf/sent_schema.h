@@ -31,6 +31,10 @@ class SentSchema {
   /// there. `padded`: by nc__enddef.
   int end_classic(const ClassicPadding& padding, bool padded);
 
+  /// Of a file that was there.
+  void take_up(const ClassicLayout& layout) noexcept { layout_ = layout; }
+  [[nodiscard]] const ClassicLayout& layout() const noexcept { return layout_; }
+
   /// Something has changed since the schema was sent.
   [[nodiscard]] bool unsent() const noexcept { return unsent_; }
   /// The same of what the program has ended. In define mode the schema that was read last is of that.

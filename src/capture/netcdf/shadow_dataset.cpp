@@ -20,6 +20,12 @@ void ShadowDataset::ended() {
   define_mode_.end();
 }
 
+int ShadowDataset::take_up() {
+  if (!classic_format()) return enddef(nullptr, 0, 0, 0);
+  ended();
+  return NC_NOERR;
+}
+
 void ShadowDataset::put_off() {
   ended();
   define_mode_.put_off();

@@ -46,6 +46,9 @@ class ShadowDataset {
   /// For the library the variable has data from here on.
   void note_written(int variable);
 
+  /// The shadow has been given the definitions of a file that the program opens.
+  int take_up();
+
   /// How many it has.
   [[nodiscard]] int variables() const;
 

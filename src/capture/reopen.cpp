@@ -1,0 +1,197 @@
+// A file that this process has created and closed is opened again for writing (docs/decisions/0029).
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "capture/dataset_state.h"
+#include "capture/journalled_dataset.h"
+#include "capture/registered.h"
+#include "capture/session.h"
+
+namespace advectio::capture {
+
+using journal::Imprint;
+using journal::MappedState;
+using journal::RecordType;
+using journal::SharedState;
+using journal::Stage;
+
+namespace {
+
+/// A file that is open to read.
+struct OpenFile {
+  explicit OpenFile(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  [[nodiscard]] int release() noexcept { return std::exchange(fd, -1); }
+  int fd;
+};
+
+Error not_carried(const std::string& path, const std::string& why) {
+  return Error{Code::unsupported, path + " is opened again by the library: " + why, 0};
+}
+
+}  // namespace
+
+std::string ProcessSession::identity_of(const std::string& path) const {
+  auto name = Stage::state_name_of(waiting_.present_path(path));
+  return name ? std::move(name).value() : std::string();
+}
+
+void ProcessSession::keep_closed(const JournalledDataset& dataset, const Bytes& schema) {
+  const auto& p = dataset.shared_state();
+  if (foreign_ || p.writers > 0 || p.owner != 0) return;
+  const auto mapped = std::find_if(in_flight_.begin(), in_flight_.end(), [&](const Mapped& m) {
+    return (*m)->journal == p.journal && (*m)->number == dataset.number();
+  });
+  auto name = dataset.identity();
+  if (mapped == in_flight_.end() || name.empty()) return;
+  std::erase_if(closed_, [&name](const Closed& c) { return c.state_name == name; });
+  if (closed_.size() == closed_kept) closed_.erase(closed_.begin());
+  closed_.push_back({std::move(name), *mapped, schema});
+}
+
+ProcessSession::Closed* ProcessSession::closed_at(const std::string& state_name) noexcept {
+  const auto it =
+      std::find_if(closed_.begin(), closed_.end(), [&](const Closed& c) { return c.state_name == state_name; });
+  return it != closed_.end() ? &*it : nullptr;
+}
+
+Result<void> ProcessSession::may_reopen(const std::string& path) const {
+  const auto rule = rules_.of(path);
+  if (foreign_ || !rule.captures()) return not_carried(path, "it is not carried");
+  if (rule.joins_tiles()) return not_carried(path, "it may be a tile (join)");
+  if (rule.drops_frames()) return not_carried(path, "frames may be left out (full: drop-frame)");
+  if (rules_.in_set(path)) return not_carried(path, "it belongs to a set");
+  if (stage_.control().nodes > 1) return not_carried(path, "the run has several nodes");
+  return {};
+}
+
+Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::string& given) {
+  const auto begun = journal::monotonic_ns();
+  const auto path = absolute(given);
+  ADVECTIO_TRY(may_reopen(path));
+  const auto state_name = identity_of(path);
+  const auto known = [&]() -> Closed* {
+    auto* closed = closed_at(state_name);
+    return closed != nullptr && path == (*closed->shared_state)->path ? closed : nullptr;
+  };
+  {
+    const std::lock_guard guard(mutex_);
+    auto* closed = known();
+    if (closed == nullptr) return not_carried(path, "this process has not made it");
+    if (auto dataset = go_on(*closed, path); dataset) {
+      (*dataset)->add_stall(journal::monotonic_ns() - begun);
+      return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
+    }
+  }
+  ADVECTIO_TRY(waiting_.for_file(path, true, own_journal_.load(std::memory_order_acquire)));
+  const std::lock_guard guard(mutex_);
+  auto* closed = known();
+  if (closed == nullptr) return not_carried(path, "this process has not made it");
+  auto dataset = go_on_in_file(*closed, path);
+  if (!dataset) return std::move(dataset).error();
+  (*dataset)->add_stall(journal::monotonic_ns() - begun);
+  return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
+}
+
+/// The server has not come to its end yet, and never will: the dataset is open again.
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on(Closed& closed, const std::string& path) {
+  auto mapping = stage_.open_state(closed.state_name);
+  if (!mapping) return std::move(mapping).error();
+  auto& p = **mapping;
+  const auto& was = **closed.shared_state;
+  if (p.journal != was.journal || p.number != was.number || !in_flight(p) || p.closed.load() == 0 || p.output != 0 ||
+      p.whole[0] != '\0' || p.end_asked.load() != 0)
+    return not_carried(path, "it is no longer in flight");
+  const auto rule = rule_of(p);
+  std::set<JournalledDataset*> one{nullptr};
+  auto listed = one.extract(one.begin());
+  auto schema = closed.schema;
+  auto mark = journal::RunMark::on(p.link);
+  auto dataset =
+      std::make_unique<JournalledDataset>(*this, p.number, std::move(mapping).value(), closed.state_name, rule);
+  auto& state = dataset->shared_state();
+  if (!journal::reopen(state, state.synced.load(std::memory_order_acquire)))
+    return not_carried(path, "the server is ending it");
+  // From here on nothing can fail.
+  state.closed.store(0, std::memory_order_release);
+  dataset->go_on(std::move(schema));
+  dataset->set_mark(std::move(mark));
+  listed.value() = dataset.get();
+  open_.insert(std::move(listed));
+  dataset->note_listed();
+  return dataset;
+}
+
+/// The file is complete: another dataset changes it.
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed& closed, const std::string& path) {
+  const auto& was = **closed.shared_state;
+  const Imprint left{was.bytes_at_end.load(std::memory_order_acquire), was.changed_at_end_ns.load()};
+  if (journal::state_of(was) != journal::DatasetState::finished || left.bytes == 0)
+    return not_carried(path, "it is not known as the server has left it");
+  OpenFile file(path);
+  struct stat st {};
+  if (file.fd < 0 || ::fstat(file.fd, &st) != 0 || ::access(path.c_str(), R_OK | W_OK) != 0)
+    return system_error("open " + path, errno);
+  // Somebody reads it by HDF5, which then refuses to open it for writing.
+  if (is_hdf5(was.format) && hdf5_locks() && ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return not_carried(path, "somebody has locked it");
+  const auto now = Imprint::of(path);
+  if (!now || *now != left || Stage::state_name(st.st_dev, st.st_ino) != closed.state_name)
+    return not_carried(path, "somebody else has changed it");
+  if (st.st_nlink > 1) return not_carried(path, "it has several names");
+
+  auto w = writer();
+  if (!w) return std::move(w).error();
+  (*w)->keep_lock();
+  const auto real = real_path(path);
+  const std::uint32_t number = datasets_begun_ + 1;
+  const auto link_name = journal::hard_link_name(real, (*w)->journal(), std::to_string(number));
+  auto& directories = link_directories_of(real);
+  std::string link = directories.front() + link_name;
+  if (link.size() >= sizeof(SharedState::link)) return system_error("open " + path, ENAMETOOLONG);
+  Registered registered(stage_, closed.state_name, (*w)->journal(), number);
+  auto made = stage_.make_dataset(closed.state_name, [&](SharedState& p) {
+    p.format = was.format;
+    p.journal = (*w)->journal();
+    p.number = number;
+    p.writer_pid = static_cast<std::uint32_t>(::getpid());
+    p.created_ns = was.created_ns;
+    std::memcpy(p.path, path.c_str(), path.size() + 1);
+    std::memcpy(p.link, link.c_str(), link.size() + 1);
+    journal::DirectoryId::of(real).keep_in(p);
+    p.continues = 1;
+    p.bytes_before = left.bytes;
+    p.changed_before_ns = left.changed_ns;
+    p.frames_before = was.frames_visible.load();
+    p.frames_synced.store(p.frames_before);
+    p.frames_visible.store(p.frames_before);
+  });
+  if (!made) return std::move(made).error().with("register " + path);
+  registered.begin();
+  link = journal::give_hard_link(*made->shared_state, real, link_name, directories);
+  note_link(link, real);
+  const auto meta = journal::encode(journal::Create{was.format, path, link, closed.state_name, 0});
+  auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), closed.state_name);
+  if (!dataset) return std::move(dataset).error().with("open " + path);
+  registered.keep();
+  // The mark is there before the lock goes.
+  const int fd = file.release();
+  auto mark = journal::RunMark::on(fd);
+  if (mark) (void)::flock(fd, LOCK_UN);
+  (*dataset)->set_mark(std::move(mark));
+  (*dataset)->go_on({});
+  return dataset;
+}
+
+}  // namespace advectio::capture

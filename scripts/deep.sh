@@ -81,6 +81,7 @@ seeds() {
     build/release/tests/faults/fault_runs --store zarr --power --first "$first" --runs $((runs / 5)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/reader_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/marker_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
+    .venv/bin/python tests/faults/reopen_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/restart_set_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/coupling_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs"
 }

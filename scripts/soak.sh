@@ -57,6 +57,8 @@ build/release/tests/faults/fault_runs --power --first "$(date +%s)" --runs $((mi
 .venv/bin/python tests/faults/reader_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
 # Markers, and a job outside the run that copies what they name.
 .venv/bin/python tests/faults/marker_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
+# Files that are opened again for each output time.
+.venv/bin/python tests/faults/reopen_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
 # Two programs that go on from the newest whole set of their restarts.
 .venv/bin/python tests/faults/restart_set_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 10)) --jobs "$jobs"
 # Programs of a workflow that come late, die and are misspelt.

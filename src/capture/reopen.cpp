@@ -37,7 +37,7 @@ struct OpenFile {
 };
 
 Error not_carried(const std::string& path, const std::string& why) {
-  return Error{Code::unsupported, path + " is opened again by the library: " + why, 0};
+  return Error{Code::unsupported, path + " is opened again, and the netCDF library writes it from here on: " + why, 0};
 }
 
 }  // namespace
@@ -80,6 +80,7 @@ Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::strin
   const auto begun = journal::monotonic_ns();
   const auto path = absolute(given);
   ADVECTIO_TRY(may_reopen(path));
+  if (::access(waiting_.present_path(path).c_str(), R_OK | W_OK) != 0) return system_error("open " + path, errno);
   const auto state_name = identity_of(path);
   const auto known = [&]() -> Closed* {
     auto* closed = closed_at(state_name);
@@ -141,8 +142,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed&
     return not_carried(path, "it is not known as the server has left it");
   OpenFile file(path);
   struct stat st {};
-  if (file.fd < 0 || ::fstat(file.fd, &st) != 0 || ::access(path.c_str(), R_OK | W_OK) != 0)
-    return system_error("open " + path, errno);
+  if (file.fd < 0 || ::fstat(file.fd, &st) != 0) return system_error("open " + path, errno);
   // Somebody reads it by HDF5, which then refuses to open it for writing.
   if (is_hdf5(was.format) && hdf5_locks() && ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return not_carried(path, "somebody has locked it");

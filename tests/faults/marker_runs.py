@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import marker_program
 import netCDF4
@@ -208,7 +209,12 @@ def check(case: Case, output: Path, copies: Path) -> int:
     return unfinished
 
 
-def strike(case: Case, process: subprocess.Popen[str], run_dir: Path, output: Path) -> bool:
+class Struck(Protocol):
+    @property
+    def strikes(self) -> tuple[tuple[float, str], ...]: ...
+
+
+def strike(case: Struck, process: subprocess.Popen[str], run_dir: Path, output: Path, program: Path = PROGRAM) -> bool:
     """True: all were struck."""
     while process.poll() is None and not list(output.glob("*.nc*")):
         time.sleep(0.005)
@@ -220,7 +226,7 @@ def strike(case: Case, process: subprocess.Popen[str], run_dir: Path, output: Pa
             return False
         mine = {pid: words for pid in descendants(process.pid, None) if (words := words_of(pid))}
         servers = [pid for pid, words in mine.items() if words[0].endswith("advectiod") and str(run_dir) in words]
-        programs = [pid for pid, words in mine.items() if str(PROGRAM) in words]
+        programs = [pid for pid, words in mine.items() if str(program) in words]
         hit = [process.pid, *mine] if whom == "all" else servers if whom == "server" else programs
         for pid in hit:
             with contextlib.suppress(ProcessLookupError):

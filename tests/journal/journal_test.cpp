@@ -833,5 +833,37 @@ TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
   EXPECT_TRUE(system_files().list(stage_.datasets())->empty());
 }
 
+TEST(Reopened, ADatasetIsOpenedAgainOrEndsNeverBoth) {
+  alignas(64) SharedState state{};
+  EXPECT_TRUE(reopen(state, 10));
+  EXPECT_FALSE(end_at(state, 10));  // the program goes on behind that close record
+  EXPECT_EQ(reopened_behind(state), 10U);
+  EXPECT_TRUE(reopen(state, 20));
+  EXPECT_FALSE(end_at(state, 10));
+  EXPECT_FALSE(end_at(state, 20));
+  EXPECT_TRUE(end_at(state, 30));
+  EXPECT_FALSE(reopen(state, 30));  // too late
+  EXPECT_TRUE(end_at(state, 30));   // a later server comes to it again
+  EXPECT_FALSE(end_at(state, 20));  // and to the ones before
+  EXPECT_EQ(reopened_behind(state), 20U);
+}
+
+TEST(Reopened, OfManyWhoComeAtOneTimeOneIsFirst) {
+  for (int i = 0; i < 2000; ++i) {
+    alignas(64) SharedState state{};
+    std::atomic<bool> go{false};
+    bool opened = false;
+    std::thread program([&] {
+      while (!go) {
+      }
+      opened = reopen(state, 10);
+    });
+    go = true;
+    const bool ended = end_at(state, 10);
+    program.join();
+    ASSERT_NE(opened, ended);
+  }
+}
+
 }  // namespace
 }  // namespace advectio::journal

@@ -71,6 +71,18 @@ TEST_F(MarkersTest, HaveWhatTheyAwaitWhenItIsVisibleOrHasEnded) {
   EXPECT_TRUE(has_come(stage_, close));
 }
 
+TEST_F(MarkersTest, DoNotAwaitTheNextCloseOfADatasetThatWasOpenedAgain) {
+  const auto p = dataset("1-1", 20, 10, true);
+  const Awaited close{"1-1", 7, 1, 20, true}, next{"1-1", 7, 1, 40, true},
+      complete{"1-1", 7, 1, Awaited::first_frame, true};
+  ASSERT_TRUE(reopen(*p, 20));
+  EXPECT_FALSE(has_come(stage_, close));
+  p->visible = 30;
+  EXPECT_TRUE(has_come(stage_, close));
+  EXPECT_FALSE(has_come(stage_, next));
+  EXPECT_FALSE(has_come(stage_, complete));
+}
+
 TEST_F(MarkersTest, HaveWhatTheyAwaitWhenItsNameIsGoneOrAnothersNow) {
   const Awaited close{"1-1", 7, 1, 20, true};
   EXPECT_TRUE(has_come(stage_, close));

@@ -72,8 +72,12 @@ def test_files_that_are_opened_again_are_carried_and_the_same(pair: Pair):
     assert result.stdout == run_plainly([PYTHON, PROGRAMS / "reopened.py"], pair.plain).stdout
     rows = {Path(d["path"]).stem: d for d in result.summary["datasets"]}
     assert len(rows) == len(result.summary["datasets"]), "a file has more than one row"
-    carried = {name: d for name, d in rows.items() if name.split("-")[0] in ("turns", "kept", "looked", "defined", "unfilled")}
-    assert len(carried) == 23
+    carried = {
+        name: d
+        for name, d in rows.items()
+        if name.split("-")[0] in ("turns", "kept", "looked", "defined", "unfilled", "between")
+    }
+    assert len(carried) == 28
     assert {name: d.get("bytes_by_library") for name, d in carried.items() if d.get("bytes_by_library")} == {}
     assert {d["frames_visible"] for name, d in carried.items() if name.startswith("turns-")} == {6}
 

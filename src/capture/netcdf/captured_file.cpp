@@ -62,7 +62,7 @@ int CapturedFile::take_up(const ClosedFile& file) {
 std::optional<ClosedFile> CapturedFile::known_when_closed() {
   if (together_.several() || coupled_ || out_->identity().empty()) return std::nullopt;
   shapes_.load();
-  ClosedFile known{out_->identity(), {}, {}, schema_.layout(), mode};
+  ClosedFile known{out_->identity(), {}, {}, schema_.layout()};
   for (const auto& extent : shapes_.extents()) known.lengths.push_back(extent.length);
   return known;
 }

@@ -17,10 +17,9 @@ struct ClosedFile {
   Schema schema;                       ///< as it was sent last
   std::vector<std::uint64_t> lengths;  ///< of each dimension, as the program has seen them
   ClassicLayout layout;
-  int mode = 0;  ///< creation flags
 };
 
-/// The latest ones. Any thread.
+/// The latest ones. Any thread; nothing waits for the lock, which a fork may have left with a thread of the parent.
 class ClosedFiles {
  public:
   /// Never destroyed, as the last calls of a program may come from destructors.

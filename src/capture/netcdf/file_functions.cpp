@@ -321,9 +321,42 @@ CapturedFile* written_here(const char* path) {
       [&](const CapturedFile* file) { return workflow->name_for_programs(file->where) == coupled->path; });
 }
 
+/// Flags by which the library creates such a file.
+int creation_flags(FileFormat format) {
+  switch (format) {
+    case FileFormat::netcdf4: return NC_NETCDF4;
+    case FileFormat::netcdf4_classic: return NC_NETCDF4 | NC_CLASSIC_MODEL;
+    case FileFormat::offset64: return NC_64BIT_OFFSET;
+    case FileFormat::cdf5: return NC_64BIT_DATA;
+    default: return 0;
+  }
+}
+
+/// The classic format has no flag: it is what the library makes by default, and a program may have set another default.
+class ClassicByDefault {
+ public:
+  explicit ClassicByDefault(const RealLibrary& lib) : lib_(lib) {
+    is_set_ =
+        lib.nc_set_default_format != nullptr && lib.nc_set_default_format(NC_FORMAT_CLASSIC, &before_) == NC_NOERR;
+  }
+  ~ClassicByDefault() {
+    if (is_set_) lib_.nc_set_default_format(before_, nullptr);
+  }
+  ClassicByDefault(const ClassicByDefault&) = delete;
+  ClassicByDefault& operator=(const ClassicByDefault&) = delete;
+
+ private:
+  const RealLibrary& lib_;
+  int before_ = NC_FORMAT_CLASSIC;
+  bool is_set_ = false;
+};
+
 /// A dataset in memory with the definitions of that file, numbered alike. False: the library does not repeat them.
 bool make_shadow_of(const RealLibrary& lib, const ClosedFile& file, Shadow& shadow) {
-  if (make_shadow(lib, file.mode, shadow) != NC_NOERR) return false;
+  {
+    const ClassicByDefault classic(lib);
+    if (make_shadow(lib, creation_flags(file.schema.format), shadow) != NC_NOERR) return false;
+  }
   Description description(lib, shadow.ncid, shadow.format);
   description.touch(Touched::everything, NC_GLOBAL);
   auto wanted = file.schema;
@@ -355,12 +388,13 @@ bool open_again(const RealLibrary& lib, const char* path, const std::string& at,
   auto opened = shadow::as_result([&] { return session->reopen(at); });
   if (!opened) {
     drop(lib, shadow);
+    if (opened.error().code == Code::unsupported) session->say_once(opened.error().message);
     return false;
   }
   (*opened)->add_stall(shadow_ns);
   bool has_shadow = false;
   constexpr int of_opening = NC_WRITE | NC_NOCLOBBER | NC_LOCK;
-  const int as_opened = (known->mode & ~(of_opening | NC_SHARE)) | (mode & of_opening);
+  const int as_opened = creation_flags(shadow.format) | (mode & of_opening);
   const auto added = shadow::as_result([&]() -> Result<void> {
     auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), as_opened, shadow.format,
                                                std::move(opened).value(), at);

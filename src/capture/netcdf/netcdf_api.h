@@ -78,7 +78,7 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(nc_create) X(nc__create) X(nc__create_mp) X(nc_create_par) X(nc_create_par_fortran)                          \
   X(nc_open) X(nc__open) X(nc__open_mp) X(nc_open_par) X(nc_open_par_fortran) X(nc_var_par_access)               \
   X(nc_close) X(nc_close_memio) X(nc_abort) X(nc_sync) X(nc_redef) X(nc_enddef) X(nc__enddef) X(nc_set_fill)     \
-  X(nc_set_alignment)                                                                                            \
+  X(nc_set_alignment) X(nc_set_default_format)                                                                   \
   X(nc_inq_path) X(nc_inq_format) X(nc_inq_format_extended) X(nc_inq) X(nc_inq_unlimdims) X(nc_inq_unlimdim)     \
   X(nc_def_dim) X(nc_inq_dim) X(nc_inq_dimid) X(nc_inq_dimlen) X(nc_rename_dim)                                  \
   X(nc_def_var) X(nc_rename_var) X(nc_inq_var) X(nc_inq_varid) X(nc_inq_varname) X(nc_inq_varnatts)              \

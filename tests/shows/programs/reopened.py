@@ -107,6 +107,16 @@ def not_filled(kind: str) -> None:
         append(file, 2)  # record 1 is filled, as the mode is that of the file that was opened
 
 
+def others_between() -> None:
+    """The library's default format is that of the file that was created last."""
+    for kind in FORMATS:
+        create(f"between-{kind}.nc", kind)
+    for step in range(2):
+        for kind in FORMATS:
+            with netCDF4.Dataset(f"between-{kind}.nc", "a") as file:
+                append(file, step)
+
+
 def handed_over() -> None:
     """What cannot be carried makes the library go on, with all that was put."""
     create("groups.nc", "NETCDF4")
@@ -151,6 +161,7 @@ for each in FORMATS:
         do(each)
     if each.startswith("NETCDF3"):  # of netCDF-4 what is not filled is anything
         not_filled(each)
+others_between()
 handed_over()
 twice_at_once()
 wrong()

@@ -245,6 +245,7 @@ void Recovery::take_up_datasets() {
     for (const auto& key : keys) ledger_.taken_up.insert({key, d});
     ledger_.outputs.push_back(d);
     run_.log.info("taking up " + d->path + " behind record " + std::to_string(d->progress.visible));
+    keep_promise(d);
   }
   const auto taken = ledger_.outputs;
   for (const auto& d : taken) {
@@ -275,6 +276,15 @@ void Recovery::take_up_datasets() {
       for (const auto& key : keys) ledger_.taken_up.insert({key, o});
     }
   }
+}
+
+/// The server before may have died between a commit and the disk. The program waits in its sync for that, and no record
+/// says so once more.
+void Recovery::keep_promise(const std::shared_ptr<Output>& d) {
+  const bool may_wait = !run_.options.recover && d->promises_durable() && d->shared_state->writers == 0 &&
+                        !d->is_tile() && !d->is_further() && !d->is_elsewhere();
+  if (!may_wait || !d->schema.written || d->shared_state->visible.load() <= d->shared_state->durable.load()) return;
+  if (auto done = writer_.commit(d, d->progress.visible, 0); !done) writer_.fail(*d, std::move(done).error());
 }
 
 /// Those of several writers are promised by their files alone: they are left as those are. True for all others.

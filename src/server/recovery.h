@@ -28,6 +28,7 @@ class Recovery {
   void forget_unforced_state(const std::string& state_name, const Error& why);
   void note_held_name(const Output& d) const;
   bool take_up_after_power_loss(const std::shared_ptr<Output>& d);
+  void keep_promise(const std::shared_ptr<Output>& d);
   void take_up_wholes(const std::vector<std::string>& shared_states);
   bool take_up_tile(const std::shared_ptr<Output>& d);
 

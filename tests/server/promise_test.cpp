@@ -7,6 +7,11 @@ namespace {
 class PromiseTest : public ServerTest {
  protected:
   void write(const std::string& promise, bool closes) {
+    prepare(promise, closes);
+    start();
+    program_->go();
+  }
+  void prepare(const std::string& promise, bool closes) {
     config_ = parse_config("datasets: [{match: '*', promise: " + promise + "}]", "test").value();
     program_ = std::make_unique<Program>(run_dir(), [this, closes](Session& s) {
       auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
@@ -18,8 +23,6 @@ class PromiseTest : public ServerTest {
       s.finish();
       return 0;
     });
-    start();
-    program_->go();
   }
   std::string result() const {
     std::string text;
@@ -70,6 +73,34 @@ TEST_F(PromiseTest, DurableOutlivesTheServerThatWasToKeepIt) {
   start();
   ASSERT_TRUE(eventually([&] { return returned(); }));
   EXPECT_EQ(result(), "0");
+  EXPECT_EQ(end(), Outcome::clean);
+}
+
+/// Its records are visible: the next server does not handle them again.
+TEST_F(PromiseTest, DurableOfASyncOutlivesTheDeathOfTheServer) {
+  store_.disk_stands = true;
+  prepare("durable", false);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    start();
+    for (;;) ::pause();
+  }
+  const auto stage = [this] { return journal::Stage::open(system_files(), run_dir()); };
+  ASSERT_TRUE(eventually([&] { return stage().ok() && std::filesystem::exists(run_dir() + "/socket"); }));
+  program_->go();
+  EXPECT_TRUE(eventually([&] {
+    bool is_visible = false;
+    for_each_page([&](const journal::SharedState& state) { is_visible = state.frames_visible > 0; });
+    return is_visible;
+  }));
+  ::kill(first, SIGKILL);
+  ::waitpid(first, nullptr, 0);
+  EXPECT_FALSE(returned());
+  store_.disk_stands = false;
+  start();
+  ASSERT_TRUE(eventually([&] { return returned(); }));
+  EXPECT_EQ(result(), "0");
+  EXPECT_GT(image("a.nc").durable, 0);
   EXPECT_EQ(end(), Outcome::clean);
 }
 

@@ -53,7 +53,7 @@ int CapturedFile::take_up(const ClosedFile& file) {
   auto& extents = shapes_.extents();
   for (std::size_t d = 0; d < std::min(extents.size(), file.lengths.size()); ++d)
     if (extents[d].unlimited) extents[d].length = file.lengths[d];
-  schema_.take_up(file.layout);
+  schema_.take_up(file.layout, file.schema);
   description_.touch(Touched::everything, NC_GLOBAL);
   return schema_.flush();
 }
@@ -408,11 +408,13 @@ int CapturedFile::abort() {
     struct stat made {
     }, now{};
     const bool known = ::stat(out_->file_path().c_str(), &made) == 0;
+    const auto* session = Session::current();
+    const auto present = session != nullptr ? session->present_path(where) : where;  // it may be held back
     const int code = code_of(out_->abort());
     // The server removes it in a moment; the program may look at once.
-    if (known && together_.first() && ::stat(where.c_str(), &now) == 0 && now.st_dev == made.st_dev &&
+    if (known && together_.first() && ::stat(present.c_str(), &now) == 0 && now.st_dev == made.st_dev &&
         now.st_ino == made.st_ino && now.st_size == 0)
-      ::unlink(where.c_str());
+      ::unlink(present.c_str());
     return code;
   }
   // Definitions since the last nc_redef are forgotten. Values put before it stay. So does the

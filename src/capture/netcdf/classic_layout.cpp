@@ -114,6 +114,13 @@ int ClassicLayout::end_define_mode(const Schema& schema, ClassicPadding padding)
   return NC_NOERR;
 }
 
+void ClassicLayout::reopen(const Schema& schema) {
+  const auto& variables = schema.variables;
+  if (variables.empty()) *this = {};
+  if (std::any_of(variables.begin(), variables.end(), [&](const Variable& v) { return is_record(schema, v); })) return;
+  begin_records = records_there = end_data;
+}
+
 void ClassicLayout::pad(Schema& schema) const {
   schema.header_pad = schema.data_align = schema.data_pad = schema.record_align = 0;
   const auto header = classic_header_bytes(schema);

@@ -25,6 +25,9 @@ struct ClassicLayout {
   /// sizes. Then the library (4.9.0) forgets the new beginning of the data and keeps that of the
   /// records.
   int end_define_mode(const Schema& schema, ClassicPadding padding);
+  /// As the library knows it when it has opened the file: that records begin later than the data ends is in the file
+  /// only where it has a variable with records. Source: NC_computeshapes of netCDF-C 4.9.0.
+  void reopen(const Schema& schema);
   /// The paddings by which a file with this header, new or laid out before, comes to the same
   /// layout.
   void pad(Schema& schema) const;

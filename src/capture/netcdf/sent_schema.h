@@ -32,7 +32,10 @@ class SentSchema {
   int end_classic(const ClassicPadding& padding, bool padded);
 
   /// Of a file that was there.
-  void take_up(const ClassicLayout& layout) noexcept { layout_ = layout; }
+  void take_up(const ClassicLayout& layout, const Schema& schema) {
+    layout_ = layout;
+    layout_.reopen(schema);
+  }
   [[nodiscard]] const ClassicLayout& layout() const noexcept { return layout_; }
 
   /// Something has changed since the schema was sent.

@@ -126,6 +126,11 @@ TEST_P(LayOut, EndsDefineModeAsTheLibraryDoes) {
         ASSERT_EQ(anew.begin_data, layout_.begin_data);
         ASSERT_EQ(anew.begin_records, layout_.begin_records);
       }
+      if (!large_ && chance(30)) {
+        ASSERT_EQ(nc_close(nc), NC_NOERR);
+        ASSERT_EQ(nc_open(path_.c_str(), NC_WRITE, &nc), NC_NOERR);
+        layout_.reopen(schema_);
+      }
     }
     nc_abort(nc);
   }

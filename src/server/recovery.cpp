@@ -137,8 +137,12 @@ void Recovery::note_held_name(const Output& d) const {
   if (!noted) run_.report(noted.error().message);
 }
 
-/// How many frames have ended in what is visible.
+/// How many frames have ended in what is visible. Each has a record of its own there, whatever a damaged page says.
 std::uint64_t Recovery::frames_of(const Output& d) const {
+  return std::min(frames_noted(d), d.shared_state->frames_before + d.progress.visible);
+}
+
+std::uint64_t Recovery::frames_noted(const Output& d) const {
   const auto& s = *d.shared_state;
   if (run_.power_lost && d.progress.visible == s.durable_forced.load()) return s.frames_forced.load();
   const auto counted = s.frames_counted.load();

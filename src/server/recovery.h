@@ -23,6 +23,7 @@ class Recovery {
   [[nodiscard]] std::string find_hard_link(const std::string& state_name, const SharedState& shared_state) const;
   [[nodiscard]] Result<Schema> stored_schema(const std::string& state_name) const;
   [[nodiscard]] std::uint64_t frames_of(const Output& d) const;
+  [[nodiscard]] std::uint64_t frames_noted(const Output& d) const;
   void leave_at_last_commit(const std::string& state_name, const Error& why);
   void give_name_to_what_is_there(const std::string& state_name) const;
   void forget_unforced_state(const std::string& state_name, const Error& why);

@@ -209,6 +209,15 @@ TEST_F(EventsTest, ThatCannotBeWrittenAreNoErrorOfTheRun) {
   }
 }
 
+TEST_F(EventsTest, AreNotSaidOfFramesThatOnlyADamagedPageCounts) {
+  leave_uncommitted(3);
+  for_each_page([](journal::SharedState& shared_state) { shared_state.frames_visible.store(1000); });
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(count("frame 2"), 1U);
+  EXPECT_EQ(count("frame 3"), 0U);
+}
+
 TEST_F(EventsTest, OfARelativePathAreWhereTheRunWasStarted) {
   config_.outside.events = "here.jsonl";
   leave_uncommitted();

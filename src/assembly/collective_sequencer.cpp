@@ -14,7 +14,7 @@ constexpr auto never = std::numeric_limits<std::uint64_t>::max();
 }
 
 bool CollectiveSequencer::ends_sync(const Record& r) noexcept {
-  if (r.type == RecordType::sync) return (r.flags & journal::flag_implicit) == 0;
+  if (r.type == RecordType::sync) return (r.flags & (journal::flag_implicit | journal::flag_record)) == 0;
   return r.type == RecordType::close || r.type == RecordType::abort;
 }
 

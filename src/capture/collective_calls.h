@@ -24,6 +24,7 @@ class CollectiveCalls {
   /// 0: one process writes the dataset alone.
   [[nodiscard]] std::uint32_t writers() const noexcept { return writers_; }
   [[nodiscard]] bool shared() const noexcept { return writers_ > 0; }
+  [[nodiscard]] bool first() const noexcept { return writer_ == 0; }
   [[nodiscard]] std::uint64_t collective_index() const noexcept { return index_; }
   void end_collective_call() noexcept { own().collective_index.store(++index_, std::memory_order_release); }
 

@@ -94,6 +94,8 @@ class CapturedDataset {
 /// schema.
 class SharedDataset : public CapturedDataset {
  public:
+  /// The program has begun a collective call on this dataset.
+  virtual void begin_collective_call() noexcept {}
   /// A collective call of the program on this dataset is over. `read`: one in which no rank can
   /// have changed anything.
   virtual void end_collective_call(bool read = false) noexcept = 0;
@@ -128,7 +130,9 @@ class SharedDataset : public CapturedDataset {
 /// none.
 class Collective {
  public:
-  explicit Collective(SharedDataset* dataset) noexcept : dataset_(dataset) {}
+  explicit Collective(SharedDataset* dataset) noexcept : dataset_(dataset) {
+    if (dataset_ != nullptr) dataset_->begin_collective_call();
+  }
   ~Collective() { end(); }
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;

@@ -165,6 +165,7 @@ Result<void> JournalledDataset::schema(const Schema& schema) {
   schema_ = std::move(bytes);
   sent();
   left_out_.learn(schema);
+  record_frames_.learn(schema);
   if (auto writer = session_.writer(); writer)
     session_.keep_ahead(**writer, frame_bytes(schema) / std::max(collective_calls_.writers(), 1U));
   return {};
@@ -175,6 +176,7 @@ Result<void> JournalledDataset::settle(const std::vector<std::uint64_t>& written
   const Timer timer(stall_ns_);
   const std::lock_guard guard(session_.mutex());
   ADVECTIO_TRY(pay_syncs());
+  posted_ -= std::min<std::uint64_t>(posted_, written.size() + dropped.size());
   // As many at a time as fit the smallest segment there can be.
   constexpr std::size_t at_once = 1024;
   for (std::size_t i = 0; i < std::max(written.size(), dropped.size()); i += at_once) {
@@ -216,12 +218,14 @@ Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags
   journal::Sync sync;
   // The frame of a shared dataset ends when all its writers sync. So one that only reads ends none.
   const bool ends = !collective_calls_.shared() || (flags & journal::flag_implicit) == 0;
+  // Its number is the program's: a record ends without one.
+  const bool is_numbered = collective_calls_.shared() && ends && (flags & journal::flag_record) == 0;
   const bool any_put = put_since_sync_ || under_way_.puts > 0;
   if (ends && any_put) {
     sync.frame = frame_ + 1;
     sync.bytes = under_way_.bytes;
   }
-  if (collective_calls_.shared() && ends) sync.sync_index = journal::SyncIndex{sync_index_ + 1};
+  if (is_numbered) sync.sync_index = journal::SyncIndex{sync_index_ + 1};
   sync.stall_ns = std::exchange(stall_ns_, 0);
   const Timer timer(stall_ns_);
   auto sequence = append(type, flags, journal::encode(sync), 0, nullptr);
@@ -229,7 +233,7 @@ Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags
   // From here on nothing fails: the server has the record.
   put_since_sync_ = any_put && !ends;
   if (sync.frame > 0) raise(shared_state_->frames_synced, ++frame_);
-  if (collective_calls_.shared() && ends) ++sync_index_;
+  if (is_numbered) ++sync_index_;
   // The next frame is taken to be as large.
   if (auto writer = session_.writer(); writer && under_way_.puts > 0)
     session_.keep_ahead(**writer, (*writer)->appended() - under_way_.began_at);
@@ -237,7 +241,7 @@ Result<void> JournalledDataset::sync_record(RecordType type, std::uint16_t flags
   end_burst();
   under_way_ = {};
   if (collective_calls_.shared()) {
-    synced_ = *sequence;
+    if ((flags & journal::flag_record) == 0) synced_ = *sequence;
     raise(shared_state_->synced, sync_index_);
   } else {
     shared_state_->synced.store(*sequence, std::memory_order_release);

@@ -11,6 +11,7 @@
 #include "capture/collective_calls.h"
 #include "capture/dataset.h"
 #include "capture/left_out_frames.h"
+#include "capture/record_frames.h"
 #include "capture/rules.h"
 #include "capture/waiting.h"
 #include "journal/format.h"
@@ -31,7 +32,8 @@ class JournalledDataset final : public SharedDataset {
         state_name_(std::move(state_name)),
         shared_state_(std::move(shared_state)),
         link_(shared_state_->link),
-        rule_(rule) {}
+        rule_(rule),
+        record_frames_(rule.ends_frames_by_any_record()) {}
   ~JournalledDataset() override;
   /// This process is one of several writers.
   void share(journal::MappedState<journal::WriterSlot> slots, std::uint32_t writer, std::uint32_t writers) noexcept {
@@ -75,8 +77,10 @@ class JournalledDataset final : public SharedDataset {
   [[nodiscard]] bool can_close_late() const noexcept override { return true; }
   void add_stall(std::uint64_t nanoseconds) noexcept override { stall_ns_ += nanoseconds; }
 
+  void begin_collective_call() noexcept override { in_collective_call_ = true; }
   void end_collective_call(bool read) noexcept override {
     if (!read) ++generation_;
+    in_collective_call_ = false;
     collective_calls_.end_collective_call();
   }
   [[nodiscard]] std::uint64_t generation() const noexcept override { return generation_; }
@@ -120,6 +124,8 @@ class JournalledDataset final : public SharedDataset {
   [[nodiscard]] bool taken_over() const noexcept;
   Result<void> take_over();
   bool leaves_out(std::uint32_t variable, const Box& box);
+  [[nodiscard]] bool may_end_record() const;
+  Result<void> end_record_before(std::uint32_t variable, const Box& box);
   /// All blocks so far were left out: the dataset becomes no file.
   [[nodiscard]] bool all_left_out() const noexcept { return !put_ever_ && shared_state_->frames_dropped.load() > 0; }
 
@@ -145,6 +151,7 @@ class JournalledDataset final : public SharedDataset {
   std::uint32_t errors_seen_ = 0;
   Bytes schema_;  ///< as it was journalled last
   LeftOutFrames left_out_;
+  RecordFrames record_frames_;
 
   /// Since the last sync.
   struct UnderWay {
@@ -158,6 +165,8 @@ class JournalledDataset final : public SharedDataset {
 
   // Of several writers.
   CollectiveCalls collective_calls_;
+  bool in_collective_call_ = false;
+  std::uint64_t posted_ = 0;  ///< pending blocks that are not settled
   std::uint64_t generation_ = 0;
   std::uint64_t sync_index_ = 0;
   std::uint64_t synced_ = 0;      ///< sequence of the last sync record

@@ -55,7 +55,10 @@ Result<void> JournalledDataset::put_whole(const journal::Put& put, std::uint64_t
     pending_->reserve(std::max<std::size_t>(8, 2 * pending_->size()));
   auto sequence = append(RecordType::put, flags, journal::encode(put), bytes, fill);
   if (!sequence) return std::move(sequence).error().with("journal a block");
-  if (pending_ != nullptr) pending_->push_back(*sequence);
+  if (pending_ != nullptr) {
+    pending_->push_back(*sequence);
+    ++posted_;
+  }
   under_way_.bytes += bytes;
   put_ever_ = true;
   if (under_way_.puts++ == 0) session_.stage().control().bursts.fetch_add(1, std::memory_order_relaxed);
@@ -109,7 +112,9 @@ Result<void> JournalledDataset::put(std::uint32_t variable, const Box& box, cons
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
   ADVECTIO_TRY(pay_syncs());
+  ADVECTIO_TRY(end_record_before(variable, box));
   if (leaves_out(variable, box)) return {};
+  record_frames_.note(variable, box, stride);
   journal::Put piece{variable, box, stride};
   const auto* data = static_cast<const std::byte*>(memory.data);
   if (memory.step.empty()) return put_dense(piece, data, element);
@@ -141,7 +146,9 @@ Result<void> JournalledDataset::put_strings(std::uint32_t variable, const Box& b
   if (box.empty()) return {};
   const std::lock_guard guard(session_.mutex());
   ADVECTIO_TRY(pay_syncs());
+  ADVECTIO_TRY(end_record_before(variable, box));
   if (leaves_out(variable, box)) return {};
+  record_frames_.note(variable, box, stride);
   auto writer = session_.writer();
   if (!writer) return std::move(writer).error();
   const auto put_some = [this](const journal::Put& put, std::span<const char* const> some) {
@@ -163,6 +170,20 @@ Result<void> JournalledDataset::put_strings(std::uint32_t variable, const Box& b
     next_index(at, box.count);
   }
   return {};
+}
+
+/// Tiles count their syncs, to find those of one instant. Of several writers the first one says that a record ends,
+/// where their collective calls order its word behind the blocks of that record.
+bool JournalledDataset::may_end_record() const {
+  if (!rule_.ends_frames_by_record() || rule_.joins_tiles() || !(put_since_sync_ || under_way_.puts > 0)) return false;
+  if (!collective_calls_.shared()) return true;
+  return collective_calls_.first() && posted_ == 0 && (in_collective_call_ || pending_ != nullptr);
+}
+
+/// The program goes on to its next record: the frame ends as by a sync, and nothing waits.
+Result<void> JournalledDataset::end_record_before(std::uint32_t variable, const Box& box) {
+  if (!may_end_record() || !record_frames_.ends_before(variable, box)) return {};
+  return sync_record(RecordType::sync, collective_calls_.shared() ? journal::flag_record : 0);
 }
 
 /// Whether this block belongs to a frame that is left out, as the stage was full when it began.

@@ -41,8 +41,8 @@ Rules Rules::read(const std::string& path) {
     if (line.rfind("workflow ", 0) == 0) all.memory = line.substr(9);
     if (line.rfind("set ", 0) == 0) all.sets.push_back(line.substr(4));
     if (line.rfind("directory ", 0) == 0) all.run_directory = line.substr(10);
-    if (line.rfind("rule ", 0) != 0 || line.size() < 18) continue;
-    all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line[15], line.substr(17)});
+    if (line.rfind("rule ", 0) != 0 || line.size() < 20) continue;
+    all.rules.push_back({line[5], line[7], line[9], line[11], line[13], line[15], line[17], line.substr(19)});
   }
   return all;
 }
@@ -52,7 +52,7 @@ Rule Rules::of(const std::string& path) const {
   const std::string whole = workflow::name_for_programs(memory, absolute(path));
   for (const auto& r : rules) {
     if (!matches(r.match, whole)) continue;
-    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear})
+    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear, &Rule::frames})
       if (r.*letter != '-') all.*letter = r.*letter;
   }
   if (whole != absolute(path)) {

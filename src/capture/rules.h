@@ -10,7 +10,7 @@ namespace advectio::capture {
 /// What holds for a dataset. Each field is the letter of `capture.conf`; '-': the rule leaves it
 /// open.
 struct Rule {
-  char capture = '1', close = '0', join = '0', promise = 's', full = 'a', appear = 'f';
+  char capture = '1', close = '0', join = '0', promise = 's', full = 'a', appear = 'f', frames = 'a';
   std::string match;  ///< pattern of fnmatch(3)
 
   [[nodiscard]] bool captures() const noexcept { return capture == '1'; }
@@ -20,6 +20,8 @@ struct Rule {
   [[nodiscard]] bool promises_durable() const noexcept { return promise == 'd'; }
   [[nodiscard]] bool appears_at_once() const noexcept { return appear == 'n'; }
   [[nodiscard]] bool appears_complete() const noexcept { return appear == 'c'; }
+  [[nodiscard]] bool ends_frames_by_record() const noexcept { return frames != 's'; }
+  [[nodiscard]] bool ends_frames_by_any_record() const noexcept { return frames == 'r'; }
   [[nodiscard]] bool spills() const noexcept { return full == 'a' || full == 's'; }
   [[nodiscard]] bool drops_frames() const noexcept { return full == 'd'; }
 };

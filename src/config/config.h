@@ -121,6 +121,8 @@ enum class Appear : std::uint8_t {
 /// How far a frame has got.
 enum class Promise : std::uint8_t { staged, visible, durable };
 enum class Priority : std::uint8_t { normal, high };
+/// What ends a frame, besides nc_close.
+enum class Frames : std::uint8_t { automatic, sync, record };
 enum class WhenFull : std::uint8_t { automatic, wait, spill, drop_frame };
 
 std::string_view name_of(LogLevel) noexcept;
@@ -166,6 +168,7 @@ struct DatasetPolicy {
   WhenFull full = WhenFull::automatic;
   Priority priority = Priority::normal;  ///< high: its frames are written before those of others
   Appear appear = Appear::frame;
+  Frames frames = Frames::automatic;
   bool join = false;
   std::vector<std::string> variables;  ///< of a coupled output: patterns of those that it has; empty: all
   std::vector<OutputRule> outputs;     ///< further ones, beside the file that the program asked for

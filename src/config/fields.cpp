@@ -959,6 +959,11 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
           {{"frame", Appear::frame}, {"complete", Appear::complete}, {"create", Appear::create}},
           "When others see a new file by its name: with its first frame, when it is complete, or, empty at first, when "
           "the program creates it; see operations.md."),
+      choice_field<P, Frames>(
+          "frames", &P::frames, "auto, sync, record",
+          {{"auto", Frames::automatic}, {"sync", Frames::sync}, {"record", Frames::record}},
+          "What ends a frame: sync: nc_sync; record: also the first block of the next record; auto: that block where "
+          "all variables of the record have been put. The end of the file ends one, too; see promises.md."),
       flag_field("join", &P::join,
                  "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
                  "split-files.md."),

@@ -165,7 +165,8 @@ struct SharedState {
       outputs_made;  ///< in the shared state of that file: 1 when all outputs have their shared states
   std::atomic<std::uint64_t> frames_forced;  ///< how many frames `durable_forced` is behind; stored before it
   /// `frames_visible` (upper half) and the `visible` of its last frame (lower half), in one store before `visible` and
-  /// the slots. After a death between the two that frame does not count.
+  /// the slots. After a death between the two that frame does not count. With `counted_by_record` the lower half is
+  /// the sequence of writer 0's sync that ended it.
   std::atomic<std::uint64_t> frames_counted;
   // Written by programs that can append nothing, one process writing the dataset: a process that was forked from the
   // writer, a signal handler within a call.
@@ -185,6 +186,12 @@ struct SharedState {
   /// Written by the server before `state` says finished: the file as it leaves it. 0: not known.
   std::atomic<std::uint64_t> bytes_at_end, changed_at_end_ns;
 };
+/// Of `frames_counted`: the frame ended with a record, and not with a sync of all writers.
+inline constexpr std::uint64_t counted_by_record = 1ULL << 63U;
+/// Something of the dataset is committed, as far as this server and earlier ones know.
+inline bool has_commits(const SharedState& shared_state) noexcept {
+  return shared_state.visible.load() > 0 || shared_state.frames_visible.load() > shared_state.frames_before;
+}
 /// By this a file is known to be as it was.
 struct Imprint {
   std::uint64_t bytes = 0, changed_ns = 0;

@@ -76,7 +76,7 @@ bool FurtherOutputs::give_up_failed() {
     run_.report(text);
     run_.output_lost = any = true;
     auto brought = writer_.bring_to_last_commit(*d);
-    writer_.end(*d, d->shared_state->visible.load() > 0 ? State::finished : State::dropped, std::move(brought));
+    writer_.end(*d, journal::has_commits(*d->shared_state) ? State::finished : State::dropped, std::move(brought));
   }
   return any;
 }

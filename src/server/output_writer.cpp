@@ -21,8 +21,8 @@ namespace advectio {
 namespace {
 
 /// Before `sequence` is visible: `frames` will be.
-void count_frames(SharedState& shared_state, std::uint64_t frames, std::uint64_t sequence) {
-  shared_state.frames_counted.store(frames << 32U | (sequence & UINT32_MAX), std::memory_order_release);
+void count_frames(SharedState& shared_state, std::uint64_t frames, std::uint64_t sequence, std::uint64_t by = 0) {
+  shared_state.frames_counted.store(by | frames << 32U | (sequence & UINT32_MAX), std::memory_order_release);
   shared_state.frames_visible.store(frames, std::memory_order_relaxed);
 }
 
@@ -289,7 +289,7 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
 
 /// Bring everything the sink has taken into the readable file. `synced_ns`: when the frame that ends here was synced.
 Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
-                                  bool in_midst) {
+                                  bool in_midst, std::uint64_t record) {
   ADVECTIO_TRY(ready_sink(*d));
   const bool live = is_read(*d);
   if (synced_ns != 0 && live) run_.live->publish(*d, d->progress.frames_ended - 1, synced_ns, ledger_);
@@ -310,7 +310,10 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
   count_sink(*d);
   if (!synced.empty()) {
     d->progress.frames_visible = d->progress.frames_ended;
-    count_frames(*d->shared_state, d->progress.frames_visible, sequence);
+    if (record > 0)
+      count_frames(*d->shared_state, d->progress.frames_visible, record, journal::counted_by_record);
+    else
+      count_frames(*d->shared_state, d->progress.frames_visible, sequence);
     if (name_file(run_, *d, false)) d->file.note_name();
     if (live) run_.live->note_visible(*d);
     ADVECTIO_TRY_WITH(run_.coupled->frame(*d), "for other programs");
@@ -338,6 +341,10 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_
     durability_.push(d, std::move(make), sequence, std::move(synced));
   }
   return {};
+}
+
+Result<void> OutputWriter::commit_record(const std::shared_ptr<Output>& d, const Record& r) {
+  return commit(d, 0, r.time_ns, false, r.sequence);
 }
 
 /// In the midst of a frame.
@@ -435,7 +442,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
 
 Result<void> OutputWriter::on_abort(Output& d) {
   ADVECTIO_TRY(take_back(d));
-  end(d, d.shared_state->visible.load() == 0 && !d.continues_file() ? State::dropped : State::finished);
+  end(d, journal::has_commits(*d.shared_state) || d.continues_file() ? State::finished : State::dropped);
   return {};
 }
 
@@ -464,7 +471,7 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
   }
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
-  if (d.file.power_lost() && d.progress.durable == 0 && !is_hdf5(request.format) && !d.continues_file())
+  if (d.file.power_lost() && !d.progress.any_durable() && !is_hdf5(request.format) && !d.continues_file())
     request.resume = false;
   return request;
 }
@@ -490,7 +497,7 @@ Result<void> OutputWriter::take_back(Output& d) {
   d.progress.uncommitted = false;
   auto done = bring_to_last_commit(d);
   // Its process died before it had made the hard link: nothing has ever been written through that.
-  const bool begun = d.shared_state->visible.load() > 0 || d.shared_state->synced.load() > 0;
+  const bool begun = journal::has_commits(*d.shared_state) || d.shared_state->synced.load() > 0;
   if (!done && (begun || done.error().code != Code::not_found))
     return std::move(done).error().with("leave it at its last commit");
   return {};
@@ -557,7 +564,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
     d.become(State::removed);
     d.trouble.error = Error{};
   }
-  if (d.is_store() && d.has_no_file() && d.shared_state->visible.load() > 0) remove_store(d);
+  if (d.is_store() && d.has_no_file() && journal::has_commits(*d.shared_state)) remove_store(d);
   if (d.state == State::finished) {
     const bool named = name_file(run_, d, true);
     if (run_.survives_power || (named && d.promises_durable())) durability_.keep_name(d);
@@ -691,7 +698,7 @@ void OutputWriter::drop_rest(Output& d, const std::string& writer) {
                   EIO});
     return;
   }
-  const bool any = run_.power_lost ? d.shared_state->visible.load() > 0
+  const bool any = run_.power_lost ? d.shared_state->visible.load() > 0 || d.progress.any_durable()
                                    : d.shared_state->frames_visible.load() > 0 ||
                                          (d.shared() ? d.shared_state->visible : d.shared_state->synced).load() > 0;
   if (!any && !d.progress.partial && d.continues_file()) {

@@ -27,9 +27,12 @@ class OutputWriter {
   Result<void> on_put(Output& d, const Record& r, bool verify);
   /// All that the sink has taken is in the readable file on return, up to this record (or common sync). `synced_ns`:
   /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on. Frames that wait are
-  /// committed with it.
+  /// committed with it. `record`: of `commit_record`.
   Result<void> commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
-                      bool in_midst = false);
+                      bool in_midst = false,
+                      std::uint64_t record = 0);
+  /// The frame that ends with that sync of writer 0, which is no sync of all.
+  Result<void> commit_record(const std::shared_ptr<Output>& d, const Record& r);
   /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and
   /// nothing of the frame may leave the stage.
   Result<bool> commit_part(const std::shared_ptr<Output>& d);

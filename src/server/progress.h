@@ -28,6 +28,7 @@ struct Progress {
   /// `frame`: from 1; 0: none ends.
   void end_frame(std::uint64_t frame) { frames_ended = std::max(frames_ended, frame); }
   void sync_frame(std::uint64_t frame) { frames_synced = std::max(frames_synced, frame); }
+  [[nodiscard]] bool any_durable() const { return durable > 0 || frames_durable > 0; }
   void note_durable(std::uint64_t sequence, std::uint64_t frames) {
     durable = std::max(durable, sequence);
     frames_durable = frames;

@@ -139,7 +139,10 @@ void Recovery::note_held_name(const Output& d) const {
 
 /// How many frames have ended in what is visible. Each has a record of its own there, whatever a damaged page says.
 std::uint64_t Recovery::frames_of(const Output& d) const {
-  return std::min(frames_noted(d), d.shared_state->frames_before + d.progress.visible);
+  // The records of several writers that end a frame are not among those that `visible` counts.
+  const auto& s = *d.shared_state;
+  const auto records = s.writers > 0 ? std::max(d.progress.visible, s.frames_synced.load()) : d.progress.visible;
+  return std::min(frames_noted(d), s.frames_before + records);
 }
 
 std::uint64_t Recovery::frames_noted(const Output& d) const {
@@ -147,14 +150,19 @@ std::uint64_t Recovery::frames_noted(const Output& d) const {
   if (run_.power_lost && d.progress.visible == s.durable_forced.load()) return s.frames_forced.load();
   const auto counted = s.frames_counted.load();
   if (counted == 0) return s.frames_visible.load();
+  const auto frames = (counted & ~journal::counted_by_record) >> 32U;
   auto visible = d.progress.visible;
   if (d.shared()) {  // their slots say what will be read again
     visible = UINT64_MAX;
     for (std::size_t w = 0; w < d.writers.shares.size(); ++w)
       visible = std::min(visible, d.writers.slots[w].sync_index.load());
   }
+  if ((counted & journal::counted_by_record) != 0) {
+    if (!d.shared()) return frames;
+    visible = d.writers.slots[0].visible.load();
+  }
   const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(counted - visible));
-  return (counted >> 32U) - (ahead > 0 ? 1 : 0);
+  return frames - (ahead > 0 ? 1 : 0);
 }
 
 void Recovery::take_up_datasets() {
@@ -189,7 +197,7 @@ void Recovery::take_up_datasets() {
     d->progress.take_up(d->shared_state->visible.load());
     d->progress.durable = std::min(d->progress.visible, d->shared_state->durable_forced.load());
     d->progress.take_up_frames(frames_of(*d));
-    if (d->progress.durable > 0) d->progress.frames_durable = d->shared_state->frames_forced.load();
+    d->progress.frames_durable = d->shared_state->frames_forced.load();
     d->file.note_commits();
     if (run_.power_lost) {
       d->file.lose_power();
@@ -221,7 +229,7 @@ void Recovery::take_up_datasets() {
       ledger_.taken_up.insert({{uid, d->number}, d});
       continue;
     }
-    if (run_.power_lost && d->progress.durable == 0 && d->shared_state->kept.load() == 0 &&
+    if (run_.power_lost && !d->progress.any_durable() && d->shared_state->kept.load() == 0 &&
         !run_.files.exists(d->file.link)) {
       forget_unforced_state(name, Error{Code::not_found, d->file.link + " is not there", ENOENT});
       continue;
@@ -263,7 +271,7 @@ void Recovery::take_up_datasets() {
     }
     // The server before died between the shared state of a dataset and those of its outputs: nothing has been
     // committed. Those that it has made are made anew.
-    if (d->over() || d->is_further() || !d->shared_state || d->shared_state->visible.load() > 0 ||
+    if (d->over() || d->is_further() || !d->shared_state || journal::has_commits(*d->shared_state) ||
         d->shared_state->outputs_made.load() != 0 || d->continues_file())
       continue;
     for (const auto& o : ledger_.outputs_of(*d)) {

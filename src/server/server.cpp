@@ -150,7 +150,8 @@ Result<void> ServerImpl::begin() {
       rules += "rule " + flag("capture", r.values.capture ? '1' : '0') +
                flag("close", r.values.close == CloseMode::wait ? '1' : '0') + flag("join", r.values.join ? '1' : '0') +
                flag("promise", "svd"[static_cast<int>(r.values.promise)]) +
-               flag("full", "awsd"[static_cast<int>(r.values.full)]) + appear_of(r) + r.match + '\n';
+               flag("full", "awsd"[static_cast<int>(r.values.full)]) + appear_of(r) +
+               flag("frames", "asr"[static_cast<int>(r.values.frames)]) + r.match + '\n';
     }
     for (const auto& set : run_.config.sets)
       for (const auto& pattern : set.match) rules += "set " + set_glob(pattern) + '\n';

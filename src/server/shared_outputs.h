@@ -31,6 +31,7 @@ class SharedOutputs {
 
  private:
   Result<void> do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step, bool verify);
+  Result<void> end_record(const std::shared_ptr<Output>& d, const Record& r);
   Result<void> end_sync(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step);
   Result<void> end_aborted(Output& d);
   bool died_before_entering(Output& d, std::size_t w);

@@ -21,6 +21,7 @@ import numpy as np
 from journal_reader import (
     DATASET,
     IMPLICIT,
+    OF_RECORD,
     PENDING,
     SLOT,
     TYPES,
@@ -71,19 +72,37 @@ class Dataset:
         for parts in zip(*(c[:complete] for c in cuts), strict=True):
             ends = [part[-1] for part in parts]
             records = [r for part in parts for r in part[:-1]]
-            for r in sorted(records, key=lambda r: (r.collective_index, r.type != "schema")) if self.writers else records:
+            for r in sorted(records, key=in_order) if self.writers else records:
                 self.apply(r)
             self.frames += any(end.said["frame"] > 0 for end in ends)
             reopened = self.stage.get("reopened", 0) & REOPENED
             self.ended = "close" if all(end.type == "close" and end.sequence > reopened for end in ends) else self.ended
-        rest = [r for c in cuts for part in c[complete:] for r in part]
+        rests = [[r for part in c[complete:] for r in part] for c in cuts]
+        rest = self.apply_records(rests) if self.writers else rests[0]
         self.under_way = sum(r.type == "put" for r in rest)
         if any(r.type == "abort" for r in rest):
             self.ended = "abort"
         if not self.schema:
             self.schema = next((decode_schema(r.payload) for r in rest if r.type == "schema"), None)
 
+    def apply_records(self, rests: list[list[Record]]) -> list[Record]:
+        """What comes before the last sync of a record that all writers have come to; returns what is left."""
+        slots = self.stage.get("slots", [])
+        passed = [
+            max([r.collective_index for r in rest] + [slot["collective_index"] for slot in slots[w : w + 1]], default=0)
+            for w, rest in enumerate(rests)
+        ]
+        ends = [r.collective_index for r in rests[0] if r.flags & OF_RECORD and r.type == "sync"]
+        upto = max((end for end in ends if end <= min(passed)), default=0)
+        everything = [r for rest in rests for r in rest]
+        for r in sorted((r for r in everything if r.collective_index < upto), key=in_order):
+            self.apply(r)
+        self.frames += sum(end == upto for end in ends)
+        return [r for r in everything if r.collective_index >= upto]
+
     def apply(self, r: Record) -> None:
+        if r.type == "sync" and r.flags & OF_RECORD:
+            self.frames += 1
         if r.type == "schema":
             try:
                 self.schema = decode_schema(r.payload)
@@ -113,6 +132,11 @@ class Dataset:
         return found
 
 
+def in_order(r: Record) -> tuple[int, bool, bool]:
+    """Of several writers. A sync of a record comes before all else with its collective index, but for the schema."""
+    return (r.collective_index, r.type != "schema", r.type != "sync")
+
+
 def settled(records: Iterable[Record]) -> list[Record]:
     """Pending puts stand where a settle has written them, with its collective_index; others are gone."""
     pending: dict[int, Record] = {}
@@ -134,7 +158,7 @@ def cut(records: list[Record], implicit: bool) -> list[list[Record]]:
     parts: list[list[Record]] = [[]]
     for r in records:
         parts[-1].append(r)
-        if r.ends_frame and (implicit or not r.flags & IMPLICIT):
+        if r.ends_frame and not r.flags & OF_RECORD and (implicit or not r.flags & IMPLICIT):
             parts.append([])
     return parts
 

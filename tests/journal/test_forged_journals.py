@@ -17,7 +17,7 @@ from advectio import installation
 from advectio.errors import UserError
 from compared import assert_file_is
 from journal_contents import SEALED, Dataset, read_stage
-from journal_reader import CONTROL, DATASET, RECORD, RECORD_TYPES, SEGMENT, SLOT, WRITER, Layout, crc32c, padded
+from journal_reader import CONTROL, DATASET, OF_RECORD, RECORD, RECORD_TYPES, SEGMENT, SLOT, WRITER, Layout, crc32c, padded
 
 SEGMENT_BYTES = 1 << 20
 VERSION = 3  # those of version 4 and their servers read it, too
@@ -133,6 +133,14 @@ class Forged:
             self.synced = sequence
         self.rounds, self.last_index = max(self.rounds, number), max(self.last_index, collective_index)
 
+    def end_record(self, collective_index: int) -> None:
+        """Writer 0 goes on to its next record."""
+        self.put_any[0] = False
+        self.frames[0] += 1
+        self.journals[0].say(
+            "sync", struct.pack("<4Q", self.frames[0], 5, 0, 0), collective_index=collective_index, flags=OF_RECORD
+        )
+
     def write(self) -> None:
         for journal in self.journals:
             journal.write()
@@ -207,6 +215,9 @@ def forge_together(directory: Path, random: Random, writers: int, ending: str) -
             if variables == 2 and random.random() < 0.3:
                 variables, schema_pending = 3, collective_index
                 collective_index += 1
+            if forged.put_any[0] and not any(pending) and random.random() < 0.3:
+                tell()
+                forged.end_record(collective_index)
             for w in range(writers):
                 if random.random() < 0.4:
                     continue

@@ -459,7 +459,7 @@ TEST_F(SharedDatasetTest, ReadersInTheMidstOfAFrameSeeWhatEveryWriterHasPut) {
     std::vector<std::uint64_t> posted;  // and never waited for
     const std::vector<float> row(width, 99.0F);
     d->put_pending(&posted);
-    if (!d->put(0, {{100, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 5;
+    if (!d->put(0, {{0, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 5;
     d->put_pending(nullptr);
     if (!d->wait_visible()) return 2;
     if (!d->settle({}, posted)) return 6;

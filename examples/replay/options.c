@@ -40,6 +40,7 @@ static const char* const help_text =
     "  --frames N             output times to write (default: as many as there are). More than the inputs hold: they\n"
     "                         are used again with later times and other values\n"
     "  --frames-per-file N    close the file and begin another after N frames (default: as the first input)\n"
+    "  --no-sync              never sync a file, as WRF with io_form 11 and 13, and its quilt servers\n"
     "  --marker PATTERN       rank 0 makes a small file of that name when all ranks have closed a file; <n> is the "
     "number\n"
     "                         of the file. As UFS does it: log.f<n>\n"
@@ -122,6 +123,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
     OUTPUT,
     FRAMES,
     FRAMES_PER_FILE,
+    NO_SYNC,
     TILE,
     TARGET,
     COMPUTE,
@@ -138,6 +140,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
       {"output", required_argument, NULL, OUTPUT},
       {"frames", required_argument, NULL, FRAMES},
       {"frames-per-file", required_argument, NULL, FRAMES_PER_FILE},
+      {"no-sync", no_argument, NULL, NO_SYNC},
       {"tile", required_argument, NULL, TILE},
       {"target-mb", required_argument, NULL, TARGET},
       {"compute", required_argument, NULL, COMPUTE},
@@ -187,6 +190,7 @@ struct Options parse_options(int argc, char** argv, bool speak) {
       case OUTPUT: o.output = optarg; break;
       case FRAMES: o.frames = count_of("--frames", optarg); break;
       case FRAMES_PER_FILE: o.frames_per_file = count_of("--frames-per-file", optarg); break;
+      case NO_SYNC: o.no_sync = true; break;
       case TILE: {
         char* end = NULL;
         const long a = strtol(optarg, &end, 10);

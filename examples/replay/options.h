@@ -29,6 +29,7 @@ struct Options {
   int deflate;
   int format;
   const char* output; /* null: WRF-like, or the input's own name */
+  bool no_sync;       /* only the close ends a file's frames */
   const char* marker; /* null: none */
   const char* report; /* null: none */
 };

@@ -582,7 +582,7 @@ void write_frame(struct Output* output, bool last_of_file, struct FrameTimes* ti
   ++output->record;
   if (output->writes) {
     double called = MPI_Wtime();
-    check(nc_sync(output->ncid), "nc_sync", "", output->path);
+    if (!output->options->no_sync) check(nc_sync(output->ncid), "nc_sync", "", output->path);
     times->sync_s += MPI_Wtime() - called;
     times->synced_at = now();
     if (last_of_file) {

@@ -154,7 +154,7 @@ void write_frame_in_parallel(struct Output* output, bool last_of_file, struct Fr
     times->put_s += MPI_Wtime() - called;
     called = MPI_Wtime();
   }
-  check_parallel(ncmpi_sync(output->ncid), "ncmpi_sync", "", output->path);
+  if (!output->options->no_sync) check_parallel(ncmpi_sync(output->ncid), "ncmpi_sync", "", output->path);
   times->sync_s += MPI_Wtime() - called;
   times->synced_at = now();
   if (last_of_file) {

@@ -13,8 +13,12 @@ namespace {
 constexpr auto never = std::numeric_limits<std::uint64_t>::max();
 }
 
+bool CollectiveSequencer::ends_record(const Record& r) noexcept {
+  return r.type == RecordType::sync && (r.flags & journal::flag_record) != 0;
+}
+
 bool CollectiveSequencer::ends_sync(const Record& r) noexcept {
-  if (r.type == RecordType::sync) return (r.flags & (journal::flag_implicit | journal::flag_record)) == 0;
+  if (r.type == RecordType::sync) return (r.flags & journal::flag_implicit) == 0 && !ends_record(r);
   return r.type == RecordType::close || r.type == RecordType::abort;
 }
 
@@ -61,7 +65,21 @@ bool CollectiveSequencer::passed(std::size_t writer, std::uint64_t collective_in
   return true;
 }
 
+/// All records with a smaller one have been returned.
+bool CollectiveSequencer::all_have_come_to(std::uint64_t collective_index) const {
+  return std::all_of(queues_.begin(), queues_.end(), [collective_index](const WriterQueue& s) {
+    return s.waiting.empty() ? s.collective_index >= collective_index
+                             : s.waiting.front().collective_index >= collective_index;
+  });
+}
+
 std::optional<CollectiveSequencer::Step> CollectiveSequencer::next() {
+  if (!ends_of_records_.empty() && all_have_come_to(ends_of_records_.front().collective_index)) {
+    Step step;
+    step.parts.push_back({0, ends_of_records_.front()});
+    ends_of_records_.pop_front();
+    return step;
+  }
   // The sync under way is that of the writers which are furthest behind.
   SyncIndex sync_index{never};
   for (const auto& s : queues_) sync_index = std::min(sync_index, after(s.sync_index));
@@ -101,6 +119,11 @@ std::optional<CollectiveSequencer::Step> CollectiveSequencer::next() {
 }
 
 std::optional<CollectiveSequencer::Step> CollectiveSequencer::next_at_any_price() {
+  for (auto& waiting = queues_[0].waiting; !waiting.empty() && ends_record(waiting.front()); waiting.pop_front()) {
+    auto& end = ends_of_records_.emplace_back(waiting.front());
+    end.meta = end.payload = end.whole = {};
+    end.lease = {};
+  }
   std::size_t first = queues_.size();
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     const auto& s = queues_[i];

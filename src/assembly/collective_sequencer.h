@@ -37,10 +37,13 @@ class CollectiveSequencer {
     std::vector<Part> parts;
     journal::SyncIndex sync_index{};  ///< 0: a single record
   };
+  /// Writer 0 goes on to its next record: the one before it ends with this.
+  static bool ends_record(const journal::Record& record) noexcept;
   /// Empty while an earlier record may still arrive.
   std::optional<Step> next();
   /// The next record even where an earlier one may still arrive: a single one, also a sync or close. For a full stage,
-  /// when writers wait for segments that other writers of this dataset hold.
+  /// when writers wait for segments that other writers of this dataset hold. The sync of a record stays for `next`,
+  /// without its meta.
   std::optional<Step> next_at_any_price();
   /// The next block of a request that nobody has waited for yet (iput). For the same case.
   std::optional<Step> next_pending();
@@ -58,9 +61,11 @@ class CollectiveSequencer {
     std::uint64_t collective_index = 0;
     journal::SyncIndex sync_index{};
   };
+  [[nodiscard]] bool all_have_come_to(std::uint64_t collective_index) const;
   static bool ends_sync(const journal::Record& record) noexcept;
 
   std::vector<WriterQueue> queues_;
+  std::deque<journal::Record> ends_of_records_;  ///< overtaken by records behind them; without their bytes
 };
 
 }  // namespace advectio

@@ -8,14 +8,6 @@
 
 namespace advectio {
 
-namespace {
-
-bool ends_record(const Record& r) {
-  return r.type == RecordType::sync && (r.flags & journal::flag_record) != 0;
-}
-
-}  // namespace
-
 bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
   // Not before their schema: a writer that owes it has a segment for it. Once it is told it must also have been read.
   if (slot_of(*d, 0).schema_pending.load(std::memory_order_acquire) != 0) return false;
@@ -35,10 +27,8 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
                 " to make room in the stage");
   Result<void> given;
   for (; given && step;
-       step = pending ? d->writers.sequencer->next_pending() : d->writers.sequencer->next_at_any_price()) {
-    // Blocks of the record may still come: it ends no frame then, and belongs to the next one.
-    if (!ends_record(step->parts[0].record)) given = do_step(d, *step, false);
-  }
+       step = pending ? d->writers.sequencer->next_pending() : d->writers.sequencer->next_at_any_price())
+    given = do_step(d, *step, false);
   auto done = given ? writer_.commit_part(d) : Result<bool>(std::move(given).error());
   if (done) return *done;
   writer_.fail(*d, std::move(done).error());
@@ -80,7 +70,7 @@ Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const Coll
       if (!d->schema.written && d->writers.any_aborted()) return {};
       return writer_.on_put(*d, r, verify);
     case RecordType::sync:
-      if (ends_record(r)) return end_record(d, r);
+      if (CollectiveSequencer::ends_record(r)) return end_record(d, r);
       if ((r.flags & journal::flag_implicit) == 0) return {};
       ADVECTIO_TRY(writer_.commit_part(d));
       d->writers.slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
@@ -93,11 +83,10 @@ Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const Coll
 
 /// Writer 0 has gone on to its next record, and the others have made the collective calls before that one.
 Result<void> SharedOutputs::end_record(const std::shared_ptr<Output>& d, const Record& r) {
-  auto sync = journal::decode_sync(r.meta);
-  if (!sync) return std::move(sync).error();
   if (d->is_further()) d->shared_state->frames_synced.fetch_add(1, std::memory_order_relaxed);
   d->progress.sync_frame(++d->progress.frames_ended);
-  d->figures.stall.note(true, d->is_further() ? 0 : seconds(sync->stall_ns));
+  const auto sync = journal::decode_sync(r.meta);  // not there where blocks behind it were written first
+  d->figures.stall.note(true, sync && !d->is_further() ? seconds(sync->stall_ns) : 0);
   ADVECTIO_TRY(writer_.commit_record(d, r));
   d->progress.partial = false;
   return {};

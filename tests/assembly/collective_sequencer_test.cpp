@@ -139,6 +139,33 @@ TEST(CollectiveSequencer, AtAnyPriceGivesWhatWaitsForOthers) {
   EXPECT_THAT(all(sequencer), ElementsAre("|1"));
 }
 
+TEST(CollectiveSequencer, ARecordEndsWhereAllHaveComeToTheCollectiveIndexOfItsEnd) {
+  CollectiveSequencer sequencer(2);
+  Says a, b;
+  for (const auto& r : {a(RecordType::put, 1), a(RecordType::sync, 2, 0, journal::flag_record), a(RecordType::put, 2)})
+    ASSERT_TRUE(sequencer.take(0, r).ok());
+  EXPECT_THAT(all(sequencer), IsEmpty());
+  ASSERT_TRUE(sequencer.take(1, b(RecordType::put, 1)).ok());
+  EXPECT_THAT(all(sequencer), ElementsAre("0:1", "1:1"));
+  ASSERT_TRUE(sequencer.take(1, b(RecordType::put, 2)).ok());
+  EXPECT_THAT(all(sequencer), ElementsAre("0:2", "0:3", "1:2"));
+}
+
+TEST(CollectiveSequencer, AtAnyPriceLeavesTheEndOfARecordForLater) {
+  CollectiveSequencer sequencer(2);
+  Says a, b;
+  for (const auto& r : {a(RecordType::put, 1), a(RecordType::sync, 2, 0, journal::flag_record), a(RecordType::put, 2)})
+    ASSERT_TRUE(sequencer.take(0, r).ok());
+  std::vector<std::uint64_t> given;
+  while (auto step = sequencer.next_at_any_price()) given.push_back(step->parts[0].record.sequence);
+  EXPECT_THAT(given, ElementsAre(1, 3));
+  EXPECT_EQ(sequencer.given(0), 3U);
+  ASSERT_TRUE(sequencer.take(1, b(RecordType::put, 1)).ok());
+  EXPECT_THAT(all(sequencer), ElementsAre("1:1"));
+  EXPECT_TRUE(sequencer.passed(1, 2));
+  EXPECT_THAT(all(sequencer), ElementsAre("0:2"));
+}
+
 TEST(CollectiveSequencer, AtAnyPriceGivesAlsoAClose) {
   CollectiveSequencer sequencer(3);
   Says a, b, c;

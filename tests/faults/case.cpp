@@ -175,6 +175,7 @@ Case Case::of(std::uint64_t seed) {
     if (i > 0 && below(3) == 0) d.begins = c.datasets.back().begins + c.datasets.back().frames;
     // Seeds below are known for what they were without.
     d.second = seed >= 90'000 && c.nodes == 1 && !d.tiled() && mix(seed * datasets_max + i) % 3 == 0;
+    d.unsynced = seed >= 300'000 && !d.tiled() && mix(seed * datasets_max + i + 7) % 2 == 0;
     c.datasets.push_back(std::move(d));
   }
   return c;
@@ -191,6 +192,7 @@ Case Case::of_power(std::uint64_t seed) {
     d.promised = mix(seed * datasets_max + static_cast<std::uint64_t>(&d - c.datasets.data())) % 4 != 0;
   }
   c.datasets[0].promised = true;
+  for (auto& d : c.datasets) d.unsynced = d.unsynced && !d.promised;  // a record keeps no promise
   // Segments that are used again and again.
   if (seed % 2 == 0) {
     c.segments_max = c.writers * 2;
@@ -230,7 +232,7 @@ std::string Case::text() const {
   for (const auto& d : datasets)
     s += " " + d.name + " " + std::string(name_of(d.format)) + (d.deflate ? " deflate" : "") +
          (d.store ? " as " + std::string(name_of(*d.store)) : "") + (d.promised ? " promised" : "") +
-         (d.second ? " twice" : "") + " by " +
+         (d.unsynced ? " unsynced" : "") + (d.second ? " twice" : "") + " by " +
          (d.tiled() ? std::to_string(d.cuts_y.size() - 1) + "x" + std::to_string(d.cuts_x.size() - 1) + " tiles" +
                           (d.halo > 0 ? " with halos" : "")
           : d.shared() ? "all"

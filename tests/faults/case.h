@@ -61,6 +61,7 @@ struct DatasetCase {
   std::uint64_t y = 0, x = 0;
   std::uint64_t chunk_y = 0;
   bool deflate = false;
+  bool unsynced = false;                      ///< only its close syncs; a record ends where the next begins
   bool promised = false;                      ///< `promise: durable`
   std::optional<FileFormat> store;            ///< zarr or bp5: written as that, in place of the file
   bool second = false;                        ///< it has a further output, a classic file (`outputs`)

@@ -41,6 +41,7 @@ std::string config_of(const Case& c) {
   for (const auto& d : c.datasets) {
     if (d.store)
       rules += "  - {match: " + d.name + ", format: " + (*d.store == FileFormat::zarr ? "zarr" : "bp5") + "}\n";
+    if (d.unsynced) rules += "  - {match: " + d.name + ", frames: record}\n";
     if (d.promised) rules += "  - {match: " + d.name + ", promise: durable}\n";
     if (d.second) rules += "  - {match: " + d.name + ", outputs: [{path: \"second_{name}\", format: cdf5}]}\n";
   }

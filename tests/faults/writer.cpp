@@ -23,6 +23,7 @@ int WriterProcess::run() {
       if (tick + 1 < d.begins + d.frames) continue;
       step();
       if (!accepted(open[i]->close())) return gave_up;
+      if (d.unsynced) ledger_.part[i][me_].synced = d.frames;
       open[i].reset();
     }
     ::usleep(case_.pause_us);
@@ -135,6 +136,7 @@ bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std
   auto& part = ledger_.part[i][me_];
   part.begun = static_cast<std::uint32_t>(f + 1);
   const auto file = d.held(me_, case_.writers);
+  if (together != nullptr) together->begin_collective_call();
   // Of a tile its halo too.
   const auto all = d.tiled() ? file : d.own(me_, case_.writers);
   // What no tile owns alone all of them put.
@@ -146,7 +148,13 @@ bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std
     step();
     if (!put_rows(dataset, i, f, {y, all.x, std::min(rows, all.y + all.ny - y), all.nx}, file)) return false;
   }
+  // What comes before is in the journal, or said to the others by the collective index.
+  if (d.unsynced) part.synced = static_cast<std::uint32_t>(f);
   if (together != nullptr) together->end_collective_call();
+  if (d.unsynced) {
+    ++ledger_.frames;
+    return true;
+  }
   step();
   const bool done = accepted(dataset.sync());
   if (together != nullptr) together->end_collective_call();

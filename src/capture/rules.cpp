@@ -52,7 +52,8 @@ Rule Rules::of(const std::string& path) const {
   const std::string whole = workflow::name_for_programs(memory, absolute(path));
   for (const auto& r : rules) {
     if (!matches(r.match, whole)) continue;
-    for (const auto letter : {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear, &Rule::frames})
+    for (const auto letter :
+         {&Rule::capture, &Rule::close, &Rule::join, &Rule::promise, &Rule::full, &Rule::appear, &Rule::frames})
       if (r.*letter != '-') all.*letter = r.*letter;
   }
   if (whole != absolute(path)) {

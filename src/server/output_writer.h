@@ -29,8 +29,7 @@ class OutputWriter {
   /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on. Frames that wait are
   /// committed with it. `record`: of `commit_record`.
   Result<void> commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
-                      bool in_midst = false,
-                      std::uint64_t record = 0);
+                      bool in_midst = false, std::uint64_t record = 0);
   /// The frame that ends with that sync of writer 0, which is no sync of all.
   Result<void> commit_record(const std::shared_ptr<Output>& d, const Record& r);
   /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and

@@ -147,10 +147,10 @@ def kill_server(running: Running, run_dir: Path) -> int:
     return int(pid)
 
 
-def kill_all(running: Running, run_dir: Path) -> Result:
-    """The server and every `replay`, and what is then said."""
+def kill_all(running: Running, run_dir: Path, program: str = "replay") -> Result:
+    """The server and every process of that name, and what is then said."""
     (server,) = server_of(running, run_dir)
-    for pid in [server, *running.pids("replay")]:
+    for pid in [server, *running.pids(program)]:
         os.kill(pid, signal.SIGKILL)
     result = running.finish()
     assert result.code != 0, result.said

@@ -12,45 +12,47 @@ from running import run_plainly
 from same import assert_same
 from test_crashes import assert_beginning_is_same, kill_all, records
 
-METHODS = ["serial", "pnetcdf", "pnetcdf-nonblocking", "netcdf4-parallel"]
 FRAMES = 6
 
 
-def command(replay: Path, made: Path, io: str) -> list[str | Path]:
+@pytest.fixture(params=["serial", "pnetcdf", "pnetcdf-nonblocking", "netcdf4-parallel"])
+def command(request: pytest.FixtureRequest, made: Path, replay: Path) -> list[str | Path]:
+    """Two ranks write all frames into one file, and never sync it."""
+    program = request.getfixturevalue("replay_mpi") if request.param == "netcdf4-parallel" else replay
+    return command_of(program, made, request.param)
+
+
+def command_of(program: Path, made: Path, io: str) -> list[str | Path]:
     ranks: list[str | Path] = ["mpirun", "-n", "2"]
-    return [*ranks, replay, "--io", io, "--no-sync", "--output", "out.nc", "--frames-per-file", "1000", made]
+    return [*ranks, program, "--io", io, "--no-sync", "--output", "out.nc", "--frames-per-file", "1000", made]
 
 
-@pytest.mark.parametrize("io", METHODS)
-def test_each_output_time_is_a_frame_and_no_value_changes(made: Path, replay: Path, pair: Pair, io: str):
-    base = [*command(replay, made, io), "--frames", str(FRAMES)]
+def test_each_output_time_is_a_frame_and_no_value_changes(command: list[str | Path], pair: Pair):
+    base = [*command, "--frames", str(FRAMES)]
     (dataset,) = pair.run(base, datasets=1).summary["datasets"]
     assert dataset["frames_visible"] == FRAMES
     assert_same(pair.plain / "out.nc", pair.carried / "out.nc")
 
 
-@pytest.mark.parametrize("io", METHODS)
-def test_what_has_been_put_before_everything_was_killed_is_recovered(made: Path, replay: Path, pair: Pair, io: str):
+def test_what_has_been_put_before_everything_was_killed_is_recovered(command: list[str | Path], pair: Pair):
     run_dir = pair.advectio.new_run_dir()
-    base = command(replay, made, io)
     running = pair.advectio.start(
-        [*base, "--frames", "100000", "--compute", "0.05"], pair.carried, "server: {restarts_max: 0}\n", run_dir
+        [*command, "--frames", "100000", "--compute", "0.05"], pair.carried, "server: {restarts_max: 0}\n", run_dir
     )
     running.wait_for(lambda: running.frames() >= FRAMES, f"{FRAMES} frames were put")
-    kill_all(running, run_dir)
+    kill_all(running, run_dir, Path(command[3]).name)
     put = running.frames()
     recovered = pair.advectio.call("recover", run_dir, directory=pair.carried)
     assert recovered.code == 0, recovered.said
     kept = records(pair.carried / "out.nc")
     assert put - 1 <= kept <= put + 1, f"{put} frames were put, the file has {kept}"
-    plain = run_plainly([*base, "--frames", str(kept + 1)], pair.plain)
+    plain = run_plainly([*command, "--frames", str(kept + 1)], pair.plain)
     assert plain.code == 0, plain.said
     assert_beginning_is_same(pair.plain / "out.nc", pair.carried / "out.nc")
 
 
-@pytest.mark.parametrize("io", METHODS)
-def test_a_live_reader_gets_each_frame_while_the_file_is_open(made: Path, replay: Path, pair: Pair, io: str):
-    running = pair.advectio.start([*command(replay, made, io), "--frames", "100000", "--compute", "0.05"], pair.carried)
+def test_a_live_reader_gets_each_frame_while_the_file_is_open(command: list[str | Path], pair: Pair):
+    running = pair.advectio.start([*command, "--frames", "100000", "--compute", "0.05"], pair.carried)
     running.wait_for(lambda: running.frames() >= 1, "a frame was put")
     seen: list[int] = []
     for ds in advectio.frames("out.nc", run=os.fspath(pair.advectio.run_dirs[-1])):
@@ -58,11 +60,11 @@ def test_a_live_reader_gets_each_frame_while_the_file_is_open(made: Path, replay
         if len(seen) == 4:
             break
     assert seen == list(range(seen[0], seen[0] + 4))
-    running.kill("replay")
+    running.kill(Path(command[3]).name)
     running.finish()
 
 
 def test_a_rule_says_that_only_a_sync_ends_a_frame(made: Path, replay: Path, pair: Pair):
-    base = [*command(replay, made, "pnetcdf"), "--frames", str(FRAMES)]
+    base = [*command_of(replay, made, "pnetcdf"), "--frames", str(FRAMES)]
     (dataset,) = pair.run(base, "datasets: [{match: '*', frames: sync}]\n", datasets=1).summary["datasets"]
     assert dataset["frames_visible"] == 1

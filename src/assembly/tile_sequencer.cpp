@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/tile_ways.h"
+
 namespace advectio {
 
 using journal::Record;
@@ -164,12 +166,15 @@ Result<void> TileSequencer::apply_schemas(bool now) {
 bool TileSequencer::covers() const {
   std::uint64_t own = 0, whole = 1;
   std::optional<std::uint64_t> total;
+  bool exactly = true;
   for (const auto& s : queues_) {
     own += s.share.own;
     whole = s.share.whole;
     total = s.placement->total;
+    // Where neighbours share edges, or no tile knows the whole, the sum says nothing.
+    exactly = !way_of(s.placement->kind).shares_edges;
   }
-  return own >= whole || total == queues_.size();
+  return (exactly && own >= whole) || total == queues_.size();
 }
 
 Result<void> TileSequencer::make_plan() {
@@ -179,6 +184,7 @@ Result<void> TileSequencer::make_plan() {
   if (!joined) return std::move(joined).error();
   std::map<std::string, std::size_t> numbers;
   for (std::size_t t = 0; t < queues_.size(); ++t) numbers[queues_[t].path] = t;
+  for (auto& t : tiles) queues_[numbers.at(t.name)].settled = std::move(t.placement.spans);
   whole_ = std::move(joined).value();
   first_ = numbers.at(tiles.front().name);
   roles_.assign(whole_.pieces.size(), std::vector<Role>(queues_.size(), Role::none));
@@ -263,7 +269,7 @@ std::optional<TileSequencer::Cut> TileSequencer::cut(const TileQueue& s, const E
   const auto& dimensions = whole_.schema.variables[e.put.variable].dimensions;
   Cut c{own_box(box), box};
   for (std::size_t i = 0; i < box.rank(); ++i) {
-    const auto& span = s.placement->spans[dimensions[i]];
+    const auto& span = s.settled[dimensions[i]];
     if (!span) continue;
     const auto step = e.put.stride.empty() ? 1 : std::max<std::uint64_t>(1, e.put.stride[i]);
     const auto start = box.start[i], end = span->from + span->count;

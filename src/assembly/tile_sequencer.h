@@ -102,7 +102,8 @@ class TileSequencer {
     std::string path;
     std::optional<Schema> schema;  ///< as of the last schema record that counts by now
     bool schema_changed = false;
-    std::optional<Placement> placement;
+    std::optional<Placement> placement;        ///< as the tile says it
+    std::vector<std::optional<Span>> settled;  ///< as all of them together have it
     Share share;
     std::deque<Entry> entries;
     std::size_t given = 0;         ///< of the entries, from the front

@@ -8,324 +8,61 @@
 #include <set>
 
 #include "core/cells.h"
+#include "core/tile_ways.h"
 
 namespace advectio {
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
+// ---- what only all tiles together say ----
 
-const Attribute* find(const std::vector<Attribute>& attributes, std::string_view name) {
-  const auto it =
-      std::find_if(attributes.begin(), attributes.end(), [&](const Attribute& a) { return a.name == name; });
-  return it == attributes.end() ? nullptr : &*it;
-}
-
-const Attribute* find_ending(const std::vector<Attribute>& attributes, std::string_view end) {
-  const auto it = std::find_if(attributes.begin(), attributes.end(),
-                               [&](const Attribute& a) { return std::string_view(a.name).ends_with(end); });
-  return it == attributes.end() ? nullptr : &*it;
-}
-
-template <typename T>
-Numbers as_numbers(const Attribute& a) {
-  Numbers out;
-  for (std::uint64_t i = 0; i < a.count; ++i) {
-    T value{};
-    std::memcpy(&value, a.values.data() + i * sizeof value, sizeof value);
-    out.push_back(static_cast<std::int64_t>(value));
-  }
-  return out;
-}
-
-Numbers as_numbers(const Attribute& a) {
-  switch (a.type) {
-    case DataType::int16: return as_numbers<std::int16_t>(a);
-    case DataType::int32: return as_numbers<std::int32_t>(a);
-    case DataType::int64: return as_numbers<std::int64_t>(a);
-    default: return {};
-  }
-}
-
-/// Empty for what is not there, no whole numbers, or so large that no grid can mean it (and sums of it would wrap).
-Numbers numbers(const Attribute* a) {
-  constexpr std::int64_t sane = std::int64_t{1} << 48;
-  if (a == nullptr) return {};
-  auto all = as_numbers(*a);
-  const bool good = std::all_of(all.begin(), all.end(), [](std::int64_t n) { return n > -sane && n < sane; });
-  return good ? all : Numbers();
-}
-
-std::optional<std::int64_t> number(const Attribute* a) {
-  const auto all = numbers(a);
-  return all.size() == 1 ? std::optional(all[0]) : std::nullopt;
-}
-
-/// In place, keeping type and count.
-void set_numbers(Attribute* a, const Numbers& to) {
-  if (a == nullptr || a->count != to.size()) return;
-  a->values.clear();
-  Encoder e(a->values);
-  for (const auto n : to) {
-    if (a->type == DataType::int16)
-      e.number(static_cast<std::int16_t>(n));
-    else if (a->type == DataType::int32)
-      e.number(static_cast<std::int32_t>(n));
-    else
-      e.number(n);
-  }
-}
-
-Attribute* find(std::vector<Attribute>& attributes, std::string_view name) {
-  return const_cast<Attribute*>(find(std::as_const(attributes), name));
-}
-
-Error contradiction(const Dimension& d, const std::string& what) {
-  return Error{Code::corrupt, "dimension " + d.name + " has " + std::to_string(d.length) + " points, but " + what, 0};
-}
-
-/// The last test of every kind: the span lies in the tile and in the whole.
-Result<Span> checked(const Dimension& d, std::int64_t from, std::int64_t to, std::int64_t count, std::int64_t whole,
-                     const char* said_by) {
-  if (from < 0 || to < 0 || count < 0 || from + count > static_cast<std::int64_t>(d.length) || to + count > whole)
-    return contradiction(d, std::string(said_by) + " place " + std::to_string(count) + " of them at " +
-                                std::to_string(to + 1) + " of " + std::to_string(whole));
-  return Span{static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), static_cast<std::uint64_t>(count),
-              static_cast<std::uint64_t>(whole)};
-}
-
-// ---- WRF ----
-
-struct WrfAxis {
-  std::string_view dimension, attribute;
-};
-constexpr std::array<WrfAxis, 2> kWrfAxes{{{"west_east", "WEST-EAST"}, {"south_north", "SOUTH-NORTH"}}};
-
-/// Empty: a dimension that only sounds like one of the axis.
-Result<std::optional<Span>> wrf_span(const Schema& s, const Dimension& d, const WrfAxis& axis) {
-  const auto kind = d.name.substr(axis.dimension.size());
-  if (!kind.empty() && kind != "_stag" && kind != "_subgrid") return std::optional<Span>();
-  const std::string prefix(axis.attribute), ending = kind.empty() ? "_UNSTAG" : "_STAG";
-  const auto start = number(find(s.attributes, prefix + "_PATCH_START" + ending)),
-             end = number(find(s.attributes, prefix + "_PATCH_END" + ending)),
-             grid = number(find(s.attributes, prefix + "_GRID_DIMENSION"));
-  if (!start || !end || !grid)
-    return Error{Code::corrupt, prefix + "_PATCH_… or " + prefix + "_GRID_DIMENSION is missing or no number", 0};
-  const auto points = *end - *start + 1, length = static_cast<std::int64_t>(d.length);
-  // The grid of WRF-Fire has so many points to each of the staggered one.
-  const auto finer = kind == "_subgrid" && points > 0 ? length / points : 1;
-  if (points * finer != length)
-    return contradiction(d, prefix + "_PATCH_… say " + std::to_string(*start) + " to " + std::to_string(*end) + " (" +
-                                ending.substr(1) + ")");
-  auto span =
-      checked(d, 0, (*start - 1) * finer, length, (kind.empty() ? *grid - 1 : *grid) * finer, "the PATCH attributes");
-  if (!span) return std::move(span).error();
-  return std::optional(*span);
-}
-
-Result<std::optional<Placement>> wrf_placement(const Schema& s) {
-  if (find(s.attributes, "WEST-EAST_PATCH_START_UNSTAG") == nullptr) return std::optional<Placement>();
-  Placement p{TileKind::wrf, std::vector<std::optional<Span>>(s.dimensions.size()), {}, {}};
-  for (std::size_t i = 0; i < s.dimensions.size(); ++i) {
-    for (const auto& axis : kWrfAxes) {
-      if (!s.dimensions[i].name.starts_with(axis.dimension)) continue;
-      auto span = wrf_span(s, s.dimensions[i], axis);
-      if (!span) return std::move(span).error();
-      p.spans[i] = *span;
-    }
-  }
-  return std::optional(std::move(p));
-}
-
-// ---- SCALE ----
-
-/// What the global attributes say of the processes in one direction.
-struct ScaleDirection {
-  std::int64_t rank = 0, processes = 1, cells = 0, halo = 0;  // cells: of the whole, without halos
-  [[nodiscard]] std::int64_t own() const { return cells / processes; }
-  [[nodiscard]] bool first() const { return rank == 0; }
-  [[nodiscard]] bool last() const { return rank + 1 == processes; }
-};
-
-std::optional<ScaleDirection> scale_direction(const Schema& s, bool x) {
-  const auto rank = number(find_ending(s.attributes, x ? "prc_rank_x" : "prc_rank_y")),
-             processes = number(find_ending(s.attributes, x ? "prc_num_x" : "prc_num_y")),
-             cells = number(find_ending(s.attributes, x ? "index_imaxg" : "index_jmaxg")),
-             halo = number(find_ending(s.attributes, x ? "index_ihalo" : "index_jhalo"));
-  if (!rank || !processes || !cells || !halo || *processes < 1 || *rank < 0 || *rank >= *processes ||
-      *cells % *processes != 0)
-    return std::nullopt;
-  return ScaleDirection{*rank, *processes, *cells, *halo};
-}
-
-const Variable* axis_of(const Schema& s, std::size_t dimension) {
-  for (const auto& v : s.variables)
-    if (v.name == s.dimensions[dimension].name && v.dimensions.size() == 1 && v.dimensions[0] == dimension &&
-        find(v.attributes, "size_global") != nullptr && find(v.attributes, "start_global") != nullptr)
-      return &v;
-  return nullptr;
-}
-
-/// x, xh, y, yh. A file of a domain that is not periodic has the outer halo in its outermost tiles. Whether inner halos
-/// are in the file differs between SCALE's kinds of file; the length of the dimension tells.
-Result<Span> scale_span(const Dimension& d, const Variable& axis, const std::optional<ScaleDirection>& direction) {
-  constexpr const char* said_by = "size_global, start_global and the halos";
-  const auto size = number(find(axis.attributes, "size_global")), start = number(find(axis.attributes, "start_global"));
-  auto local = numbers(find(axis.attributes, "halo_local")), global = numbers(find(axis.attributes, "halo_global"));
-  if (!size || !start) return Error{Code::corrupt, "size_global or start_global of " + d.name + " is no number", 0};
-  if (local.size() != 2) local = {0, 0};
-  if (global.size() != 2) global = {0, 0};
-  const auto length = static_cast<std::int64_t>(d.length);
-  if (!direction) return checked(d, local[0], *start - 1 + local[0], length - local[0] - local[1], *size, said_by);
-  const auto count = direction->own() + (direction->first() ? global[0] : 0) + (direction->last() ? global[1] : 0);
-  const auto to = direction->first() ? 0 : direction->rank * direction->own() + global[0];
-  const bool inner_halos = length != count && length == count + local[0] + local[1];
-  if ((length != count && !inner_halos) || (!direction->first() && to != *start - 1 + local[0]))
-    return contradiction(d, std::string(said_by) + " say " + std::to_string(count) + " at " + std::to_string(to + 1));
-  return checked(d, inner_halos ? local[0] : 0, to, count, *size, said_by);
-}
-
-/// CX, FX, FDX and the like: the model's own grid with all halos, which only a file of one process has as a whole.
-std::optional<Span> scale_grid_span(const Dimension& d, const std::optional<ScaleDirection>& x,
-                                    const std::optional<ScaleDirection>& y) {
-  if (d.name != "CX" && d.name != "CY" && d.name != "FX" && d.name != "FY" && d.name != "FDX" && d.name != "FDY")
-    return std::nullopt;
-  const auto& direction = d.name.back() == 'X' ? x : y;
-  if (!direction) return std::nullopt;
-  const auto halos = 2 * direction->halo, length = static_cast<std::int64_t>(d.length);
-  const auto more = length - direction->own() - halos;  // faces are one more than cells, distances one fewer
-  if (more < -1 || more > 1) return std::nullopt;
-  const auto from = direction->first() ? 0 : direction->halo;
-  const auto end = direction->last() ? length : direction->halo + direction->own();
-  return Span{static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(direction->rank * direction->own() + from),
-              static_cast<std::uint64_t>(end - from), static_cast<std::uint64_t>(direction->cells + halos + more)};
-}
-
-Result<std::optional<Placement>> scale_placement(const Schema& s) {
-  Placement p{TileKind::scale, std::vector<std::optional<Span>>(s.dimensions.size()), {}, {}};
-  const auto x = scale_direction(s, true), y = scale_direction(s, false);
+/// Two neighbours may both hold the points of the edge between them. They do where intervals in this dimension begin at
+/// the last point of the one before them, and none overlaps another by more than that.
+bool edges_are_shared(const std::vector<Tile>& tiles, std::size_t dimension) {
+  std::set<std::pair<std::uint64_t, std::uint64_t>> intervals;  // first and last point
+  for (const auto& t : tiles)
+    if (const auto& span = t.placement.spans[dimension]; span && span->count > 0)
+      intervals.insert({span->to, span->to + span->count - 1});
   bool any = false;
-  for (std::size_t i = 0; i < s.dimensions.size(); ++i) {
-    const auto* axis = axis_of(s, i);
-    if (axis == nullptr) continue;
-    any = true;
-    auto span = scale_span(s.dimensions[i], *axis, s.dimensions[i].name.starts_with('x') ? x : y);
-    if (!span) return std::move(span).error();
-    p.spans[i] = *span;
+  const std::pair<std::uint64_t, std::uint64_t>* before = nullptr;
+  for (const auto& interval : intervals) {
+    if (before != nullptr) {
+      if (interval.first < before->second || interval.first == before->first) return false;
+      any = any || interval.first == before->second;
+    }
+    before = &interval;
   }
-  if (!any) return std::optional<Placement>();
-  for (std::size_t i = 0; i < s.dimensions.size(); ++i)
-    if (!p.spans[i]) p.spans[i] = scale_grid_span(s.dimensions[i], x, y);
-  if (x && y) {
-    const auto id = number(find(s.attributes, "rankid"));
-    p.number = static_cast<std::uint64_t>(id && *id >= 0 ? *id : y->rank * x->processes + x->rank);
-    p.total = static_cast<std::uint64_t>(x->processes * y->processes);
-  }
-  return std::optional(std::move(p));
+  return any;
 }
 
-// ---- NEMO ----
-
-constexpr const char* kNemoFirst = "DOMAIN_position_first";
-
-/// The dimension that DOMAIN_dimensions_ids means (Fortran counts from 1); XIOS numbers them without regard to the
-/// file, where the names are right.
-const Dimension* nemo_dimension(const Schema& s, std::size_t k, const Numbers& ids, std::int64_t local) {
-  const auto fits = [&](const Dimension& d) { return !d.unlimited && static_cast<std::int64_t>(d.length) == local; };
-  if (k < ids.size() && ids[k] >= 1 && static_cast<std::size_t>(ids[k]) <= s.dimensions.size()) {
-    const auto& d = s.dimensions[static_cast<std::size_t>(ids[k] - 1)];
-    if (fits(d)) return &d;
-  }
-  for (const auto& d : s.dimensions)
-    if (d.name == (k == 0 ? "x" : "y") && fits(d)) return &d;
-  return nullptr;
+/// The tile behind it has the edge.
+void give_edge_away(std::vector<Tile>& tiles, std::size_t dimension) {
+  std::set<std::uint64_t> begun;
+  for (const auto& t : tiles)
+    if (const auto& span = t.placement.spans[dimension]) begun.insert(span->to);
+  for (auto& t : tiles)
+    if (auto& span = t.placement.spans[dimension];
+        span && span->count > 1 && begun.contains(span->to + span->count - 1))
+      --span->count;
 }
 
-Result<std::optional<Placement>> nemo_placement(const Schema& s) {
-  if (find(s.attributes, kNemoFirst) == nullptr) return std::optional<Placement>();
-  const auto all = [&](const char* name) { return numbers(find(s.attributes, name)); };
-  const auto ids = all("DOMAIN_dimensions_ids"), global = all("DOMAIN_size_global"), local = all("DOMAIN_size_local"),
-             first = all(kNemoFirst), last = all("DOMAIN_position_last");
-  auto before = all("DOMAIN_halo_size_start"), behind = all("DOMAIN_halo_size_end");
-  const auto n = first.size();
-  if (before.empty()) before.assign(n, 0);
-  if (behind.empty()) behind.assign(n, 0);
-  if (n == 0 || n > 2 || global.size() != n || local.size() != n || last.size() != n || before.size() != n ||
-      behind.size() != n)
-    return Error{Code::corrupt, "the DOMAIN_… attributes are not all there, or not of one length", 0};
-  Placement p{TileKind::nemo, std::vector<std::optional<Span>>(s.dimensions.size()), {}, {}};
-  for (std::size_t k = 0; k < n; ++k) {
-    const auto* d = nemo_dimension(s, k, ids, local[k]);
-    if (d == nullptr)
-      return Error{Code::corrupt, "no dimension has the " + std::to_string(local[k]) + " points of DOMAIN_size_local",
-                   0};
-    if (last[k] - first[k] + 1 != local[k])
-      return contradiction(*d, "DOMAIN_position_… say " + std::to_string(first[k]) + " to " + std::to_string(last[k]));
-    auto span = checked(*d, before[k], first[k] - 1 + before[k], local[k] - before[k] - behind[k], global[k],
-                        "the DOMAIN_… attributes");
-    if (!span) return std::move(span).error();
-    p.spans[static_cast<std::size_t>(d - s.dimensions.data())] = *span;
-  }
-  const auto own = number(find(s.attributes, "DOMAIN_number")),
-             total = number(find(s.attributes, "DOMAIN_number_total"));
-  if (own && total && *own >= 0 && *total > 0) {
-    p.number = static_cast<std::uint64_t>(*own);
-    p.total = static_cast<std::uint64_t>(*total);
-  }
-  return std::optional(std::move(p));
+void reach_as_far_as_tiles(std::vector<Tile>& tiles, std::size_t dimension) {
+  std::uint64_t end = 0;
+  for (const auto& t : tiles)
+    if (const auto& span = t.placement.spans[dimension]) end = std::max(end, span->to + span->count);
+  for (auto& t : tiles)
+    if (auto& span = t.placement.spans[dimension]) span->whole = end;
 }
 
-// ---- attributes of place ----
-
-bool is_scale_rank(std::string_view name) {
-  return name == "rankid" || name.ends_with("prc_rank_x") || name.ends_with("prc_rank_y");
-}
-
-/// Differs from tile to tile of one dataset.
-bool differs_by_tile(TileKind kind, bool global, std::string_view name) {
-  switch (kind) {
-    case TileKind::wrf:
-      return global && (name.starts_with("WEST-EAST_PATCH_") || name.starts_with("SOUTH-NORTH_PATCH_"));
-    case TileKind::scale: return global ? is_scale_rank(name) : name == "start_global" || name == "halo_local";
-    case TileKind::nemo:
-      return global &&
-             (name == "DOMAIN_number" || name == "DOMAIN_size_local" || name.starts_with("DOMAIN_position_") ||
-              name.starts_with("DOMAIN_halo_size_") || name == "file_name" || name == "TimeStamp");
+void settle(std::vector<Tile>& tiles) {
+  const auto& first = tiles.front().placement;
+  const auto alike = [&](const Tile& t) {
+    return t.placement.kind == first.kind && t.placement.spans.size() == first.spans.size();
+  };
+  if (!std::all_of(tiles.begin(), tiles.end(), alike)) return;  // they are not of one dataset
+  for (std::size_t d = 0; d < first.spans.size(); ++d) {
+    if (first.whole_is_reached) reach_as_far_as_tiles(tiles, d);
+    if (way_of(first.kind).shares_edges && edges_are_shared(tiles, d)) give_edge_away(tiles, d);
   }
-  return false;
-}
-
-void become_whole_wrf(Schema& s) {
-  for (const auto& axis : kWrfAxes) {
-    const std::string prefix(axis.attribute);
-    const auto grid = number(find(std::as_const(s.attributes), prefix + "_GRID_DIMENSION"));
-    if (!grid) continue;
-    set_numbers(find(s.attributes, prefix + "_PATCH_START_UNSTAG"), {1});
-    set_numbers(find(s.attributes, prefix + "_PATCH_END_UNSTAG"), {*grid - 1});
-    set_numbers(find(s.attributes, prefix + "_PATCH_START_STAG"), {1});
-    set_numbers(find(s.attributes, prefix + "_PATCH_END_STAG"), {*grid});
-  }
-}
-
-/// The first tile of a direction begins where the whole begins: its start_global is right already.
-void become_whole_scale(Schema& s) {
-  for (auto& a : s.attributes) {
-    if (is_scale_rank(a.name)) set_numbers(&a, {0});
-    if (a.name.ends_with("prc_num_x") || a.name.ends_with("prc_num_y")) set_numbers(&a, {1});
-  }
-  for (auto& v : s.variables)
-    if (find(std::as_const(v.attributes), "size_global") != nullptr)
-      set_numbers(find(v.attributes, "halo_local"), {0, 0});
-}
-
-void become_whole_nemo(Schema& s) {
-  const auto global = numbers(find(std::as_const(s.attributes), "DOMAIN_size_global"));
-  set_numbers(find(s.attributes, "DOMAIN_number_total"), {1});
-  set_numbers(find(s.attributes, "DOMAIN_number"), {0});
-  set_numbers(find(s.attributes, "DOMAIN_size_local"), global);
-  set_numbers(find(s.attributes, kNemoFirst), Numbers(global.size(), 1));
-  set_numbers(find(s.attributes, "DOMAIN_position_last"), global);
-  set_numbers(find(s.attributes, "DOMAIN_halo_size_start"), Numbers(global.size(), 0));
-  set_numbers(find(s.attributes, "DOMAIN_halo_size_end"), Numbers(global.size(), 0));
 }
 
 // ---- tiles of one dataset ----
@@ -336,7 +73,7 @@ std::string show(const Attribute& a) {
     return "\"" + text + "\"";
   }
   std::string out;
-  for (const auto n : numbers(&a)) out += (out.empty() ? "" : ", ") + std::to_string(n);
+  for (const auto n : whole_numbers(&a)) out += (out.empty() ? "" : ", ") + std::to_string(n);
   return out.empty() ? std::to_string(a.count) + " × " + std::string(name_of(a.type)) : out;
 }
 
@@ -348,13 +85,13 @@ std::string unequal(const std::string& what, const std::string& a, const std::st
 std::optional<std::string> difference(TileKind kind, bool global, const std::vector<Attribute>& a,
                                       const std::vector<Attribute>& b) {
   for (const auto& one : a) {
-    const auto* other = find(b, one.name);
+    const auto* other = attribute_named(b, one.name);
     if (other == nullptr) return "attribute " + one.name + " is missing in the latter";
-    if (one == *other || differs_by_tile(kind, global, one.name)) continue;
+    if (one == *other || way_of(kind).differs(global, one.name)) continue;
     return unequal("attribute " + one.name, show(one), show(*other));
   }
   for (const auto& one : b)
-    if (find(a, one.name) == nullptr) return "attribute " + one.name + " is missing in the former";
+    if (attribute_named(a, one.name) == nullptr) return "attribute " + one.name + " is missing in the former";
   return std::nullopt;
 }
 
@@ -458,17 +195,35 @@ Result<Cover> cover(const std::vector<Tile>& tiles, const std::vector<std::uint3
   return c;
 }
 
+std::vector<std::uint64_t> place_of(const Tile& tile) {
+  std::vector<std::uint64_t> at;
+  for (const auto& span : tile.placement.spans)
+    if (span) at.push_back(span->to);
+  return at;
+}
+
+/// The places that tiles fill, where they do not say their numbers.
+std::size_t count_of(const std::vector<Tile>& tiles) {
+  std::set<std::uint64_t> numbers;
+  std::set<std::vector<std::uint64_t>> places;
+  for (const auto& t : tiles) {
+    if (t.placement.number) numbers.insert(*t.placement.number);
+    places.insert(place_of(t));
+  }
+  return numbers.empty() ? places.size() : numbers.size();
+}
+
 /// Every tile there is, so that what is open is open for good.
 bool all_there(const std::vector<Tile>& tiles) {
-  std::set<std::uint64_t> numbers;
-  for (const auto& t : tiles)
-    if (t.placement.number) numbers.insert(*t.placement.number);
-  return tiles.front().placement.total && numbers.size() == *tiles.front().placement.total;
+  return tiles.front().placement.total && count_of(tiles) == *tiles.front().placement.total;
 }
 
 std::string missing_numbers(const std::vector<Tile>& tiles) {
   const auto total = tiles.front().placement.total;
-  if (!total) return {};
+  if (!total || count_of(tiles) >= *total) return {};
+  // exch2 numbers the tiles that it leaves out, too.
+  if (!tiles.front().placement.number || tiles.front().placement.whole_is_reached)
+    return "; " + std::to_string(count_of(tiles)) + " of " + std::to_string(*total) + " tiles are there";
   std::set<std::uint64_t> there;
   for (const auto& t : tiles) there.insert(t.placement.number.value_or(0));
   std::string out;
@@ -484,7 +239,7 @@ std::string missing_numbers(const std::vector<Tile>& tiles) {
 /// WRF keeps lateral boundaries in variables without the dimension that they bound: the tile at that edge has them.
 enum class Edge : std::uint8_t { none, first, last };
 Edge edge_of(const Variable& v) {
-  const auto* order = find(v.attributes, "MemoryOrder");
+  const auto* order = attribute_named(v.attributes, "MemoryOrder");
   if (order == nullptr || order->type != DataType::text) return Edge::none;
   const std::string_view text(reinterpret_cast<const char*>(order->values.data()), order->values.size());
   if (text.starts_with("XS") || text.starts_with("YS")) return Edge::first;
@@ -540,40 +295,25 @@ void widen_chunks(Variable& v, const Schema& tile, const Schema& whole) {
     for (const auto i : wider) v.chunks[i] = (v.chunks[i] + 1) / 2;
 }
 
-std::vector<std::uint64_t> place_of(const Tile& tile) {
-  std::vector<std::uint64_t> at;
-  for (const auto& span : tile.placement.spans)
-    if (span) at.push_back(span->to);
-  return at;
-}
-
 Schema schema_of_whole(const Tile& tile) {
   Schema s = tile.schema;
   for (std::size_t i = 0; i < s.dimensions.size(); ++i)
     if (const auto& span = tile.placement.spans[i]) s.dimensions[i].length = span->whole;
   for (auto& v : s.variables) widen_chunks(v, tile.schema, s);
-  switch (tile.placement.kind) {
-    case TileKind::wrf: become_whole_wrf(s); break;
-    case TileKind::scale: become_whole_scale(s); break;
-    case TileKind::nemo: become_whole_nemo(s); break;
-  }
+  way_of(tile.placement.kind).become_whole(s, tile.schema);
   return s;
 }
 
 }  // namespace
 
 std::string_view name_of(TileKind kind) noexcept {
-  switch (kind) {
-    case TileKind::wrf: return "WRF";
-    case TileKind::scale: return "SCALE";
-    case TileKind::nemo: return "NEMO";
-  }
-  return "unknown";
+  return way_of(kind).name;
 }
 
 Result<std::optional<Placement>> placement_of(const Schema& schema) {
-  for (const auto& attempt : {wrf_placement, scale_placement, nemo_placement}) {
-    auto found = attempt(schema);
+  for (const auto& way : tile_ways()) {
+    if (way.place == nullptr) continue;
+    auto found = way.place(schema);
     if (!found || *found) return found;
   }
   return std::optional<Placement>();
@@ -582,10 +322,14 @@ Result<std::optional<Placement>> placement_of(const Schema& schema) {
 std::string whole_name(const std::string& tile) {
   // The same stand in python/src/advectio/joining.py.
   struct Way {
-    std::string_view mark, ending;
+    std::string_view mark, ending, ending_of_whole;
     std::size_t digits_min, digits_max;
   };
-  static constexpr std::array<Way, 3> ways{{{"_", "", 4, 5}, {".pe", ".nc", 6, SIZE_MAX}, {"_", ".nc", 4, SIZE_MAX}}};
+  static constexpr std::array<Way, 5> ways{{{"_", "", "", 4, 5},                  // WRF
+                                            {".pe", ".nc", ".nc", 6, SIZE_MAX},   // SCALE
+                                            {"_", ".nc", ".nc", 4, SIZE_MAX},     // NEMO
+                                            {".nc.", "", ".nc", 4, SIZE_MAX},     // FMS
+                                            {".t", ".nc", ".nc", 3, SIZE_MAX}}};  // MITgcm
   for (const auto& way : ways) {
     if (!tile.ends_with(way.ending)) continue;
     const auto name = std::string_view(tile).substr(0, tile.size() - way.ending.size());
@@ -594,9 +338,30 @@ std::string whole_name(const std::string& tile) {
     const auto before = name.substr(0, number);
     if (digits < way.digits_min || digits > way.digits_max || !before.ends_with(way.mark)) continue;
     if (const auto stem = before.substr(0, before.size() - way.mark.size()); !stem.empty())
-      return std::string(stem) += way.ending;
+      return std::string(stem) += way.ending_of_whole;
   }
   return {};
+}
+
+std::string whole_path(const std::string& tile) {
+  const auto slash = tile.find_last_of('/') + 1;
+  const auto whole = whole_name(tile.substr(slash));
+  if (whole.empty()) return {};
+  const std::string_view name = std::string_view(tile).substr(slash);
+  auto directory = std::string_view(tile).substr(0, slash);
+  const auto number =
+      name.substr(0, name.size() - std::min<std::size_t>(name.size(), 3)).find_last_not_of("0123456789");
+  const bool of_mitgcm =
+      name.ends_with(".nc") && number != std::string_view::npos && number > 0 && name.substr(number - 1, 2) == ".t";
+  if (of_mitgcm && directory.size() > 5) {
+    const auto stem = directory.substr(0, directory.size() - 5);
+    const auto digits = directory.substr(stem.size(), 4);
+    const auto begin = stem.find_last_of('/') + 1;
+    if (stem.substr(begin).starts_with("mnc") && stem.ends_with('_') &&
+        digits.find_first_not_of("0123456789") == std::string_view::npos)
+      directory = stem.substr(0, begin);
+  }
+  return std::string(directory) += whole;
 }
 
 Share share_of(const Schema& schema, const Placement& placement) {
@@ -617,11 +382,14 @@ Share share_of(const Schema& schema, const Placement& placement) {
 
 Result<Whole> join_tiles(std::vector<Tile>& tiles) {
   if (tiles.empty()) return Error{Code::invalid, "no tiles", 0};
+  settle(tiles);
   std::stable_sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) { return place_of(a) < place_of(b); });
   const auto* const first = &tiles.front();
   for (const auto& t : tiles)
     if (const auto what = difference(t, *first))
       return Error{Code::invalid, t.name + " and " + first->name + " are not tiles of one dataset: " + *what, 0};
+  if (first->placement.whole_is_reached && first->placement.total && !all_there(tiles))
+    return Error{Code::invalid, "how far the domain reaches is not known" + missing_numbers(tiles), 0};
   Whole whole;
   whole.schema = schema_of_whole(*first);
   std::map<std::vector<std::uint32_t>, Cover> covers;
@@ -637,7 +405,7 @@ Result<Whole> join_tiles(std::vector<Tile>& tiles) {
     }
     const auto& c = it->second;
     if (c.open_points > 0) {
-      if (first->placement.kind != TileKind::nemo || !all_there(tiles))
+      if (!way_of(first->placement.kind).leaves_out_land || !all_there(tiles))
         return Error{Code::invalid, "a part of the domain is in no tile: " + c.open + missing_numbers(tiles), 0};
       whole.land_points = std::max(whole.land_points, c.open_points);
       v.no_fill = false;

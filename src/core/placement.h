@@ -15,11 +15,15 @@
 
 namespace advectio {
 
-/// Whose way to say the place. They are told apart by the attributes that carry it, never by the names of files.
+/// Whose way to say the place (core/tile_ways.h). They are told apart by the attributes that carry it, never by the
+/// names of files.
 enum class TileKind : std::uint8_t {
-  wrf,    ///< global attributes WEST-EAST_PATCH_START_UNSTAG …, WEST-EAST_GRID_DIMENSION …
-  scale,  ///< attributes of the axes: size_global, start_global, halo_global, halo_local
-  nemo,   ///< global attributes DOMAIN_position_first …
+  wrf,          ///< global attributes WEST-EAST_PATCH_START_UNSTAG …, WEST-EAST_GRID_DIMENSION …
+  scale,        ///< attributes of the axes: size_global, start_global, halo_global, halo_local
+  nemo,         ///< global attributes DOMAIN_position_first …
+  fms,          ///< of coordinate variables: domain_decomposition; global: NumFilesInSet
+  mitgcm,       ///< global attributes tile_number, sNx, nSx, nPx …, or exch2_txGlobalo, exch2_tyGlobalo
+  coordinates,  ///< no attribute; the values of the coordinate variables do (core/placement_by_coordinates.h)
 };
 
 std::string_view name_of(TileKind kind) noexcept;
@@ -38,6 +42,7 @@ struct Placement {
   std::vector<std::optional<Span>> spans;  ///< per dimension of the schema; empty: every tile has all of it
   std::optional<std::uint64_t> number;     ///< of the tile, and how many there are, where it says so
   std::optional<std::uint64_t> total;
+  bool whole_is_reached = false;  ///< no tile says how large the whole is: as large as all tiles together reach
 };
 
 /// Empty: the schema does not say that it is a tile's. A file that one process wrote alone is a tile that is the whole,
@@ -50,9 +55,12 @@ struct Tile {
   Placement placement;
 };
 
-/// The name of the file that a tile of this name is a part of, by the ways in which WRF, SCALE and NEMO number them.
-/// Empty: it is not named like a tile.
+/// The name of the file that a tile of this name is a part of, by the ways in which the models number them. Empty: it
+/// is not named like a tile. Those that their coordinates place are not known by name here.
 std::string whole_name(const std::string& tile);
+
+/// The same of a path. Processes of MITgcm may have directories of their own, mnc_0001 and so on: the whole has none.
+std::string whole_path(const std::string& tile);
 
 /// What a tile owns of the variable that is cut along the most dimensions: when the tiles of a dataset cover it, the
 /// former sum up to the latter.
@@ -79,7 +87,8 @@ struct Whole {
   std::uint64_t land_points = 0;
 };
 
-/// Puts the tiles in the order of their places: pieces count them in that order. Errors, all Code::invalid: tiles that
+/// Puts the tiles in the order of their places: pieces count them in that order. Their placements say afterwards what
+/// each gives to the whole: of an edge that two of them hold, only one. Errors, all Code::invalid: tiles that
 /// are not of one dataset, that overlap, or that leave a part of the domain open; each says which.
 Result<Whole> join_tiles(std::vector<Tile>& tiles);
 

@@ -20,15 +20,14 @@ void Tiles::gather(const std::shared_ptr<Output>& d) {
   if (run_.options.recover && writer_.is_away(*d)) return;  // it fails by itself, and is a tile next time
   // As the program has named it: a coupled tile may be in memory.
   const auto tile = run_.coupled->name(d->path);
-  const auto name = whole_name(tile.substr(tile.find_last_of('/') + 1));
-  if (name.empty()) {
+  const auto path = whole_path(tile);
+  if (path.empty()) {
     if (!std::exchange(told_of_names_, true))
       run_.log.warning(d->path +
-                       ": not named like a tile (NAME_0000, NAME.pe000000.nc, NAME_0000.nc); it is written as it is, "
-                       "like all files of such names");
+                       ": not named like a tile (NAME_0000, NAME.pe000000.nc, NAME_0000.nc, NAME.nc.0000, "
+                       "NAME.t001.nc); it is written as it is, like all files of such names");
     return;
   }
-  const auto path = directory_of(tile) + name;
   if (ledger_.split.contains(path)) return stay_alone(*d);
   auto it = std::find_if(ledger_.wholes.begin(), ledger_.wholes.end(), [&](const auto& w) {
     return w->path == path && !w->over() && !w->shared_state && !w->join.sequencer->has(tile);

@@ -25,7 +25,7 @@ bool is_a_tile(const Schema& schema) {
   const auto placement = placement_of(schema);
   if (!placement || !*placement) return false;
   const auto share = share_of(schema, **placement);
-  return share.own != share.whole;
+  return share.own != share.whole || (*placement)->total.value_or(1) > 1;
 }
 
 /// Pieces have one record along unlimited dimensions.
@@ -67,9 +67,8 @@ Result<Collection> Collection::look_at(const std::vector<std::string>& paths, co
     if (!head) return std::move(head).error();
     const auto number = c.paths_.size();
     if (is_a_tile(head->schema)) {
-      const std::filesystem::path p(path);
-      const auto whole = whole_name(p.filename().string());
-      families[(p.parent_path() / whole).string()].push_back(number);
+      const auto whole = whole_path(path);
+      families[whole.empty() ? std::filesystem::path(path).parent_path().string() + "/" : whole].push_back(number);
     } else {
       groups.push_back({number});
     }

@@ -1,7 +1,7 @@
 // Several sources as one dataset: tiles of a whole, records that follow each other, or both.
 //
 //  * Tiles (core/placement.h) of one file are one part of the series; any other source is a part by
-//    itself. Tiles belong together by their names, as WRF, SCALE and NEMO number them.
+//    itself. Tiles belong together by their names, as the models number them.
 //  * Parts follow each other along one dimension, in the order of their times; where they do not say
 //    their times, in the order in which they are named.
 //  * Nothing is read here but metadata and times. `extracts` says who holds a box.

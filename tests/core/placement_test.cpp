@@ -379,10 +379,158 @@ TEST(Placement, DomainsOfNemoAreFoundByNameWhereTheirNumbersMeanNothing) {
   EXPECT_TRUE((*p)->spans[2].has_value());
 }
 
+// ---- FMS ----
+
+/// Points [first, last] of `n` in one direction, and the edges around them.
+Schema fms(std::int32_t files, const Patch& x, const Patch& y) {
+  Schema s;
+  const auto length = [](const Patch& p, int more) { return static_cast<std::uint64_t>(p.last - p.first + 1 + more); };
+  const auto said = [](const Patch& p, int more) {
+    return std::vector<Attribute>{ints("domain_decomposition", {1, p.n + more, p.first, p.last + more})};
+  };
+  s.dimensions = {{"time", 0, true},
+                  {"lon", length(x, 0), false},
+                  {"lonb", length(x, 1), false},
+                  {"lat", length(y, 0), false},
+                  {"latb", length(y, 1), false}};
+  s.variables = {variable("lon", {1}, said(x, 0)), variable("lonb", {2}, said(x, 1)),
+                 variable("lat", {3}, said(y, 0)), variable("latb", {4}, said(y, 1)),
+                 variable("temp", {0, 3, 1}),      variable("u", {0, 3, 2}),
+                 variable("vort", {4, 2}),         variable("time", {0})};
+  s.attributes = {ints("NumFilesInSet", {files}), text("filename", files == 1 ? "a.nc" : "a.nc.0000")};
+  return s;
+}
+
+std::vector<Tile> fms_tiles(std::int32_t nx, const std::vector<std::int32_t>& cut_x, std::int32_t ny,
+                            const std::vector<std::int32_t>& cut_y) {
+  std::vector<Schema> schemas;
+  const auto xs = cut(nx, cut_x), ys = cut(ny, cut_y);
+  for (const auto& y : ys)
+    for (const auto& x : xs) schemas.push_back(fms(static_cast<std::int32_t>(xs.size() * ys.size()), x, y));
+  return tiles_of(schemas);
+}
+
+TEST(Placement, AnyDecompositionOfFmsFillsEveryPointOnce) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    const auto n = [&] { return static_cast<std::int32_t>(1 + random() % 20); };
+    const auto cuts = [&](std::int32_t length) {
+      std::vector<std::int32_t> out;
+      for (std::int32_t at = 1; at < length; ++at)
+        if (random() % 5 == 0) out.push_back(at);
+      return out;
+    };
+    const auto nx = n(), ny = n();
+    auto tiles = fms_tiles(nx, cuts(nx), ny, cuts(ny));
+    std::shuffle(tiles.begin(), tiles.end(), random);
+    auto w = join_tiles(tiles);
+    ASSERT_TRUE(w.ok()) << w.error().message;
+    EXPECT_EQ(w->schema.dimensions, fms(1, {1, nx, nx}, {1, ny, ny}).dimensions);
+    expect_each_once(*w);
+    if (tiles.size() < 2) continue;
+    EXPECT_EQ(w->schema.attributes, fms(1, {1, nx, nx}, {1, ny, ny}).attributes);
+    const auto count = tiles.size();
+    tiles.erase(tiles.begin() + static_cast<std::ptrdiff_t>(random() % count));
+    EXPECT_THAT(refusal(tiles), HasSubstr("a part of the domain is in no tile"));
+    // Where the model says that it writes no more of them, the hole is land.
+    for (auto& t : tiles) {
+      t.schema.attributes[0] = ints("NumFilesInSet", {static_cast<std::int32_t>(tiles.size())});
+      t.placement = **placement_of(t.schema);
+    }
+    // Of the last row or column only the other tiles say how far it reaches: here always.
+    w = join_tiles(tiles);
+    ASSERT_TRUE(w.ok()) << w.error().message;
+    EXPECT_GT(w->land_points, 0U);
+  }
+}
+
+TEST(Placement, FilesOfFmsThatOneProcessWroteAreWhole) {
+  const auto share = share_of(fms(1, {1, 9, 9}, {1, 4, 4}), **placement_of(fms(1, {1, 9, 9}, {1, 4, 4})));
+  EXPECT_EQ(share.own, share.whole);
+  Schema s;
+  s.dimensions = {{"lon", 9, false}};
+  s.variables = {variable("lon", {0})};
+  s.attributes = {ints("NumFilesInSet", {1})};
+  auto p = placement_of(s);
+  ASSERT_TRUE(p.ok());
+  EXPECT_FALSE(p->has_value());
+}
+
+// ---- MITgcm ----
+
+/// Tile `number` (from 1) of tx × ty, each of 4 × 3 cells; with `at` where exch2 says that it begins (from 1).
+Schema mitgcm(std::int32_t number, std::int32_t tx, std::int32_t ty, const std::vector<std::int32_t>& at = {}) {
+  Schema s;
+  s.dimensions = {{"X", 4, false},   {"Xp1", 5, false}, {"Xwh", 8, false}, {"Y", 3, false},
+                  {"Yp1", 4, false}, {"Ywh", 7, false}, {"Z", 2, false}};
+  s.variables = {variable("X", {0}),       variable("Temp", {6, 3, 0}), variable("U", {6, 3, 1}),
+                 variable("V", {6, 4, 0}), variable("vort", {4, 1}),    variable("gU", {5, 2})};
+  s.attributes = {ints("tile_number", {number}),
+                  ints("sNx", {4}),
+                  ints("sNy", {3}),
+                  ints("OLx", {2}),
+                  ints("OLy", {2}),
+                  ints("nSx", {1}),
+                  ints("nSy", {ty}),
+                  ints("nPx", {tx}),
+                  ints("nPy", {1})};
+  if (!at.empty()) {
+    s.attributes.push_back(ints("exch2_txGlobalo", {at[0]}));
+    s.attributes.push_back(ints("exch2_tyGlobalo", {at[1]}));
+  }
+  return s;
+}
+
+TEST(Placement, TilesOfMitgcmFillEveryPointOnce) {
+  for (const auto& [tx, ty] : std::vector<std::pair<std::int32_t, std::int32_t>>{{1, 1}, {4, 3}, {1, 5}, {3, 1}}) {
+    for (const bool exch2 : {false, true}) {
+      std::vector<Schema> schemas;
+      for (std::int32_t n = 0; n < tx * ty; ++n) {
+        const auto at = std::vector<std::int32_t>{n % tx * 4 + 1, n / tx * 3 + 1};
+        schemas.push_back(mitgcm(n + 1, tx, ty, exch2 ? at : std::vector<std::int32_t>()));
+      }
+      auto tiles = tiles_of(schemas);
+      auto w = join_tiles(tiles);
+      ASSERT_TRUE(w.ok()) << w.error().message;
+      expect_each_once(*w);
+      const std::uint64_t x = 4 * static_cast<std::uint64_t>(tx), halos = exch2 ? 0 : 4;
+      EXPECT_EQ(w->schema.dimensions[0].length, x);
+      EXPECT_EQ(w->schema.dimensions[1].length, x + 1);
+      EXPECT_EQ(w->schema.dimensions[2].length, x + halos);
+      EXPECT_EQ(w->schema.attributes[1], ints("sNx", {4 * tx}));
+      EXPECT_EQ(w->schema.attributes[0], ints("tile_number", {1}));
+      if (tx * ty == 1) continue;
+      tiles = tiles_of({schemas.begin() + 1, schemas.end()});
+      const auto there = std::to_string(tx * ty - 1) + " of " + std::to_string(tx * ty) + " tiles are there";
+      EXPECT_THAT(refusal(tiles), HasSubstr(exch2 ? there : "number 0"));
+    }
+  }
+}
+
+TEST(Placement, WhatATileOfMitgcmDoesNotSayIsNamed) {
+  for (const char* name : {"sNx", "sNy", "nSx", "nSy", "nPx", "nPy"}) {
+    auto s = mitgcm(1, 2, 2);
+    s.attributes.push_back(text("MITgcm_mnc_ver", "0.9"));
+    std::erase_if(s.attributes, [&](const Attribute& a) { return a.name == name; });
+    auto p = placement_of(s);
+    ASSERT_FALSE(p.ok()) << name;
+    EXPECT_THAT(p.error().message, HasSubstr(std::string("attribute ") + name + " is missing"));
+  }
+  auto s = mitgcm(1, 2, 2, {1, 1});
+  s.attributes.pop_back();
+  EXPECT_FALSE(placement_of(s).ok());
+  EXPECT_FALSE(placement_of(mitgcm(5, 2, 2)).ok());
+  EXPECT_TRUE(placement_of(mitgcm(5, 2, 2, {1, 1})).ok());
+}
+
 TEST(Placement, DamagedAttributesNeverCrash) {
   std::mt19937 random(5);
-  const std::vector<Schema> good = {wrf({1, 5, 10}, {1, 10, 10}), scale({1, 2, 8, 2, false, true}),
-                                    nemo(0, 4, {1, 1}, {7, 6}, {0, 0}, {1, 1})};
+  const std::vector<Schema> good = {wrf({1, 5, 10}, {1, 10, 10}),
+                                    scale({1, 2, 8, 2, false, true}),
+                                    nemo(0, 4, {1, 1}, {7, 6}, {0, 0}, {1, 1}),
+                                    fms(2, {1, 5, 9}, {1, 4, 4}),
+                                    mitgcm(2, 2, 2),
+                                    mitgcm(2, 2, 2, {5, 1})};
   for (int round = 0; round < 3000; ++round) {
     auto s = good[random() % good.size()];
     const auto damage = [&](std::vector<Attribute>& attributes) {
@@ -401,7 +549,8 @@ TEST(Placement, DamagedAttributesNeverCrash) {
     damage(s.variables[0].attributes);
     auto p = placement_of(s);
     if (!p.ok() || !*p) continue;
-    std::vector<Tile> tiles{{"damaged", s, **p}, {"good", good[round % 3], **placement_of(good[round % 3])}};
+    std::vector<Tile> tiles{{"damaged", s, **p},
+                            {"good", good[round % good.size()], **placement_of(good[round % good.size()])}};
     (void)join_tiles(tiles);
   }
 }
@@ -410,8 +559,20 @@ TEST(Placement, ATileIsNamedAfterItsWhole) {
   EXPECT_EQ(whole_name("wrfout_d01_2024-05-11_12:00:00_0003"), "wrfout_d01_2024-05-11_12:00:00");
   EXPECT_EQ(whole_name("history.pe000012.nc"), "history.nc");
   EXPECT_EQ(whole_name("mesh_mask_0000.nc"), "mesh_mask.nc");
-  for (const char* other : {"wrfout_d01", "history.nc", "a_12", "_0000", "a.pe0001.nc", ""})
+  EXPECT_EQ(whole_name("atmos_daily.nc.0012"), "atmos_daily.nc");
+  EXPECT_EQ(whole_name("state.0000000000.t001.nc"), "state.0000000000.nc");
+  for (const char* other : {"a.nc.12", ".nc.0000", "a.t01.nc", "fielddump.000.001.001.nc", "wrfout_d01", "history.nc",
+                            "a_12", "_0000", "a.pe0001.nc", ""})
     EXPECT_EQ(whole_name(other), "") << other;
+}
+
+TEST(Placement, TilesOfMitgcmHaveOneWholeInAllDirectoriesOfItsProcesses) {
+  EXPECT_EQ(whole_path("/run/mnc_test_0012/state.0000000000.t001.nc"), "/run/state.0000000000.nc");
+  EXPECT_EQ(whole_path("mnc_0001/grid.t1001.nc"), "grid.nc");
+  EXPECT_EQ(whole_path("/run/out_2001/grid.t001.nc"), "/run/out_2001/grid.nc");
+  EXPECT_EQ(whole_path("/run/mnc_0001/a.nc.0000"), "/run/mnc_0001/a.nc");
+  EXPECT_EQ(whole_path("grid.t001.nc"), "grid.nc");
+  EXPECT_EQ(whole_path("/run/mnc_0001/grid.nc"), "");
 }
 
 TEST(Placement, SharesOfTilesSumUpToTheWhole) {

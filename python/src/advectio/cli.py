@@ -632,9 +632,9 @@ def join(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make one file of split output (WRF's io_form 102, SCALE, NEMO), as one process would have written it.
+    """Make one file of split output (WRF's io_form 102, SCALE, NEMO, FMS, MITgcm, DALES), as one process would have written it.
 
-    The attributes of each tile say where it lies. Halos are dropped and staggered edges kept. Chunks, compression and format
+    The attributes of each tile say where it lies, or its coordinates. Halos are dropped and staggered edges kept. Chunks, compression and format
     stay as the model asked, unless the config or --rule says otherwise. FILE appears when it is complete.
 
     It refuses missing tiles (one line names the part of the domain), tiles of different runs or times, and files that are
@@ -746,7 +746,7 @@ def process(
         ("advectio convert wrfout.zarr wrfout.nc", "and back: the same values and attributes"),
         ("advectio convert forecast.grib forecast.nc", "GRIB to netCDF; several files become one series"),
         ("advectio convert 'wrfout_d01_*' rain.nc -v 'RAIN*,T2' --codec deflate", "some variables of all files, as one series"),
-        ("advectio convert 'wrfout_d01_*_00??' whole.nc", "split files (WRF, SCALE, NEMO) become one"),
+        ("advectio convert 'wrfout_d01_*_00??' whole.nc", "split files become one"),
         ("advectio convert run.nc points.zarr --chunks Time=1000,y=20,x=20 --codec zstd --level 3", "chunks for time series"),
         ("advectio convert 'wrfout_d01_*' by_variable/ --split-by variable", "one file for each variable, over all times"),
         ("advectio convert run.nc day.nc --times 2005-08-28", "one day; --records 0:24 does it by number"),

@@ -150,7 +150,9 @@ def _show(converted: Converted) -> None:
             markup=False,
         )
     if converted["land_points"]:
-        out.print(f"  {converted['land_points']} points are in no tile (land that NEMO leaves out): they hold the fill value")
+        out.print(
+            f"  {converted['land_points']} points are in no tile (land that {converted['model']} leaves out): they hold the fill value"
+        )
     if converted["disagreements"]:
         out.print(
             f"  sources disagree, the first one's values are taken: {', '.join(converted['disagreements'])}", markup=False

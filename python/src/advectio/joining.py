@@ -15,12 +15,19 @@ from advectio.quantities import rate_text, size_text, time_text
 from advectio.summary import counted
 from advectio.worker import INTERRUPTED, Outcome, View, matching, run_worker
 
-# How tiles are named, and what is left of the name for the whole: WRF, SCALE, NEMO.
+# How tiles are named, and the name of the whole: WRF, SCALE, NEMO, FMS, MITgcm, DALES (two ways).
+_MITGCM = re.compile(r"(?P<base>.+)\.t\d{3,}\.nc")
 _NAMES = (
-    (re.compile(r"(?P<base>.+)_\d{4,5}"), ""),
-    (re.compile(r"(?P<base>.+)\.pe\d{6,}\.nc"), ".nc"),
-    (re.compile(r"(?P<base>.+)_\d{4,}\.nc"), ".nc"),
+    (re.compile(r"(?P<base>.+)_\d{4,5}"), r"\g<base>"),
+    (re.compile(r"(?P<base>.+)\.pe\d{6,}\.nc"), r"\g<base>.nc"),
+    (re.compile(r"(?P<base>.+)_\d{4,}\.nc"), r"\g<base>.nc"),
+    (re.compile(r"(?P<base>.+\.nc)\.\d{4,}"), r"\g<base>"),
+    (_MITGCM, r"\g<base>.nc"),
+    (re.compile(r"(?P<base>.+)\.\d{3}\.\d{3}\.(?P<run>\d{3})\.nc"), r"\g<base>.\g<run>.nc"),
+    (re.compile(r"(?P<base>.+)\.x\d{3}y\d{3}\.(?P<run>\d{3})\.nc"), r"\g<base>.\g<run>.nc"),
 )
+# Each process of MITgcm may have a directory of its own.
+_DIRECTORY = re.compile(r"(?P<base>mnc.*_)\d{4}")
 
 
 class Joined(TypedDict):
@@ -62,11 +69,31 @@ class Options:
 
 def whole_name(path: str) -> str | None:
     """The name of the file that a tile of this name is a part of; None: it is not named like a tile."""
-    for pattern, ending in _NAMES:
+    for pattern, whole in _NAMES:
         match = pattern.fullmatch(os.path.basename(path))
         if match:
-            return match["base"] + ending
+            return match.expand(whole)
     return None
+
+
+def _home(path: str) -> str:
+    """The directory that tiles of one file share, without the number that a process of MITgcm has in it."""
+    directory = os.path.dirname(path)
+    match = _DIRECTORY.fullmatch(os.path.basename(directory)) if _MITGCM.fullmatch(os.path.basename(path)) else None
+    return os.path.join(os.path.dirname(directory), match["base"]) if match else directory
+
+
+def _directories(home: str) -> list[str]:
+    """The directories that have this home."""
+    parent, base = os.path.split(home)
+    if not re.fullmatch("mnc.*_", base):
+        return [home]
+    numbered = [
+        os.path.join(parent, name)
+        for name in os.listdir(parent or ".")
+        if (match := _DIRECTORY.fullmatch(name)) and match["base"] == base
+    ]
+    return sorted(numbered) or [home]
 
 
 def families(names: Sequence[str]) -> dict[str, list[str]]:
@@ -78,7 +105,7 @@ def families(names: Sequence[str]) -> dict[str, list[str]]:
         if whole is None:
             unnamed.append(path)
         else:
-            found.setdefault((os.path.dirname(path), whole), []).append(path)
+            found.setdefault((_home(path), whole), []).append(path)
     if unnamed:  # names that say nothing: whoever gives them knows that they belong together
         everything = unnamed + [path for members in found.values() for path in members]
         return {os.path.basename(unnamed[0]) if len(everything) == 1 else "joined.nc": everything}
@@ -97,8 +124,13 @@ def _expanded(names: Sequence[str]) -> Iterator[str]:
         yield from matching(name)
 
 
-def _siblings(directory: str, whole: str) -> list[str]:
-    return sorted(os.path.join(directory, name) for name in os.listdir(directory or ".") if whole_name(name) == whole)
+def _siblings(home: str, whole: str) -> list[str]:
+    return sorted(
+        os.path.join(directory, name)
+        for directory in _directories(home)
+        for name in os.listdir(directory or ".")
+        if whole_name(name) == whole
+    )
 
 
 def output_paths(wholes: Sequence[str], output: str) -> list[str]:
@@ -153,6 +185,10 @@ def _one(server: str, options: Options, tiles: Sequence[str], output: str, view:
     return run_worker(command, tiles, view.update)
 
 
+def _by(model: str) -> str:
+    return "placed by their coordinates" if model == "coordinates" else f"of {model}"
+
+
 def _show(joined: Sequence[Joined]) -> None:
     from rich.console import Console
 
@@ -160,12 +196,14 @@ def _show(joined: Sequence[Joined]) -> None:
     for j in joined:
         frames = f", {counted(j['frames'], 'frame')}" if j["frames"] else ""
         out.print(
-            f"{j['output']}: {counted(j['tiles'], 'tile')} of {j['model']}, {counted(j['variables'], 'variable')}{frames}; "
+            f"{j['output']}: {counted(j['tiles'], 'tile')} {_by(j['model'])}, {counted(j['variables'], 'variable')}{frames}; "
             f"{size_text(j['bytes'])} in {time_text(j['seconds'])} ({rate_text(j['bytes'] / max(j['seconds'], 1e-3))}), "
             f"{size_text(j['bytes_written'])} written",
             markup=False,
         )
         if j["land_points"]:
-            out.print(f"  {j['land_points']} points are in no tile (land that NEMO leaves out): they hold the fill value")
+            out.print(
+                f"  {j['land_points']} points are in no tile (land that {j['model']} leaves out): they hold the fill value"
+            )
         if j["disagreements"]:
             out.print(f"  tiles disagree, the first one's values are taken: {', '.join(j['disagreements'])}", markup=False)

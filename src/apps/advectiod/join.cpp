@@ -16,6 +16,7 @@
 #include "core/executor.h"
 #include "core/field.h"
 #include "core/placement.h"
+#include "core/placement_by_coordinates.h"
 #include "platform/machine.h"
 #include "server/stored_schema.h"
 #include "sources/source_readers.h"
@@ -39,6 +40,7 @@ class Join {
 
  private:
   Result<void> look_at_tiles();
+  Result<void> place_by_values(std::vector<Tile>& tiles) const;
   Result<void> same_frames(const std::map<std::string, std::vector<std::uint64_t>>& lengths) const;
   Result<void> open_output();
   Result<void> write_all();
@@ -76,9 +78,72 @@ class Join {
   std::vector<std::string> disagreements_;
 };
 
+Error no_tile(const std::string& path) {
+  return Error{Code::invalid,
+               path +
+                   " is not a tile of split output: it has none of the attributes that say where a tile lies "
+                   "(WRF's …_PATCH_START_…, SCALE's size_global of axes, NEMO's DOMAIN_position_first, FMS's "
+                   "domain_decomposition, MITgcm's tile_number), and its coordinates are held against those of no "
+                   "other tile",
+               0};
+}
+
+template <typename T>
+std::vector<double> as_doubles(const Bytes& data) {
+  std::vector<double> out(data.size() / sizeof(T));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value{};
+    std::memcpy(&value, data.data() + i * sizeof value, sizeof value);
+    out[i] = static_cast<double>(value);
+  }
+  return out;
+}
+
+std::vector<double> as_doubles(const Bytes& data, DataType type) {
+  switch (type) {
+    case DataType::int8: return as_doubles<std::int8_t>(data);
+    case DataType::uint8: return as_doubles<std::uint8_t>(data);
+    case DataType::int16: return as_doubles<std::int16_t>(data);
+    case DataType::uint16: return as_doubles<std::uint16_t>(data);
+    case DataType::int32: return as_doubles<std::int32_t>(data);
+    case DataType::uint32: return as_doubles<std::uint32_t>(data);
+    case DataType::int64: return as_doubles<std::int64_t>(data);
+    case DataType::uint64: return as_doubles<std::uint64_t>(data);
+    case DataType::float32: return as_doubles<float>(data);
+    case DataType::float64: return as_doubles<double>(data);
+    default: return {};
+  }
+}
+
+/// By the values of their coordinate variables, where no attributes say the place.
+Result<void> Join::place_by_values(std::vector<Tile>& tiles) const {
+  std::vector<UnplacedTile> unplaced;
+  for (const auto& tile : tiles) {
+    if (stop_) return Error{Code::gone, "interrupted", 0};
+    auto file = open_source(tile.name);
+    if (!file) return std::move(file).error();
+    auto& u = unplaced.emplace_back(UnplacedTile{tile.name, tile.schema, {}});
+    u.coordinates.resize(tile.schema.dimensions.size());
+    for (std::size_t d = 0; d < tile.schema.dimensions.size(); ++d) {
+      const auto v = coordinate_of(tile.schema, d);
+      if (!v) continue;
+      const auto type = tile.schema.variables[*v].type;
+      const auto length = tile.schema.dimensions[d].length;
+      Bytes data(length * size_of(type));
+      ADVECTIO_TRY((*file)->read(*v, {{0}, {length}}, data.data()));
+      u.coordinates[d] = as_doubles(data, type);
+    }
+  }
+  auto placements = place_by_coordinates(unplaced);
+  if (!placements) return std::move(placements).error();
+  for (std::size_t t = 0; t < tiles.size(); ++t) tiles[t].placement = std::move((*placements)[t]);
+  return {};
+}
+
 Result<void> Join::look_at_tiles() {
   std::vector<Tile> tiles;
   std::map<std::string, std::vector<std::uint64_t>> lengths;
+  std::vector<std::string> placed, unplaced;  // by their attributes
   for (const auto& path : request_.tiles) {
     if (lengths.contains(path)) continue;
     if (stop_) return Error{Code::gone, "interrupted", 0};
@@ -88,14 +153,13 @@ Result<void> Join::look_at_tiles() {
     if (!head) return std::move(head).error();
     auto placement = placement_of(head->schema);
     if (!placement) return std::move(placement).error().with(path);
-    if (!*placement)
-      return Error{Code::invalid,
-                   path +
-                       " is not a tile of split output: it has none of the attributes that say where a tile lies "
-                       "(WRF's …_PATCH_START_…, SCALE's size_global of axes, NEMO's DOMAIN_position_first)",
-                   0};
-    tiles.push_back({path, std::move(head->schema), std::move(**placement)});
+    tiles.push_back({path, std::move(head->schema), placement->value_or(Placement())});
     lengths.emplace(path, std::move(head->lengths));
+    (*placement ? placed : unplaced).push_back(path);
+  }
+  if (!unplaced.empty()) {
+    if (!placed.empty() || unplaced.size() == 1) return no_tile(unplaced.front());
+    ADVECTIO_TRY(place_by_values(tiles));
   }
   auto whole = join_tiles(tiles);
   if (!whole) return std::move(whole).error();

@@ -350,11 +350,12 @@ Result<Span> fms_span(const Dimension& d, const Attribute& decomposition) {
   const auto n = whole_numbers(&decomposition);
   if (n.size() != 4)
     return Error{Code::corrupt, std::string(kFmsDecomposition) + " of " + d.name + " has not four whole numbers", 0};
-  const auto count = n[3] - n[2] + 1;
-  if (count != static_cast<std::int64_t>(d.length))
+  // mppncscatter writes a length where the others write the last point.
+  const auto length = static_cast<std::int64_t>(d.length);
+  if (n[3] - n[2] + 1 != length && n[3] != length)
     return contradiction(
         d, std::string(kFmsDecomposition) + " says " + std::to_string(n[2]) + " to " + std::to_string(n[3]));
-  return checked(d, 0, n[2] - n[0], count, n[1] - n[0] + 1, kFmsDecomposition);
+  return checked(d, 0, n[2] - n[0], length, n[1] - n[0] + 1, kFmsDecomposition);
 }
 
 Result<std::optional<Placement>> fms_placement(const Schema& s) {

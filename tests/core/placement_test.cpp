@@ -444,6 +444,18 @@ TEST(Placement, AnyDecompositionOfFmsFillsEveryPointOnce) {
   }
 }
 
+TEST(Placement, TheLastNumberOfFmsMayBeALength) {
+  auto tiles = fms_tiles(9, {4}, 3, {});
+  auto& said = tiles[1].schema.variables[0].attributes[0];
+  ASSERT_EQ(said, ints("domain_decomposition", {1, 9, 5, 9}));
+  said = ints("domain_decomposition", {1, 9, 5, 5});
+  auto p = placement_of(tiles[1].schema);
+  ASSERT_TRUE(p.ok()) << p.error().message;
+  EXPECT_EQ((*p)->spans[1], (Span{0, 4, 5, 9}));
+  said = ints("domain_decomposition", {1, 9, 1, 4});  // as in a file that was joined without changing it
+  EXPECT_FALSE(placement_of(tiles[1].schema).ok());
+}
+
 TEST(Placement, FilesOfFmsThatOneProcessWroteAreWhole) {
   const auto share = share_of(fms(1, {1, 9, 9}, {1, 4, 4}), **placement_of(fms(1, {1, 9, 9}, {1, 4, 4})));
   EXPECT_EQ(share.own, share.whole);

@@ -344,6 +344,25 @@ def test_mitgcm_is_joined_as_it_is_written(write_tiles: Callable[..., Result], s
     assert_same(source / "whole.nc", pair.carried / "state.0000000000.nc")
 
 
+@pytest.mark.parametrize("in_directories", [False, True])
+def test_tiles_may_grow_from_sync_to_sync(source: Path, pair: Pair, in_directories: bool):
+    """MITgcm defines, puts and syncs each variable with its dimensions before the next."""
+    made.mitgcm(source, (3, 4), (2, 2))
+    script = pair.advectio.scratch / "tile.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(made.__file__).parent)!r})\n"
+        "from pathlib import Path\nfrom tiles_of_models import mitgcm\n"
+        f"mitgcm(Path(), (3, 4), (2, 2), only=int(sys.argv[1]), in_directories={in_directories})\n"
+    )
+    job = pair.advectio.scratch / "job.sh"
+    python = pair.advectio.command.with_name("python")
+    job.write_text("\n".join([*(f"{python} {script} {tile} &" for tile in range(4)), "wait"]) + "\n")
+    result = pair.advectio.run(["sh", job], pair.carried, JOIN, datasets=1)
+    assert output_files(pair.carried) == ["state.0000000000.nc"], result.said
+    changed = set(differences(source / "whole.nc", pair.carried / "state.0000000000.nc"))
+    assert not changed, result.said
+
+
 def test_dales_is_written_as_it_is(write_tiles: Callable[..., Result], source: Path, pair: Pair):
     """Values are not known before they are joined."""
     made.dales(source, (3, 4), (2, 1))

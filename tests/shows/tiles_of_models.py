@@ -29,23 +29,39 @@ class Model:
         number = list(self.fields).index(name)
         return (np.arange(np.prod(shape), dtype="f8").reshape(shape) / 16 + 1000 * number).astype("f4")
 
-    def write(self, path: Path, cut: Cut, label: Callable[[netCDF4.Dataset], None]) -> Path:
-        """The part `cut` of it. `label` says whose part it is."""
+    def write(self, path: Path, cut: Cut, label: Callable[[netCDF4.Dataset], None], *, stepwise: bool = False) -> Path:
+        """The part `cut` of it. `label` says whose part it is. `stepwise`: each variable with its dimensions is defined,
+        put and synced before the next."""
         path.parent.mkdir(exist_ok=True)
         with netCDF4.Dataset(path, "w", format=self.format) as file:
-            for name, length in self.lengths.items():
-                part = cut.get(name)
-                file.createDimension(name, part.stop - part.start if part else length)
-            for name, values in self.coordinates.items():
-                file.createVariable(name, np.asarray(values).dtype, (name,))
-            for name, dimensions in self.fields.items():
-                file.createVariable(name, "f4", dimensions, **self.options)
-            label(file)
-            for name, values in self.coordinates.items():
-                file[name][:] = values[cut.get(name, slice(None))]
-            for name, dimensions in self.fields.items():
-                file[name][:] = self.values(name)[tuple(cut.get(d, slice(None)) for d in dimensions)]
+            if stepwise:
+                label(file)
+            names = [*self.coordinates, *self.fields]
+            for name in names:
+                self._define(file, name, cut)
+                if stepwise:
+                    self._put(file, name, cut)
+                    file.sync()
+            if not stepwise:
+                label(file)
+                for name in names:
+                    self._put(file, name, cut)
         return path
+
+    def _define(self, file: netCDF4.Dataset, name: str, cut: Cut) -> None:
+        dimensions = self.fields.get(name, (name,))
+        for d in dimensions:
+            if d not in file.dimensions:
+                part = cut.get(d)
+                file.createDimension(d, part.stop - part.start if part else self.lengths[d])
+        if name in self.fields:
+            file.createVariable(name, "f4", dimensions, **self.options)
+        else:
+            file.createVariable(name, np.asarray(self.coordinates[name]).dtype, dimensions)
+
+    def _put(self, file: netCDF4.Dataset, name: str, cut: Cut) -> None:
+        whole = self.values(name) if name in self.fields else self.coordinates[name]
+        file[name][:] = whole[tuple(cut.get(d, slice(None)) for d in self.fields.get(name, (name,)))]
 
 
 def parts(length: int, count: int) -> list[slice]:
@@ -116,8 +132,11 @@ def fms(directory: Path, x: Sequence[slice], y: Sequence[slice], *, files: int |
 # ---- MITgcm ----
 
 
-def mitgcm(directory: Path, cells: tuple[int, int], tiles: tuple[int, int], *, in_directories: bool = False) -> Model:
-    """state.0000000000.t001.nc and so on, two tiles (in y) of each process; Xwh and Ywh have halos of one cell."""
+def mitgcm(
+    directory: Path, cells: tuple[int, int], tiles: tuple[int, int], *, in_directories: bool = False, only: int | None = None
+) -> Model:
+    """state.0000000000.t001.nc and so on, two tiles (in y) of each process; Xwh and Ywh have halos of one cell.
+    `only`: this tile and nothing else, in the order of calls that the model makes."""
     (sx, sy), (tx, ty) = cells, tiles
     nx, ny = sx * tx, sy * ty
     model = Model(
@@ -160,8 +179,13 @@ def mitgcm(directory: Path, cells: tuple[int, int], tiles: tuple[int, int], *, i
     x, y = ([slice(i * s, (i + 1) * s) for i in range(n)] for s, n in ((sx, tx), (sy, ty)))
     for i, j, in_x, in_y in grid(x, y):
         tile = j * tx + i
+        if only not in (None, tile):
+            continue
         home = directory / f"mnc_test_{tile // 2 + 1:04d}" if in_directories else directory
-        model.write(home / f"state.0000000000.t{tile + 1:03d}.nc", cut_of(in_x, in_y), label(tile, (tx, ty), (sx, sy)))
+        path = home / f"state.0000000000.t{tile + 1:03d}.nc"
+        model.write(path, cut_of(in_x, in_y), label(tile, (tx, ty), (sx, sy)), stepwise=only is not None)
+    if only is not None:
+        return model
     model.write(directory / "whole.nc", cut_of(slice(0, nx), slice(0, ny)), label(0, (1, 1), (nx, ny)))
     return model
 

@@ -164,22 +164,29 @@ Result<void> TileSequencer::apply_schemas(bool now) {
 }
 
 bool TileSequencer::covers() const {
+  const auto& total = queues_.front().placement->total;
+  if (total == queues_.size()) return true;
+  // Where neighbours share edges, or no tile knows the whole, the sum of what tiles own says nothing.
+  if (way_of(queues_.front().placement->kind).shares_edges) {
+    auto tiles = tiles_of_all();
+    return !total && join_tiles(tiles).ok();
+  }
   std::uint64_t own = 0, whole = 1;
-  std::optional<std::uint64_t> total;
-  bool exactly = true;
   for (const auto& s : queues_) {
     own += s.share.own;
     whole = s.share.whole;
-    total = s.placement->total;
-    // Where neighbours share edges, or no tile knows the whole, the sum says nothing.
-    exactly = !way_of(s.placement->kind).shares_edges;
   }
-  return (exactly && own >= whole) || total == queues_.size();
+  return own >= whole;
+}
+
+std::vector<Tile> TileSequencer::tiles_of_all() const {
+  std::vector<Tile> tiles;
+  for (const auto& s : queues_) tiles.push_back({s.path, *s.schema, *s.placement});
+  return tiles;
 }
 
 Result<void> TileSequencer::make_plan() {
-  std::vector<Tile> tiles;
-  for (const auto& s : queues_) tiles.push_back({s.path, *s.schema, *s.placement});
+  auto tiles = tiles_of_all();
   auto joined = join_tiles(tiles);
   if (!joined) return std::move(joined).error();
   std::map<std::string, std::size_t> numbers;

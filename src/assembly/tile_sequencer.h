@@ -126,6 +126,7 @@ class TileSequencer {
   static bool ends_sync(const journal::Record& record) noexcept;
   [[nodiscard]] bool complete() const;
   [[nodiscard]] bool covers() const;
+  [[nodiscard]] std::vector<Tile> tiles_of_all() const;  // when each has a schema and a place
   Result<void> apply_schemas(bool now);
   Result<void> make_plan();
   Result<void> fits(const Entry& entry) const;

@@ -329,11 +329,35 @@ def assert_copied(source: Path, carried: Path) -> None:
     assert [line for line in differences(source, carried) if ": fill (off" not in line] == []
 
 
-def test_fms_is_joined_as_it_is_written(write_tiles: Callable[..., Result], source: Path, pair: Pair):
+@pytest.mark.parametrize("counted", [True, False])
+def test_fms_is_joined_as_it_is_written(write_tiles: Callable[..., Result], source: Path, pair: Pair, counted: bool):
     made.fms(source, made.parts(23, 3), made.parts(14, 2))
+    if not counted:
+        for path in source.iterdir():
+            change(path, lambda file: file.delncattr("NumFilesInSet"))
     result = write_tiles(source, "atmos_daily.nc.*", 1)
     assert output_files(pair.carried) == ["atmos_daily.nc"], result.said
     assert_copied(source / "whole.nc", pair.carried / "atmos_daily.nc")
+
+
+def test_land_that_fms_leaves_out_is_filled_as_it_is_written(
+    write_tiles: Callable[..., Result], source: Path, pair: Pair, join: Join, tmp_path: Path
+):
+    made.fms(source, made.parts(12, 3), made.parts(8, 2), files=5)
+    (source / "atmos_daily.nc.0004").unlink()
+    result = write_tiles(source, "atmos_daily.nc.*", 1)
+    assert output_files(pair.carried) == ["atmos_daily.nc"], result.said
+    joined(join(source / "atmos_daily.nc.0000", "-o", tmp_path / "joined.nc"))
+    assert_copied(tmp_path / "joined.nc", pair.carried / "atmos_daily.nc")
+
+
+def test_tiles_of_fms_without_one_are_files_of_their_own(write_tiles: Callable[..., Result], source: Path, pair: Pair):
+    made.fms(source, made.parts(12, 3), made.parts(8, 2))
+    (source / "atmos_daily.nc.0004").unlink()
+    result = write_tiles(source, "atmos_daily.nc.*", 5)
+    assert "in no tile: lat " in result.stderr and "5 of 6 tiles are there" in result.stderr, result.said
+    for path in source.glob("atmos_daily.nc.*"):
+        assert_copied(path, pair.carried / path.name)
 
 
 @pytest.mark.parametrize("in_directories", [False, True])

@@ -196,7 +196,10 @@ def check(case: Case, output: Path, copies: Path) -> int:
         path = output / one["marker"]
         must(path.exists(), f"{path.name} was made, and is not there")
         must(path.read_text() == one["text"], f"{path.name} has another text")
-    must(not list(output.rglob(".*advectio*")), f"left: {sorted(map(str, output.rglob('.*advectio*')))}")
+    # Of a program that was killed within nc_create an empty file may keep its hidden name.
+    is_killed = any(who != "server" for _, who in case.strikes)
+    left = [p for p in sorted(output.rglob(".*advectio*")) if not (is_killed and p.suffix == ".file" and p.stat().st_size == 0)]
+    must(not left, f"left: {left}")
     for copy in sorted(copies.glob("*/*.nc")):
         if not copy.parent.name.startswith(NO_VALUES):
             check_values(case, copy)

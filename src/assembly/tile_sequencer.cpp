@@ -166,7 +166,7 @@ Result<void> TileSequencer::apply_schemas(bool now) {
 bool TileSequencer::covers() const {
   const auto& total = queues_.front().placement->total;
   if (total == queues_.size()) return true;
-  // Where neighbours share edges, or no tile knows the whole, the sum of what tiles own says nothing.
+  // The sum of what tiles own says nothing if neighbours share edges, or no tile knows the whole.
   if (way_of(queues_.front().placement->kind).shares_edges) {
     auto tiles = tiles_of_all();
     return !total && join_tiles(tiles).ok();

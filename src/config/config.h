@@ -121,7 +121,7 @@ enum class Appear : std::uint8_t {
 /// How far a frame has got.
 enum class Promise : std::uint8_t { staged, visible, durable };
 enum class Priority : std::uint8_t { normal, high };
-/// What ends a frame, besides nc_close.
+/// The ends of frames, besides nc_close.
 enum class Frames : std::uint8_t { automatic, sync, record };
 enum class WhenFull : std::uint8_t { automatic, wait, spill, drop_frame };
 

@@ -1,4 +1,4 @@
-// What tiles say of their place, model by model. The table at the end has a row for each way.
+// The words by which tiles say their place, model by model. The table at the end has a row for each way.
 #include "core/tile_ways.h"
 
 #include <algorithm>
@@ -160,7 +160,7 @@ void wrf_become_whole(Schema& s, const Schema&) {
 
 // ---- SCALE ----
 
-/// What the global attributes say of the processes in one direction.
+/// The processes in one direction, by the global attributes.
 struct ScaleDirection {
   std::int64_t rank = 0, processes = 1, cells = 0, halo = 0;  // cells: of the whole, without halos
   [[nodiscard]] std::int64_t own() const { return cells / processes; }
@@ -404,7 +404,7 @@ void fms_become_whole(Schema& s, const Schema&) {
 
 // ---- MITgcm ----
 
-/// Where a tile lies in one direction.
+/// The place of a tile in one direction.
 struct MitgcmDirection {
   std::int64_t first = 0;  ///< its first cell, counted from 0
   std::int64_t cells = 0, halo = 0;
@@ -519,7 +519,7 @@ void mitgcm_become_whole(Schema& s, const Schema& first) {
 
 // ---- coordinates ----
 
-/// What DALES and others write of a file's making.
+/// Attributes that DALES and others write of a file's making.
 bool coordinates_differ(bool global, std::string_view name) {
   return global && (name == "title" || name == "history" || name == "filename" || name == "file_name");
 }

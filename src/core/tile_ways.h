@@ -1,5 +1,5 @@
-// How tiles say their place: one table with a row for each model, and one function for each row. `join_tiles`
-// (core/placement.h) knows no model by name.
+// The ways in which tiles say their place: one table with a row for each model, and one function for each row.
+// `join_tiles` (core/placement.h) knows no model by name.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace advectio {
 struct TileWay {
   TileKind kind;
   std::string_view name;
-  /// What one tile says of itself. Empty: it does not say it in this way. Errors: Code::corrupt. Null: no attribute
-  /// says it (core/placement_by_coordinates.h).
+  /// The place by the tile's own words. Empty: it does not say it in this way. Errors: Code::corrupt. Null: no
+  /// attribute says it (core/placement_by_coordinates.h).
   Result<std::optional<Placement>> (*place)(const Schema& tile);
   /// Does this attribute, of the dataset (`global`) or of a variable, differ from tile to tile of one dataset?
   bool (*differs)(bool global, std::string_view attribute);

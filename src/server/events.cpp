@@ -217,7 +217,7 @@ void Events::know(Output& d) {
     before_.erase(it);
   }
   d.said.id = id;
-  // What a file held before it was opened again has been said of the dataset that it was.
+  // The dataset before has said the frames that the file held when it was opened again.
   d.said.frames = std::max(d.said.frames, d.shared_state->frames_before);
   d.said.frames_durable = std::max(d.said.frames_durable, d.shared_state->frames_before);
   d.said.times = std::move(times);

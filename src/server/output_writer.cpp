@@ -404,7 +404,7 @@ Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Reco
 
 bool OutputWriter::goes_on(const Output& d, std::uint64_t closed_at) const {
   if (!d.is_further()) return !journal::end_at(*d.shared_state, closed_at);
-  // What the program has opened again is the file that it knows, whose shared state says so.
+  // The program has opened its own file again, and the shared state of that file says so.
   for (const auto& o : ledger_.outputs)
     if (!o->is_further() && o->shared_state && o->shared_state->journal == d.shared_state->journal &&
         o->shared_state->number == d.shared_state->number)

@@ -137,7 +137,7 @@ void Recovery::note_held_name(const Output& d) const {
   if (!noted) run_.report(noted.error().message);
 }
 
-/// How many frames have ended in what is visible. Each has a record of its own there, whatever a damaged page says.
+/// Counts the frames that are visible. Each has a record of its own there, whatever a damaged page says.
 std::uint64_t Recovery::frames_of(const Output& d) const {
   // The records of several writers that end a frame are not among those that `visible` counts.
   const auto& s = *d.shared_state;

@@ -1,4 +1,4 @@
-// Which block begins a new record, and whether the frame before it ends there.
+// A block may begin a new record, and may end the frame before it.
 #include "capture/record_frames.h"
 
 #include <gtest/gtest.h>

@@ -432,7 +432,7 @@ TEST(Placement, AnyDecompositionOfFmsFillsEveryPointOnce) {
     const auto count = tiles.size();
     tiles.erase(tiles.begin() + static_cast<std::ptrdiff_t>(random() % count));
     EXPECT_THAT(refusal(tiles), HasSubstr("a part of the domain is in no tile"));
-    // Where the model says that it writes no more of them, the hole is land.
+    // The hole is land if the model says that it writes no more of them.
     for (auto& t : tiles) {
       t.schema.attributes[0] = ints("NumFilesInSet", {static_cast<std::int32_t>(tiles.size())});
       t.placement = **placement_of(t.schema);

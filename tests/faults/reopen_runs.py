@@ -61,7 +61,7 @@ class Case:
 
 @dataclass
 class Told:
-    """What the program has said of one file."""
+    """The words of the program about one file."""
 
     records: list[int] = field(default_factory=list)  # the one that each frame has put
     synced: int = 0

@@ -148,7 +148,7 @@ bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std
     step();
     if (!put_rows(dataset, i, f, {y, all.x, std::min(rows, all.y + all.ny - y), all.nx}, file)) return false;
   }
-  // What comes before is in the journal, or said to the others by the collective index.
+  // All that comes before is in the journal, or told to the others by the collective index.
   if (d.unsynced) part.synced = static_cast<std::uint32_t>(f);
   if (together != nullptr) together->end_collective_call();
   if (d.unsynced) {

@@ -86,7 +86,7 @@ class Dataset:
             self.schema = next((decode_schema(r.payload) for r in rest if r.type == "schema"), None)
 
     def apply_records(self, rests: list[list[Record]]) -> list[Record]:
-        """What comes before the last sync of a record that all writers have come to; returns what is left."""
+        """Applies all before the last sync of a record that all writers have come to; returns the rest."""
         slots = self.stage.get("slots", [])
         passed = [
             max([r.collective_index for r in rest] + [slot["collective_index"] for slot in slots[w : w + 1]], default=0)

@@ -29,7 +29,7 @@ def joined(result: Result) -> Result:
 
 
 def refused(join: Join, *tiles: object) -> str:
-    """What it says."""
+    """Its words."""
     out = Path("refused.nc")
     result = join(*tiles, "-o", out)
     assert result.code == 2, result.said

@@ -118,7 +118,7 @@ def others_between() -> None:
 
 
 def handed_over() -> None:
-    """What cannot be carried makes the library go on, with all that was put."""
+    """The library goes on with all that was put, if something cannot be carried."""
     create("groups.nc", "NETCDF4")
     for step in range(2):
         with netCDF4.Dataset("groups.nc", "a") as file:

@@ -53,6 +53,7 @@ Result<void> CollectiveSequencer::take(std::size_t writer, const Record& record)
     const auto it = queue.pending.find(sequence);
     if (it == queue.pending.end()) continue;
     it->second.collective_index = record.collective_index;
+    it->second.flags |= record.flags & journal::flag_collective;
     queue.waiting.push_back(it->second);
     queue.pending.erase(it);
   }
@@ -113,6 +114,12 @@ std::optional<CollectiveSequencer::Step> CollectiveSequencer::next() {
     const bool later = s.sync_index >= sync_index || s.collective_index >= collective_index;
     if (s.waiting.empty() && !later) return std::nullopt;
   }
+  // Writer 0 may still end a record in this very call.
+  const auto& writer_0 = queues_[0];
+  const bool in_call = (queues_[first].waiting.front().flags & journal::flag_collective) != 0;
+  if (in_call && writer_0.waiting.empty() && writer_0.sync_index < sync_index &&
+      writer_0.collective_index <= collective_index)
+    return std::nullopt;
   step.parts.push_back({first, queues_[first].waiting.front()});
   queues_[first].waiting.pop_front();
   return step;

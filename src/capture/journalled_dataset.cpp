@@ -184,8 +184,8 @@ Result<void> JournalledDataset::settle(const std::vector<std::uint64_t>& written
       const auto from = all.begin() + static_cast<std::ptrdiff_t>(std::min(i, all.size()));
       return std::vector(from, from + std::min<std::ptrdiff_t>(at_once, all.end() - from));
     };
-    auto sequence =
-        append(RecordType::settle, 0, journal::encode(journal::Settle{part(written), part(dropped)}), 0, nullptr);
+    auto sequence = append(RecordType::settle, in_collective_call_ ? journal::flag_collective : 0,
+                           journal::encode(journal::Settle{part(written), part(dropped)}), 0, nullptr);
     if (!sequence) return std::move(sequence).error().with("journal the end of requests");
   }
   return {};

@@ -48,7 +48,9 @@ std::uint32_t fill_payload(std::span<const char* const> strings, std::byte* to) 
 
 /// One record.
 Result<void> JournalledDataset::put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill) {
-  const std::uint16_t flags = pending_ != nullptr ? journal::flag_pending : 0;
+  const std::uint16_t flags = pending_ != nullptr   ? journal::flag_pending
+                              : in_collective_call_ ? journal::flag_collective
+                                                    : std::uint16_t{0};
   if (auto writer = session_.writer(); writer && under_way_.puts == 0) under_way_.began_at = (*writer)->appended();
   // A block whose number is lost would stay pending.
   if (pending_ != nullptr && pending_->size() == pending_->capacity())

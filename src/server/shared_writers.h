@@ -80,9 +80,10 @@ struct SharedWriters {
   [[nodiscard]] bool any_aborted() const {
     return std::any_of(shares.begin(), shares.end(), [](const Share& s) { return s.state == Share::State::aborted; });
   }
-  /// All that the sequencer has given is committed.
+  /// All that the sequencer has given is committed. Writer 0 comes last: after a death in between, its sync that ends a
+  /// record ends it again, with what the others give again.
   void note_commit() {
-    for (std::size_t w = 0; w < shares.size(); ++w) {
+    for (std::size_t w = shares.size(); w-- > 0;) {
       shares[w].visible = sequencer->given(w);
       slots[w].sync_index.store(journal::number(sequencer->sync_index(w)), std::memory_order_relaxed);
       slots[w].visible.store(shares[w].visible, std::memory_order_release);

@@ -151,6 +151,19 @@ TEST(CollectiveSequencer, ARecordEndsWhereAllHaveComeToTheCollectiveIndexOfItsEn
   EXPECT_THAT(all(sequencer), ElementsAre("0:2", "0:3", "1:2"));
 }
 
+TEST(CollectiveSequencer, WhatIsPutInACollectiveCallWaitsForTheEndOfARecordInThatCall) {
+  CollectiveSequencer sequencer(2);
+  Says a, b;
+  ASSERT_TRUE(sequencer.passed(0, 2));
+  for (const auto& r : {b(RecordType::put, 2), b(RecordType::put, 2, 0, journal::flag_collective)})
+    ASSERT_TRUE(sequencer.take(1, r).ok());
+  EXPECT_THAT(all(sequencer), ElementsAre("1:1"));
+  ASSERT_TRUE(sequencer.take(0, a(RecordType::sync, 2, 0, journal::flag_record)).ok());
+  EXPECT_THAT(all(sequencer), ElementsAre("0:1"));
+  EXPECT_TRUE(sequencer.passed(0, 3));
+  EXPECT_THAT(all(sequencer), ElementsAre("1:2"));
+}
+
 TEST(CollectiveSequencer, AtAnyPriceLeavesTheEndOfARecordForLater) {
   CollectiveSequencer sequencer(2);
   Says a, b;

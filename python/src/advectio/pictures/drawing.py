@@ -237,7 +237,7 @@ def draw_map(plot: Plot, frame: Frame, shown: values.Map, scale: Scale, path: st
         grid_x, grid_y = np.meshgrid(x.values, y.values)
         figure, axes, horizontal = _plain_axes(x, y)
     elif cartopy_there():
-        figure, axes, horizontal, grid_x, grid_y = _projected_axes(frame, *shown.place)
+        figure, axes, horizontal, grid_x, grid_y = _projected_axes(frame, shown.dims, *shown.place)
     else:
         figure, axes, horizontal, grid_x, grid_y = _degree_axes(*shown.place)
     colour_map, norm = _colours(plot, shown.field.look, scale)
@@ -380,12 +380,14 @@ def _line_style(borders: bool) -> dict[str, Any]:
     return {"colors": "#111111", "linewidths": 0.9, "zorder": 3}
 
 
-def _projected_axes(frame: Frame, latitude: np.ndarray, longitude: np.ndarray) -> tuple[Any, Any, bool, np.ndarray, np.ndarray]:
+def _projected_axes(
+    frame: Frame, dims: tuple[str, str], latitude: np.ndarray, longitude: np.ndarray
+) -> tuple[Any, Any, bool, np.ndarray, np.ndarray]:
     import cartopy.crs as ccrs
     import numpy as np
     from matplotlib.collections import LineCollection
 
-    projection = grids.projection(frame.ds.attrs, latitude, longitude)
+    projection = grids.projection(frame.ds.attrs, latitude, longitude, grids.grid_mapping(frame.ds, dims))
     degrees = ccrs.PlateCarree(globe=projection.globe)
 
     def projected(lon: np.ndarray, lat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -532,7 +534,7 @@ def draw_series(plot: Plot, field: values.Field, points: Sequence[Point], last: 
     axes.set_ylabel(field.units or field.name, fontsize=9.5)
     axes.tick_params(labelsize=8.5)
     axes.legend(fontsize=8.5, frameon=False)
-    _titles(axes, plot, last, field, values.level_text(plot.level, field.array))
+    _titles(axes, plot, last, field, values.series_level_text(plot, field.array, last.ds))
     low, high = _footer(figure, last, table, field.units)
     save(figure, path, plot.dpi)
     return Drawn(path, low, high, field.units)

@@ -60,8 +60,13 @@ def places(ds: xr.Dataset, dims: tuple[str, str]) -> tuple[np.ndarray, np.ndarra
 
     latitude = _coordinate(ds, dims, _LATITUDE_NAMES, _LATITUDES, "latitude")
     longitude = _coordinate(ds, dims, _LONGITUDE_NAMES, _LONGITUDES, "longitude")
-    if latitude is None or longitude is None or int(ds.attrs.get("MAP_PROJ", 1)) == 0:
+    if int(ds.attrs.get("MAP_PROJ", 1)) == 0:
         return None
+    if latitude is None or longitude is None:
+        found = _places_by_mapping(ds, dims)
+        if found is None:
+            return None
+        latitude, longitude = found
     if latitude.ndim == 1 and longitude.ndim == 1:
         longitude, latitude = np.meshgrid(longitude, latitude)
     if latitude.shape != longitude.shape or latitude.ndim != 2:
@@ -90,6 +95,40 @@ def _coordinate(
     if not candidates:
         return None
     return np.asarray(one_frame(ds[candidates[0]]).values, dtype=float)
+
+
+def grid_mapping(ds: xr.Dataset, dims: tuple[str, str]) -> dict[str, Any] | None:
+    """Attributes of CF's `grid_mapping` of the fields on these points; None where there is none."""
+    for variable in ds.variables.values():
+        text = str(variable.attrs.get("grid_mapping") or variable.encoding.get("grid_mapping") or "")
+        name = text.split(":")[0].split(" ")[0]
+        if name in ds.variables and tuple(map(str, variable.dims[-2:])) == dims:
+            attrs = {str(key): value for key, value in ds.variables[name].attrs.items()}
+            if attrs.get("grid_mapping_name"):
+                return attrs
+    return None
+
+
+def _places_by_mapping(ds: xr.Dataset, dims: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Latitude and longitude of x and y of a projection. Needs Cartopy."""
+    import numpy as np
+
+    mapping = grid_mapping(ds, dims)
+    if mapping is None or any(dim not in ds.variables or ds.variables[dim].dims != (dim,) for dim in dims):
+        return None
+    try:
+        import cartopy.crs as ccrs
+    except ImportError:
+        return None
+    crs = projection_of(mapping)
+    if crs is None or crs == "degrees":
+        return None
+    y, x = (
+        np.asarray(ds.variables[dim].values, dtype=float) * (1000.0 if ds.variables[dim].attrs.get("units") == "km" else 1.0)
+        for dim in dims
+    )
+    points = ccrs.PlateCarree(globe=crs.globe).transform_points(crs, *np.meshgrid(x, y))
+    return points[..., 1], points[..., 0]
 
 
 def spacing_km(ds: xr.Dataset) -> tuple[float, float] | None:
@@ -127,6 +166,75 @@ def plain_axis(ds: xr.Dataset, dim: str, number: int) -> Axis:
     return Axis(np.arange(number, dtype=float), f"{dim} (index)")
 
 
+@dataclass(frozen=True)
+class LevelAxis:
+    """The file's coordinate of a field's levels, one value a level."""
+
+    values: np.ndarray
+    name: str
+    units: str  # as in the file
+    down: bool  # grows downwards: depth, pressure, `positive: down`
+    formula: bool  # the values only name the levels: hybrid levels, sigma
+
+    @property
+    def hpa(self) -> np.ndarray | None:
+        factor = _HPA.get(self.units)
+        return None if factor is None or self.formula else self.values * factor
+
+    @property
+    def km(self) -> np.ndarray | None:
+        factor = _KM.get(self.units)
+        return None if factor is None or self.formula else self.values * factor
+
+
+_VERTICAL = frozenset(("air_pressure", "height", "altitude", "depth", "model_level_number"))
+_HPA = dict.fromkeys(("hPa", "mbar", "mb", "millibar", "millibars", "hectopascal", "hectopascals"), 1.0) | {
+    "Pa": 0.01, "pascal": 0.01, "pascals": 0.01, "Pascal": 0.01, "Pascals": 0.01, "kPa": 10.0, "bar": 1000.0, "dbar": 100.0,
+}  # fmt: skip
+_KM = dict.fromkeys(("m", "meter", "meters", "metre", "metres"), 0.001) | dict.fromkeys(("km", "kilometer", "kilometers"), 1.0)
+
+
+def level_axis(ds: xr.Dataset, dim: str | None) -> LevelAxis | None:
+    """Of the dimension of levels: the variable of its name, else one along it that is vertical by its attributes."""
+    if dim is None:
+        return None
+    names = [dim] if dim in ds.variables else []
+    names += [str(name) for name in ds.variables if name != dim and _vertical(ds.variables[name])]
+    for name in names:
+        if ds.variables[name].dims == (dim,) and ds.variables[name].dtype.kind in "fiu":
+            return axis_of(name, ds.variables[name])
+    return None
+
+
+def axis_of(name: str, variable: Any) -> LevelAxis:
+    import numpy as np
+
+    attrs = variable.attrs
+    units = str(attrs.get("units", "")).strip()
+    standard = str(attrs.get("standard_name", ""))
+    positive = str(attrs.get("positive", "")).lower()
+    formula = "formula_terms" in attrs or standard.startswith(("atmosphere_", "ocean_"))
+    down = units in _HPA or standard == "depth" or "depth" in name.lower() or name == "nav_lev"
+    down = down or ("sigma" in standard and standard.startswith("atmosphere_"))
+    if positive and units not in _HPA:  # pressure falls upwards, whatever the attribute says
+        down = positive == "down"
+    return LevelAxis(np.atleast_1d(np.asarray(variable.values, dtype=float)), name, units, down, formula)
+
+
+def _vertical(variable: Any) -> bool:
+    attrs = variable.attrs
+    return (
+        variable.ndim <= 1
+        and variable.dtype.kind in "fiu"
+        and (
+            str(attrs.get("axis", "")).upper() == "Z"
+            or str(attrs.get("positive", "")).lower() in ("up", "down")
+            or attrs.get("standard_name") in _VERTICAL
+            or str(attrs.get("units", "")) in _HPA
+        )
+    )
+
+
 def heights_km(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
     """Of each point of a field with levels, [z][y][x] or [z], above the sea; None where the file does not tell."""
     import numpy as np
@@ -149,9 +257,8 @@ def heights_km(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
     for name in ("height", "altitude", "z", "geopotential_height"):
         if name in ds.variables and one_frame(ds[name]).dims == one_frame(field).dims and ds[name].attrs.get("units") == "m":
             return np.asarray(one_frame(ds[name]).values) / 1000
-    if dim in ds.coords and ds[dim].dims == (dim,) and ds[dim].attrs.get("units") in ("m", "meters"):
-        return np.asarray(ds[dim].values, dtype=float) / 1000
-    return None
+    levels = level_axis(ds, dim)
+    return levels.km if levels is not None and not levels.down else None
 
 
 def _between(values: np.ndarray, axis: int) -> np.ndarray:
@@ -161,9 +268,6 @@ def _between(values: np.ndarray, axis: int) -> np.ndarray:
     first, last = np.take(values, [0], axis), np.take(values, [-1], axis)
     result: np.ndarray = 0.5 * (np.concatenate([first, values], axis) + np.concatenate([values, last], axis))
     return result
-
-
-_HPA = {"Pa": 0.01, "hPa": 1.0, "mbar": 1.0, "mb": 1.0, "millibar": 1.0, "millibars": 1.0, "kPa": 10.0}
 
 
 def pressures_hpa(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
@@ -181,13 +285,42 @@ def pressures_hpa(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
         if name in ds.variables and one_frame(ds[name]).dims == one_frame(field).dims:
             factor = _HPA.get(str(ds[name].attrs.get("units")))
             return None if factor is None else np.asarray(one_frame(ds[name]).values) * factor
-    dim = vertical_dimension(field)
-    if dim in ds.coords and ds[dim].dims == (dim,) and ds[dim].dtype.kind in "fiu":
-        factor = _HPA.get(str(ds[dim].attrs.get("units")))
-        if factor is not None:
-            levels = np.asarray(ds[dim].values, dtype=float) * factor
-            return np.broadcast_to(levels[:, None, None], one_frame(field).shape)
-    return None
+    levels = level_axis(ds, vertical_dimension(field))
+    if levels is None:
+        return None
+    if levels.formula:
+        return _hybrid_pressures(ds, levels, field)
+    return None if levels.hpa is None else np.broadcast_to(levels.hpa[:, None, None], one_frame(field).shape)
+
+
+def _hybrid_pressures(ds: xr.Dataset, axis: LevelAxis, field: xr.DataArray) -> np.ndarray | None:
+    """By CF's `formula_terms` of hybrid and sigma levels: a p0 + b ps, ap + b ps, ptop + sigma (ps - ptop)."""
+    import numpy as np
+
+    text = str(ds.variables[axis.name].attrs.get("formula_terms", ""))
+    parts = text.replace(":", " ").split()
+    terms = dict(zip(parts[::2], parts[1::2], strict=False))
+    if any(name not in ds.variables for name in terms.values()):
+        return None
+    one = {term: one_frame(ds[name]) for term, name in terms.items()}
+    scale = {term: _HPA.get(str(value.attrs.get("units"))) for term, value in one.items()}
+    shape = one_frame(field)
+
+    def hpa(term: str) -> Any:
+        factor = scale[term]
+        return None if factor is None else one[term].astype("float64") * factor
+
+    if {"a", "b", "p0", "ps"} <= set(one) and None not in (scale["p0"], scale["ps"]):
+        found = one["a"] * hpa("p0") + one["b"] * hpa("ps")
+    elif {"ap", "b", "ps"} <= set(one) and None not in (scale["ap"], scale["ps"]):
+        found = hpa("ap") + one["b"] * hpa("ps")
+    elif {"sigma", "ps", "ptop"} <= set(one) and None not in (scale["ps"], scale["ptop"]):
+        found = hpa("ptop") + one["sigma"] * (hpa("ps") - hpa("ptop"))
+    else:
+        return None
+    if set(found.dims) != set(shape.dims):
+        return None
+    return np.asarray(found.transpose(*shape.dims).values)
 
 
 def interpolated(values: np.ndarray, where: np.ndarray, wanted: float) -> np.ndarray:
@@ -252,9 +385,133 @@ def kilometres(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
-def projection(attrs: dict[Any, Any], latitude: np.ndarray, longitude: np.ndarray) -> Any:
-    """Cartopy's, of WRF's attributes; of other models plain latitude and longitude, or a cone where they are regional."""
+def _globe(mapping: dict[str, Any]) -> Any:
+    """The earth of a grid mapping: a sphere or an ellipsoid; WGS 84 where it does not tell."""
     import cartopy.crs as ccrs
+
+    def number(name: str) -> float | None:
+        return float(mapping[name]) if name in mapping else None
+
+    radius = number("earth_radius")
+    if radius is not None:
+        return ccrs.Globe(ellipse=None, semimajor_axis=radius, semiminor_axis=radius)
+    major = number("semi_major_axis")
+    if major is None:
+        return ccrs.Globe()
+    minor, flattening = number("semi_minor_axis"), number("inverse_flattening")
+    if minor is None and not flattening:  # 0 stands for a sphere
+        minor = major
+    return ccrs.Globe(
+        ellipse=None, semimajor_axis=major, semiminor_axis=minor, inverse_flattening=None if minor is not None else flattening
+    )
+
+
+def projection_of(mapping: dict[str, Any]) -> Any:
+    """Cartopy's, of the attributes of CF's grid mapping; "degrees" for plain latitude and longitude; None for one that is
+    not known here, or lacks a parameter. In degrees (rotated pole) or metres, as CF's x and y."""
+    import cartopy.crs as ccrs
+    import numpy as np
+
+    def number(*names: str, default: float | None = None) -> float:
+        for name in names:
+            if name in mapping:
+                return float(np.atleast_1d(mapping[name])[0])
+        if default is None:
+            raise KeyError(names[0])
+        return default
+
+    def parallels() -> list[float]:
+        return sorted(float(each) for each in np.atleast_1d(mapping["standard_parallel"]))
+
+    globe = _globe(mapping)
+    false = {"false_easting": number("false_easting", default=0), "false_northing": number("false_northing", default=0)}
+    try:
+        match mapping["grid_mapping_name"]:
+            case "latitude_longitude":
+                return "degrees"
+            case "rotated_latitude_longitude":
+                return ccrs.RotatedPole(
+                    pole_longitude=number("grid_north_pole_longitude"),
+                    pole_latitude=number("grid_north_pole_latitude"),
+                    central_rotated_longitude=number("north_pole_grid_longitude", default=0),
+                    globe=globe,
+                )
+            case "lambert_conformal_conic":
+                return ccrs.LambertConformal(
+                    central_longitude=number("longitude_of_central_meridian"),
+                    central_latitude=number("latitude_of_projection_origin"),
+                    standard_parallels=parallels(),
+                    globe=globe,
+                    cutoff=-30 if parallels()[0] >= 0 else 30,
+                    **false,
+                )
+            case "albers_conical_equal_area":
+                return ccrs.AlbersEqualArea(
+                    central_longitude=number("longitude_of_central_meridian"),
+                    central_latitude=number("latitude_of_projection_origin"),
+                    standard_parallels=parallels(),
+                    globe=globe,
+                    **false,
+                )
+            case "polar_stereographic":
+                pole = number("latitude_of_projection_origin", default=90)
+                scale = (
+                    {"scale_factor": number("scale_factor_at_projection_origin")} if "standard_parallel" not in mapping else {}
+                )
+                return ccrs.Stereographic(
+                    central_latitude=90.0 if pole >= 0 else -90.0,
+                    central_longitude=number("straight_vertical_longitude_from_pole", "longitude_of_projection_origin"),
+                    true_scale_latitude=None if scale else number("standard_parallel"),
+                    globe=globe,
+                    **scale,
+                    **false,
+                )
+            case "stereographic":
+                return ccrs.Stereographic(
+                    central_latitude=number("latitude_of_projection_origin"),
+                    central_longitude=number("longitude_of_projection_origin"),
+                    scale_factor=number("scale_factor_at_projection_origin", default=1),
+                    globe=globe,
+                    **false,
+                )
+            case "mercator":
+                scale = (
+                    {"scale_factor": number("scale_factor_at_projection_origin")}
+                    if "standard_parallel" not in mapping and "scale_factor_at_projection_origin" in mapping
+                    else {"latitude_true_scale": number("standard_parallel", default=0)}
+                )
+                return ccrs.Mercator(
+                    central_longitude=number("longitude_of_projection_origin", default=0), globe=globe, **scale, **false
+                )
+            case "transverse_mercator":
+                return ccrs.TransverseMercator(
+                    central_longitude=number("longitude_of_central_meridian", "longitude_of_projection_origin"),
+                    central_latitude=number("latitude_of_projection_origin", default=0),
+                    scale_factor=number("scale_factor_at_central_meridian", default=1),
+                    globe=globe,
+                    **false,
+                )
+            case "lambert_azimuthal_equal_area":
+                return ccrs.LambertAzimuthalEqualArea(
+                    central_longitude=number("longitude_of_projection_origin"),
+                    central_latitude=number("latitude_of_projection_origin"),
+                    globe=globe,
+                    **false,
+                )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None
+
+
+def projection(
+    attrs: dict[Any, Any], latitude: np.ndarray, longitude: np.ndarray, mapping: dict[str, Any] | None = None
+) -> Any:
+    """Cartopy's: of CF's grid mapping where there is one, else of WRF's attributes, else plain latitude and longitude."""
+    import cartopy.crs as ccrs
+
+    told = projection_of(mapping) if mapping is not None else None
+    if told is not None and told != "degrees":
+        return told
 
     globe = ccrs.Globe(ellipse=None, semimajor_axis=EARTH_RADIUS_M, semiminor_axis=EARTH_RADIUS_M)
     kind = int(attrs.get("MAP_PROJ", -1))

@@ -57,11 +57,12 @@ _KNOWN: Sequence[tuple[str, Look]] = (
 # How units are written, by what they are.
 _SPELLINGS = {
     "K": "K", "kelvin": "K", "Kelvin": "K",
-    "degC": "°C", "C": "°C", "celsius": "°C", "°C": "°C", "deg C": "°C",
+    "degC": "°C", "C": "°C", "celsius": "°C", "Celsius": "°C", "degree_C": "°C", "degrees_C": "°C", "degree_Celsius": "°C",
+    "°C": "°C", "deg C": "°C",
     "kg kg-1": "kg/kg", "kg/kg": "kg/kg", "kg kg^-1": "kg/kg", "1": "1",
     "g kg-1": "g/kg", "g/kg": "g/kg",
     "m s-1": "m/s", "m/s": "m/s", "m s^-1": "m/s", "kt": "kt", "knots": "kt", "knot": "kt", "km h-1": "km/h", "km/h": "km/h",
-    "Pa": "Pa", "hPa": "hPa", "mb": "hPa", "mbar": "hPa", "millibar": "hPa",
+    "Pa": "Pa", "hPa": "hPa", "mb": "hPa", "mbar": "hPa", "millibar": "hPa", "millibars": "hPa", "hectopascal": "hPa",
     "m": "m", "meters": "m", "km": "km", "mm": "mm",
     "dBZ": "dBZ", "dbz": "dBZ", "%": "%", "percent": "%",
 }  # fmt: skip

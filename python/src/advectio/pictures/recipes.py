@@ -23,17 +23,21 @@ PLACEHOLDERS = ("name", "field", "label", "units", "level", "time", "lead", "fra
 
 @dataclass(frozen=True)
 class Level:
-    """One model level by its index, a height or a pressure to interpolate to, or a statistic of the column."""
+    """One level by its index or its coordinate, a height or pressure to interpolate to, or a statistic of the column."""
 
-    index: int | None = None
+    index: int | None = None  # of no such level: the value of the levels' coordinate
     value: float | None = None
-    units: str = ""  # km, hPa
+    units: str = ""  # km, hPa, or the unit of the levels' coordinate; "": in whichever it is
     statistic: str | None = None
 
     def __str__(self) -> str:
         if self.index is not None:
             return str(self.index)
-        return self.statistic or f"{self.value:g} {self.units}"
+        if self.statistic is not None or self.value is None:
+            return self.statistic or ""
+        if self.units == "km" and abs(self.value) < 1:
+            return f"{self.value * 1000:g} m"
+        return f"{self.value:g} {self.units}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -200,11 +204,19 @@ def _level(value: Any) -> Level:
     text = str(value).strip()
     if text in STATISTICS:
         return Level(statistic=text)
-    match = re.fullmatch(r"(-?[\d.]+)\s*(hPa|Pa|km|m)?", text)
-    if match and not match[2] and re.fullmatch(r"\d+", match[1]):
-        return Level(index=int(match[1]))
-    if match and match[2]:
-        factor, units = {"hPa": (1, "hPa"), "Pa": (0.01, "hPa"), "km": (1, "km"), "m": (0.001, "km")}[match[2]]
+    match = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\W\d]\S*(?: \S+)*|%|°\w*)?", text)
+    if match and not match[2]:
+        return Level(index=int(match[1])) if re.fullmatch(r"\d+", match[1]) else Level(value=_number(match[1]))
+    if match:
+        known = {
+            "hPa": (1, "hPa"),
+            "mb": (1, "hPa"),
+            "mbar": (1, "hPa"),
+            "Pa": (0.01, "hPa"),
+            "km": (1, "km"),
+            "m": (0.001, "km"),
+        }
+        factor, units = known.get(match[2], (1, match[2]))
         return Level(value=_number(match[1]) * factor, units=units)
     raise _Wrong(f"is '{value}'; an index from the bottom (0), 850 hPa, 3 km, or max, min, mean of the column")
 

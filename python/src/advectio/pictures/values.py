@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advectio.errors import UserError
@@ -80,8 +80,6 @@ def field_of(expression: Expression, frame: Frame, plot: Plot, units: str | None
 
 
 def _without_steps(look: looks.Look) -> looks.Look:
-    from dataclasses import replace
-
     return replace(look, levels=None)
 
 
@@ -100,17 +98,70 @@ def _readable(label: str) -> str:
     return " ".join(words)
 
 
-def level_text(level: Level | None, array: xr.DataArray) -> str:
-    """Which level of a field with levels is shown; nothing of a field without."""
+def axis_text(axis: grids.LevelAxis, index: int) -> str:
+    """A level by its coordinate: `500 hPa`, `10 m`, `depth 5 m`; `level 3 (0.98)` where the number only names it."""
+    value, units = float(axis.values[index]), looks.spelled(axis.units)
+    if axis.hpa is not None:
+        return f"{axis.hpa[index]:g} hPa"
+    plain = units in ("", "1") or axis.formula
+    text = f"{value:g}" if units in ("", "1") else f"{value:g} {units}"
+    if plain:
+        return f"level {index}" if value == index else f"level {index} ({text})"
+    return f"depth {text}" if axis.km is not None and axis.down else text
+
+
+def level_text(level: Level | None, array: xr.DataArray, ds: xr.Dataset) -> str:
+    """Which level of a field with levels is shown; of a field with one level that its coordinates tell: that one."""
     dim = grids.vertical_dimension(array)
     if dim is None:
-        return ""
-    if level is None or level.index is not None:
-        index = level.index if level is not None else 0
-        return f"level {index}" + (" (lowest)" if index == 0 and dim.startswith("bottom_top") else "")
-    if level.statistic is not None:
+        return _only_level(array)
+    if level is not None and level.statistic is not None:
         return {"max": "highest", "min": "lowest", "mean": "mean"}[level.statistic] + " of the column"
-    return str(level)
+    axis = grids.level_axis(ds, dim)
+    index = 0 if level is None else _index(level, axis, array.sizes[dim])
+    if index is None:
+        return f"depth {level}" if level is not None and level.units == "km" and axis is not None and axis.down else str(level)
+    if axis is None or index >= len(axis.values):
+        return f"level {index}" + (" (lowest)" if index == 0 and dim.startswith("bottom_top") else "")
+    return axis_text(axis, index)
+
+
+def _only_level(array: xr.DataArray) -> str:
+    for name, coordinate in array.coords.items():
+        if coordinate.ndim == 0 and grids._vertical(coordinate):
+            return axis_text(grids.axis_of(str(name), coordinate.variable), 0)
+    return ""
+
+
+def _index(level: Level, axis: grids.LevelAxis | None, size: int) -> int | None:
+    """The level that is meant, where it is one of the file's: by its index, or because the axis has just this value."""
+    if level.index is not None and level.index < size:
+        return level.index
+    wanted = level.index if level.index is not None else level.value
+    if axis is None or wanted is None:
+        return None
+    values = _on_axis(level, axis)
+    if values is None:
+        return None
+    near = _where_close(values, wanted)
+    return near[0] if near else None
+
+
+def _where_close(values: np.ndarray, wanted: float) -> list[int]:
+    import numpy as np
+
+    return [int(i) for i in np.flatnonzero(np.isclose(values, wanted, rtol=1e-5, atol=1e-9))]
+
+
+def _on_axis(level: Level, axis: grids.LevelAxis) -> np.ndarray | None:
+    """The axis in the unit of the level that is asked for; None where that unit is none of its."""
+    if not level.units:
+        return axis.values
+    if level.units == "hPa":
+        return axis.hpa
+    if level.units == "km":
+        return axis.km
+    return axis.values if looks.spelled(axis.units) == looks.spelled(level.units) else None
 
 
 def _level(field: Field, level: Level | None, frame: Frame, plot: Plot) -> tuple[np.ndarray, str]:
@@ -120,33 +171,53 @@ def _level(field: Field, level: Level | None, frame: Frame, plot: Plot) -> tuple
     array = field.array
     dim = grids.vertical_dimension(array)
     if dim is None:
-        if level is not None and level.index != 0:
-            raise UserError(f"{plot.origin}: {field.name} has no levels")
-        return np.asarray(array.values, dtype=float), ""
+        only = _only_level(array)
+        if level is not None and level.index != 0 and str(level) != only.removeprefix("depth "):
+            raise UserError(f"{plot.origin}: {field.name} has no levels" + (f" but {only}" if only else ""))
+        return np.asarray(array.values, dtype=float), only
     if array.ndim > 3:
         raise UserError(
             f"{plot.origin}: {field.name} has the dimensions {', '.join(map(str, array.dims))}: more than levels, y and x"
         )
-    if level is None:
-        level = Level(index=0)
-    if level.index is not None:
-        if level.index >= array.sizes[dim]:
-            raise UserError(
-                f"{plot.origin}: level {level.index} of {field.name}, which has {array.sizes[dim]}: 0 to {array.sizes[dim] - 1}"
-            )
-        return np.asarray(array.isel({dim: level.index}).values, dtype=float), level_text(level, array)
-    if level.statistic is not None:
-        values = array.values
+    text = level_text(level, array, frame.ds)
+    if level is not None and level.statistic is not None:
         reduce: Any = {"max": np.nanmax, "min": np.nanmin, "mean": np.nanmean}[level.statistic]
-        return np.asarray(reduce(values, axis=0), dtype=float), level_text(level, array)
+        return np.asarray(reduce(array.values, axis=0), dtype=float), text
+    axis = grids.level_axis(frame.ds, dim)
+    index = 0 if level is None else _index(level, axis, array.sizes[dim])
+    if index is not None:
+        return np.asarray(array.isel({dim: index}).values, dtype=float), text
+    assert level is not None
+    if level.index is not None or not level.units:
+        raise UserError(_no_such_level(level, axis, field, array.sizes[dim], plot))
     assert level.value is not None
-    where = grids.pressures_hpa(frame.ds, array) if level.units == "hPa" else grids.heights_km(frame.ds, array)
-    if where is None:
-        what = "pressure (P and PB)" if level.units == "hPa" else "height (PH and PHB)"
-        raise UserError(f"{plot.origin}: {level} needs the {what} of {field.name}, which this file does not have")
+    where: np.ndarray | None
     if level.units == "hPa":
-        return grids.interpolated(array.values, np.log(where), float(np.log(level.value))), level_text(level, array)
-    return grids.interpolated(array.values, where, level.value), level_text(level, array)
+        where = grids.pressures_hpa(frame.ds, array)
+    elif level.units == "km":
+        where = grids.heights_km(frame.ds, array)
+        if where is None and axis is not None:
+            where = axis.km  # depth
+    else:
+        where = _on_axis(level, axis) if axis is not None else None
+    if where is None:
+        what = {"hPa": "pressure (P and PB)", "km": "height (PH and PHB)"}.get(level.units, f"levels in {level.units}")
+        have = (
+            f"; its levels are in {looks.spelled(axis.units)}" if axis is not None and axis.units and not axis.formula else ""
+        )
+        raise UserError(f"{plot.origin}: {level} needs the {what} of {field.name}, which this file does not have{have}")
+    if level.units == "hPa":
+        return grids.interpolated(array.values, np.log(where), float(np.log(level.value))), text
+    return grids.interpolated(array.values, where, level.value), text
+
+
+def _no_such_level(level: Level, axis: grids.LevelAxis | None, field: Field, size: int, plot: Plot) -> str:
+    text = f"{plot.origin}: level {level} of {field.name}, which has {size}: 0 to {size - 1}"
+    if axis is None:
+        return text
+    units = looks.spelled(axis.units)
+    shown = ", ".join(f"{value:g}" for value in axis.values[:12]) + (", …" if size > 12 else "")
+    return f"{text}, or by {axis.name}: {shown}" + (f" {units}" if units not in ("", "1") else "")
 
 
 def map_of(plot: Plot, frame: Frame, expression: Expression | None = None, units: str | None = None) -> Map:
@@ -180,6 +251,7 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
     ny, nx = array.sizes[dims[0]], array.sizes[dims[1]]
     place = grids.places(frame.ds, dims)
     heights = grids.heights_km(frame.ds, array)
+    axis_up = grids.level_axis(frame.ds, up_dim)
     if heights is not None and heights.ndim == 3 and heights.shape != array.shape:
         heights = None
     if plot.start is not None and plot.end is not None:
@@ -205,6 +277,10 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
         steps = np.arange(number, dtype=float)
         y, x = (np.full(number, float(index)), steps) if axis == "y" else (steps, np.full(number, float(index)))
         along = grids.plain_axis(frame.ds, dims[1] if axis == "y" else dims[0], number)
+        if len(along.values) > 1 and along.values[0] > along.values[-1]:
+            # The file goes from north to south, or from east to west; the picture does not.
+            along = replace(along, values=along.values[::-1])
+            y, x = y[::-1], x[::-1]
         where = f"{axis}={index}"
         if place is not None:
             latitude, longitude = (grids.along_line(each, y, x) for each in place)
@@ -223,12 +299,23 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
     pressure = grids.pressures_hpa(frame.ds, array)
     if pressure is not None and pressure.shape == array.shape:
         return Section(field, values, along, grids.along_line(pressure, y, x), "pressure (hPa)", True, None, where)
-    axis_up = grids.plain_axis(frame.ds, up_dim, array.sizes[up_dim])
-    up = np.repeat(axis_up.values[:, None], len(along.values), 1)
-    depth = "depth" in up_dim or up_dim in ("nav_lev", "deptht", "depthu", "depthv", "depthw")
-    if up_dim in frame.ds.coords and frame.ds[up_dim].attrs.get("positive") == "down":
-        depth = True
-    return Section(field, values, along, up, axis_up.label, depth, None, where)
+    if axis_up is None or axis_up.formula:
+        # The levels themselves, the first one below unless it is told that they go down.
+        levels, label = np.arange(array.sizes[up_dim], dtype=float), f"{up_dim} (index)"
+        down = axis_up is not None and _downwards(axis_up)
+    else:
+        km = axis_up.km
+        long = km is not None and float(np.ptp(km)) >= 5
+        levels = km if km is not None and long else axis_up.values
+        units = "km" if long else looks.spelled(axis_up.units)
+        label, down = f"{axis_up.name} ({units})" if units not in ("", "1") else axis_up.name, axis_up.down
+    up = np.repeat(levels[:, None], len(along.values), 1)
+    return Section(field, values, along, up, label, down, None, where)
+
+
+def _downwards(axis: grids.LevelAxis) -> bool:
+    """Of hybrid and sigma levels: the first one is the highest."""
+    return axis.down == bool(axis.values[-1] > axis.values[0])
 
 
 def _ground(frame: Frame, dims: tuple[str, str], y: np.ndarray, x: np.ndarray) -> np.ndarray | None:
@@ -253,16 +340,29 @@ def series_of(plot: Plot, frame: Frame) -> tuple[Field, list[float]]:
         raise UserError(
             f"{plot.origin}: {field.name} has the dimensions ({', '.join(map(str, field.array.dims))}); a series needs y and x"
         )
-    values, _ = _level(field, plot.level, frame, plot)
     found = []
     for at in plot.at:
         if at.statistic is not None:
+            whole = plot.level is None and grids.vertical_dimension(field.array) is not None
+            values = np.asarray(field.array.values, dtype=float) if whole else _level(field, plot.level, frame, plot)[0]
             reduce: Any = {"mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}[at.statistic]
             found.append(float(reduce(values)))
         else:
+            values = _level(field, plot.level, frame, plot)[0]
             y, x = _point(at, plot, frame, dims, values.shape, field.name)
             found.append(float(values[y, x]))
     return field, found
+
+
+def series_level_text(plot: Plot, array: xr.DataArray, ds: xr.Dataset) -> str:
+    """Statistics of the domain are those of all levels, unless one is asked for; a point has the first one."""
+    if plot.level is not None or grids.vertical_dimension(array) is None:
+        return level_text(plot.level, array, ds)
+    points = [at for at in plot.at if at.statistic is None]
+    if not points:
+        return "all levels"
+    first = level_text(None, array, ds)
+    return first if len(points) == len(plot.at) else f"points: {first}, domain: all levels"
 
 
 def _nearest(place: tuple[np.ndarray, np.ndarray], wanted: tuple[float, float], plot: Plot) -> tuple[int, int]:

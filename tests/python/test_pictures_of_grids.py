@@ -261,3 +261,9 @@ def test_the_title_of_a_series_says_of_which_levels():
     ds = on_levels(*PRESSURES)
     for text, said in (("t@max", "all levels"), ("t@1,1", "500 hPa"), ("t,level=1@max", "850 hPa")):
         assert values.series_level_text(recipes.of_option("series", text), Frame.of(ds).ds.t, ds) == said
+
+
+def test_metgrids_pressure_has_no_unit_and_is_in_pascals():
+    ds = on_levels("num_metgrid_levels", [0, 1], "1").drop_vars("num_metgrid_levels")
+    ds["PRES"] = ds.t.dims, np.broadcast_to(np.array([90000.0, 80000.0])[None, :, None, None], ds.t.shape), {"units": ""}
+    assert a_map(ds, "t,level=850 hPa").values[0, 0] == pytest.approx(np.log(900 / 850) / np.log(900 / 800))

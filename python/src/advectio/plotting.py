@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from advectio.errors import UserError, say
@@ -25,6 +26,7 @@ from advectio.summary import console, counted
 
 if TYPE_CHECKING:
     from advectio.pictures.drawing import Drawn, Point
+    from advectio.pictures.values import Spread
 
 INTERRUPTED = 130
 OUTPUT = "plots"
@@ -261,7 +263,7 @@ class _Seen:
     """What a look at one frame has found: the paths of its pictures, and the values they would show."""
 
     paths: Sequence[str]
-    ranges: Sequence[tuple[float, float] | None]
+    ranges: Sequence[Spread | None]
     series: Sequence[tuple[Point, str] | None]
     domain: str
 
@@ -299,7 +301,7 @@ def _look(record: Record, plots: Sequence[Plot]) -> _Seen:
     with opened(record.path) as ds, reading(record.path):
         frame = frame_at(ds, record)
         paths: list[str] = []
-        ranges: list[tuple[float, float] | None] = []
+        ranges: list[Spread | None] = []
         series: list[tuple[Point, str] | None] = []
         for p in plots:
             paths.append(drawing.file_name(p, frame))
@@ -308,8 +310,7 @@ def _look(record: Record, plots: Sequence[Plot]) -> _Seen:
                 ranges.append(None)
             else:
                 series.append(None)
-                fixed = p.levels is not None or p.range is not None
-                ranges.append(None if fixed else values.extremes(p, frame))
+                ranges.append(None if p.fixed else values.spread(p, frame))
         return _Seen(paths, ranges, series, frame.domain)
 
 
@@ -320,9 +321,9 @@ def _point(p: Plot, frame: Frame) -> Point:
     return drawing.Point(frame.when, lead, frame.number, values.series_of(p, frame)[1])
 
 
-def _together(ranges: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
-    known = [each for each in ranges if each is not None and each[0] == each[0]]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+def _together(spreads: Sequence[Spread | None]) -> Spread | None:
+    known = [each for each in spreads if each is not None]
+    return reduce(lambda a, b: a.also(b), known) if known else None
 
 
 def _paths(plots: Sequence[Plot], records: Sequence[Record], looks: Sequence[_Seen], session: _Session) -> list[list[str]]:
@@ -342,14 +343,12 @@ def _paths(plots: Sequence[Plot], records: Sequence[Record], looks: Sequence[_Se
     return [[os.path.join(session.output, name) for name in seen.paths] for seen in looks]
 
 
-def _draw(
-    record: Record, wanted: Sequence[tuple[Plot, str, tuple[float, float] | None]]
-) -> tuple[list[tuple[Plot, Drawn]], Frame]:
+def _draw(record: Record, wanted: Sequence[tuple[Plot, str, Spread | None]]) -> tuple[list[tuple[Plot, Drawn]], Frame]:
     from advectio.pictures import drawing
 
     with opened(record.path) as ds, reading(record.path):
         frame = frame_at(ds, record)
-        drawn = [(p, drawing.draw(p, frame, path, *(limits or (None, None)))) for p, path, limits in wanted]
+        drawn = [(p, drawing.draw(p, frame, path, seen)) for p, path, seen in wanted]
         # The frame goes back to the process that asked: without its data.
         return drawn, replace(frame, ds=for_pictures("xarray").Dataset(attrs=frame.ds.attrs))
 
@@ -426,7 +425,7 @@ def _live(recipe: Recipe, output: str, options: Options, progress: _Progress) ->
     from advectio.live.stream import Policy
 
     session = _Session(output, recipe.fps or FPS)
-    ranges: dict[tuple[str, str], tuple[float, float]] = {}
+    ranges: dict[tuple[str, str], Spread] = {}
     series: dict[str, list[Point]] = {}
     progress.begin("frames", options.frames_max)
     try:
@@ -456,7 +455,7 @@ def _draw_live(
     p: Plot,
     frame: Frame,
     session: _Session,
-    ranges: dict[tuple[str, str], tuple[float, float]],
+    ranges: dict[tuple[str, str], Spread],
     series: dict[str, list[Point]],
 ) -> Picture:
     from advectio.pictures import drawing, values
@@ -468,11 +467,11 @@ def _draw_live(
         drawn = drawing.draw_series(p, values.series_of(p, frame)[0], points, frame, path)
         return session.add(p, drawn, None, len(points))
     key = (p.name, frame.domain)
-    if p.levels is None and p.range is None:
-        seen = _together([ranges.get(key), values.extremes(p, frame)])
+    if not p.fixed:
+        seen = _together([ranges.get(key), values.spread(p, frame)])
         if seen is not None:
             ranges[key] = seen
-    drawn = drawing.draw(p, frame, path, *ranges.get(key, (None, None)))
+    drawn = drawing.draw(p, frame, path, ranges.get(key))
     session.film(p, frame, path)
     return session.add(p, drawn, frame)
 

@@ -7,13 +7,14 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from advectio.errors import UserError
 from advectio.needs import for_pictures
 from advectio.pictures import coastlines, grids, looks, values
 from advectio.pictures.frames import Frame, Moment
-from advectio.pictures.recipes import Plot
+from advectio.pictures.recipes import Percentiles, Plot
 
 if TYPE_CHECKING:
     import datetime
@@ -44,12 +45,20 @@ class Scale:
     levels: Sequence[float]
     extend: str  # neither, min, max, both
 
+    @property
+    def even(self) -> bool:
+        steps = [b - a for a, b in pairwise(self.levels)]
+        return max(steps) < 2.5 * min(steps)  # about zero, which has no step of its own, one is twice as wide
 
-def scale_of(plot: Plot, look: looks.Look, low: float, high: float) -> Scale:
-    """Of a plot whose values go from low to high over all frames it is drawn for."""
+
+def scale_of(plot: Plot, look: looks.Look, low: float, high: float, sample: Sequence[float] = ()) -> Scale:
+    """Of a plot whose values go from low to high over all frames it is drawn for. `sample`: some of them, from all frames."""
     import numpy as np
 
-    if plot.levels is not None:
+    if isinstance(plot.range, Percentiles):
+        ends = np.percentile(sample, plot.range) if len(sample) else [low, high]
+        levels = looks.nice_levels(float(ends[0]), float(ends[1]), look)
+    elif plot.levels is not None:
         levels = np.asarray(plot.levels, dtype=float)
     elif plot.range is not None:
         levels = looks.nice_levels(*plot.range, looks.Look())
@@ -59,7 +68,7 @@ def scale_of(plot: Plot, look: looks.Look, low: float, high: float) -> Scale:
     elif look.levels is not None:
         levels = np.asarray(look.levels, dtype=float)
     else:
-        levels = looks.nice_levels(low, high, look)
+        levels = looks.nice_levels(low, high, look, sample=sample)
     below, above = low < levels[0] and not look.hide_below, high > levels[-1]
     return Scale(levels.tolist(), {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[int(below), int(above)])
 
@@ -73,11 +82,26 @@ def _colours(plot: Plot, look: looks.Look, scale: Scale) -> tuple[Any, Any]:
     total = bands + below + above
     # The palest of a palette is hard to see on white, where the field begins at nothing.
     first = 0.08 if look.hide_below else 0.0
+    if look.spans is not None and plot.colour_map in (None, look.colour_map):
+        return _colours_by_value(looks.OWN_PALETTES[look.colour_map], look.spans, scale)
     colours = [base(first + (1 - first) * (i / max(total - 1, 1))) for i in range(total)]
     colour_map = ListedColormap(colours[below : below + bands]).with_extremes(
         under=(1, 1, 1, 0) if look.hide_below else colours[0], over=colours[-1]
     )
     return colour_map, BoundaryNorm(scale.levels, bands)
+
+
+def _colours_by_value(palette: Sequence[str], spans: tuple[float, float], scale: Scale) -> tuple[Any, Any]:
+    """35 dBZ is yellow, whatever the range is."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    def colour(value: float) -> str:
+        place = (value - spans[0]) / (spans[1] - spans[0]) * len(palette)
+        return palette[min(len(palette) - 1, max(0, int(place)))]
+
+    bands = [colour((a + b) / 2) for a, b in pairwise(scale.levels)]
+    colour_map = ListedColormap(bands).with_extremes(under=(1, 1, 1, 0), over=colour(scale.levels[-1]))
+    return colour_map, BoundaryNorm(scale.levels, len(bands))
 
 
 def save(figure: Any, path: str, dpi: int) -> None:
@@ -166,6 +190,13 @@ def _footer(figure: Any, frame: Frame, shown: np.ndarray, units: str, note: str 
     return low, high
 
 
+def _scale_notes(plot: Plot, field: values.Field, scale: Scale) -> list[str]:
+    if isinstance(plot.range, Percentiles):
+        return [f"colours: percentiles {plot.range[0]:g} to {plot.range[1]:g}"]
+    ours = plot.levels is None and plot.range is None and field.look.levels is None
+    return [] if scale.even or not ours else ["steps are finer where most values lie"]
+
+
 def _colour_bar(figure: Any, axes: Any, drawn: Any, scale: Scale, field: values.Field, horizontal: bool) -> None:
     bar = figure.colorbar(
         drawn,
@@ -252,7 +283,7 @@ def draw_map(plot: Plot, frame: Frame, shown: values.Map, scale: Scale, path: st
         rasterized=True,
         zorder=1,
     )
-    notes = []
+    notes = _scale_notes(plot, shown.field, scale)
     if plot.contours is not None:
         second = _second_map(plot, frame)
         if second.values.shape != shown.values.shape:
@@ -450,7 +481,7 @@ def draw_section(plot: Plot, frame: Frame, shown: values.Section, scale: Scale, 
         norm=norm,
         extend=scale.extend,
     )
-    notes = []
+    notes = _scale_notes(plot, shown.field, scale)
     if plot.contours is not None:
         bare = replace(plot, units=None)
         second = values.section_of(bare, frame, plot.contours.expression, plot.contours.units)
@@ -550,14 +581,12 @@ def look_for(plot: Plot, frame: Frame) -> looks.Look:
     return values.field_of(plot.field, frame, plot).look
 
 
-def draw(plot: Plot, frame: Frame, path: str, low: float | None = None, high: float | None = None) -> Drawn:
-    """A map or a section. Low and high: of all frames it is drawn for; default: of this one."""
-    import numpy as np
-
+def draw(plot: Plot, frame: Frame, path: str, seen: values.Spread | None = None) -> Drawn:
+    """A map or a section. `seen`: the values of all frames it is drawn for; default: of this one."""
     for_pictures("matplotlib")
     prepare, drawer = DRAWERS[plot.kind]
     shown = prepare(plot, frame)
-    finite = shown.values[np.isfinite(shown.values)]
-    if low is None or high is None or not (np.isfinite(low) and np.isfinite(high)):
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
-    return drawer(plot, frame, shown, scale_of(plot, shown.field.look, low, high), path)  # type: ignore[no-any-return]
+    if seen is None or seen.low != seen.low:
+        seen = values.spread_of(shown.values)
+    scale = scale_of(plot, shown.field.look, seen.low, seen.high, seen.sample)
+    return drawer(plot, frame, shown, scale, path)  # type: ignore[no-any-return]

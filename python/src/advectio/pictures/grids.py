@@ -283,7 +283,8 @@ def pressures_hpa(ds: xr.Dataset, field: xr.DataArray) -> np.ndarray | None:
         return found
     for name in ("PRES", "pressure", "air_pressure"):
         if name in ds.variables and one_frame(ds[name]).dims == one_frame(field).dims:
-            factor = _HPA.get(str(ds[name].attrs.get("units")))
+            units = str(ds[name].attrs.get("units", "")).strip()
+            factor = 0.01 if name == "PRES" and not units else _HPA.get(units)  # METGRID writes no unit
             return None if factor is None else np.asarray(one_frame(ds[name]).values) * factor
     levels = level_axis(ds, vertical_dimension(field))
     if levels is None:

@@ -1,7 +1,7 @@
 """How a forecaster expects a field to look: units, colours, steps. What is not known here is drawn from its values.
 
-Palettes stay readable for the colour-blind: lightness goes one way, or both ways from the middle. `radar` alone does not;
-it is there for those who ask for it.
+Palettes stay readable for the colour-blind: lightness goes one way, or both ways from the middle. `radar` alone does not:
+everybody who reads reflectivity knows its colours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-# The order of colours that radar displays have had for long, 5 to 75 dBZ.
+# The order of colours that radar displays have had for long: 5 to 75 dBZ, one for each 5 dBZ.
 _RADAR = ["#9be3f0", "#4ab4e6", "#1f6fd0", "#1fa84a", "#0f7d33", "#0a5a24", "#f6e34a", "#e8b32a", "#f08a1c", "#e53b23", "#b81c1c", "#8a1010", "#d14fd1", "#7a3fb0"]  # fmt: skip
 OWN_PALETTES = {"radar": _RADAR}
 
@@ -27,6 +27,7 @@ class Look:
     symmetric: bool = False  # about zero
     positive: bool = False  # from zero, where the lowest value is near it
     hide_below: bool = False  # what lies below the first level is nothing: no rain, no echo
+    spans: tuple[float, float] | None = None  # values that the palette's ends stand for, whatever the steps are
 
 
 _RAIN = (0.1, 0.5, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150)
@@ -34,11 +35,11 @@ _TEMPERATURE = Look("°C", "RdYlBu_r")
 _WIND = Look("m/s", "RdBu_r", symmetric=True)
 _MOISTURE = Look("g/kg", "YlGnBu", positive=True)
 _CLOUD = Look("g/kg", "GnBu", positive=True, hide_below=True)
-_ECHO = Look("dBZ", "magma_r", tuple(range(5, 80, 5)), hide_below=True)
+_ECHO = Look("dBZ", "radar", tuple(range(5, 80, 5)), hide_below=True, spans=(5, 75))
 
 # The first that matches the whole name.
 _KNOWN: Sequence[tuple[str, Look]] = (
-    (r"REFL_10CM|REFD\w*|DBZ|reflectivity\w*|mdbz|dbz", _ECHO),
+    (r"REFL_10CM|REFD\w*|DBZ\w*|[Rr]eflectivity\w*|mdbz|dbz|refc|MAXDBZ|column_\w+_(REFL_10CM|DBZ)", _ECHO),
     (r"T2|T2_\w+|TSK|SST|SSTSK|TSLB|TMN|TH2|TD2|t2m|tas|T_PHY|TT|SKINTEMP", _TEMPERATURE),
     (r"RAIN(C|NC|SH|)|RAINNCV|SNOWNC|PREC|tp|rain\w*", Look("mm", "YlGnBu", _RAIN, hide_below=True)),
     (r"Q2|QVAPOR|QV", _MOISTURE),
@@ -85,11 +86,13 @@ def look_of(name: str, units: str) -> Look:
             convertible = look.units is None or spelled(units) == look.units or (spelled(units), look.units) in _CONVERSIONS
             if not convertible:
                 # The same name, another thing: its steps are not to be trusted.
-                look = replace(look, units=None, levels=None, hide_below=False)
+                look = replace(look, units=None, levels=None, hide_below=False, spans=None)
+                if look.colour_map == "radar":
+                    look = replace(look, colour_map="magma_r")
             if look.levels and spelled(units) == "1" and look.units == "%":
                 look = replace(look, units="%")
             return look
-    return Look()
+    return _ECHO if spelled(units) == "dBZ" else Look()
 
 
 def spelled(units: str) -> str:
@@ -113,8 +116,49 @@ def known_conversions(have: str) -> list[str]:
     return [target for source, target in _CONVERSIONS if source == spelled(have)]
 
 
-def nice_levels(low: float, high: float, look: Look, number: int = 16) -> np.ndarray:
-    """Round numbers from low to high; symmetric, or from zero, where the field is."""
+CROWDED = ((1, 0.6), (2, 0.85))  # so many steps beside each other have more than this part of all values
+
+
+def _crowd(levels: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    """The values that would have one or two colours, though they are most of all; empty where there are none."""
+    import numpy as np
+
+    counts, _ = np.histogram(sample, levels)
+    for bands, part in CROWDED:
+        if len(counts) > 2 * bands:
+            together = np.convolve(counts, np.ones(bands, int), "valid")
+            first = int(together.argmax())
+            if together[first] >= part * len(sample):
+                found: np.ndarray = sample[(sample >= levels[first]) & (sample <= levels[first + bands])]
+                return found
+    return np.empty(0)
+
+
+def _finer_where_crowded(levels: np.ndarray, sample: np.ndarray, number: int) -> np.ndarray:
+    """Where most values would have one colour and yet differ (the air around a storm): up to half of the steps are for them.
+    The other steps stay even, below and above."""
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    within = _crowd(levels, sample)
+    if not within.size:
+        return levels
+    low, high = np.percentile(within, [2, 98])
+    if high - low < 1e-3 * (levels[-1] - levels[0]):
+        return levels  # they are the same
+    ticks = MaxNLocator(number // 2, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    step = levels[1] - levels[0]
+    below, above = levels[levels < ticks[0] - 0.2 * step], levels[levels > ticks[-1] + 0.2 * step]
+    if not len(below) and sample.min() < ticks[0]:
+        below = levels[:1]
+    if not len(above) and sample.max() > ticks[-1]:
+        above = levels[-1:]
+    return np.concatenate([below, ticks, above])
+
+
+def nice_levels(low: float, high: float, look: Look, number: int = 16, sample: Sequence[float] = ()) -> np.ndarray:
+    """Round numbers from low to high; symmetric, or from zero, where the field is. `sample`: some of the values, in any
+    order, for steps that are finer where most of them lie."""
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 
@@ -133,6 +177,8 @@ def nice_levels(low: float, high: float, look: Look, number: int = 16) -> np.nda
         levels = levels[levels != 0]  # nothing has a colour of its own, the middle one
     if look.hide_below and levels[0] == 0:
         levels = levels[1:] if len(levels) > 3 else levels
+    if len(sample) and not (look.symmetric or look.positive or look.hide_below):
+        levels = _finer_where_crowded(levels, np.asarray(sample, dtype=float), number)
     return levels
 
 

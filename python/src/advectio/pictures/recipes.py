@@ -40,6 +40,10 @@ class Level:
         return f"{self.value:g} {self.units}".rstrip()
 
 
+class Percentiles(tuple[float, float]):
+    """Ends of the colours that leave out the few lowest and highest values."""
+
+
 @dataclass(frozen=True)
 class At:
     """A point by its indices or its place, or a statistic over the domain."""
@@ -94,6 +98,11 @@ class Plot:
     wind: Wind | None = None
     animate: str | None = None
     dpi: int = 110
+
+    @property
+    def fixed(self) -> bool:
+        """The colours do not depend on the values."""
+        return self.levels is not None or (self.range is not None and not isinstance(self.range, Percentiles))
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,13 @@ def _pair(value: Any) -> tuple[float, float]:
 
 
 def _range(value: Any) -> tuple[float, float]:
+    """[10, 30], or [2%, 98%] of the values."""
+    parts = value if isinstance(value, list) else str(value).split(":")
+    if len(parts) == 2 and all(str(part).strip().endswith("%") for part in parts):
+        low, high = (_number(str(part).strip().removesuffix("%")) for part in parts)
+        if not 0 <= low < high <= 100:
+            raise _Wrong(f"is {value}; from a lower to a higher percentile, 2%:98%")
+        return Percentiles((low, high))
     low, high = _pair(value)
     if not low < high:
         raise _Wrong(f"is {value}; from low to high")
@@ -324,7 +340,7 @@ PLOT_KEYS: Mapping[str, Key] = {
     "to": Key(_place, "where it ends", ("section",), "end"),
     "top": Key(_positive, "height of a section's upper edge, km", ("section",)),
     "at": Key(_at, "points of a series, or mean, min, max of the domain", ("series",)),
-    "range": Key(_range, "lowest and highest value shown"),
+    "range": Key(_range, "lowest and highest value shown; 2%:98% leaves out the few that lie far away"),
     "levels": Key(_levels, "steps of the colours", _PICTURES),
     "colour_map": Key(_colour_map, "one of matplotlib's, or radar", _PICTURES),
     "units": Key(_text, "the unit shown, e.g. degC, hPa, kt"),
@@ -386,6 +402,8 @@ def _check_whole(plot: Plot) -> None:
             raise UserError(f"{plot.origin}: a section along a line has both from and to")
         if (plot.x is not None) + (plot.y is not None) + line != 1:
             raise UserError(f"{plot.origin}: a section has one of x, y, or from and to")
+    if plot.kind == "series" and isinstance(plot.range, Percentiles):
+        raise UserError(f"{plot.origin}: the range of a series is two numbers, not percentiles")
     if plot.kind == "series" and not plot.at:
         raise UserError(f"{plot.origin}: a series has no at: a point [x, y] or {{lat: …, lon: …}}, or mean, min, max")
 

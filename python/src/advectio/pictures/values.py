@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -384,13 +385,42 @@ def _point(at: At, plot: Plot, frame: Frame, dims: tuple[str, str], shape: tuple
     return at.y, at.x
 
 
-def extremes(plot: Plot, frame: Frame) -> tuple[float, float]:
-    """Lowest and highest finite value that the picture would show; NaN where there is none."""
+QUANTILES = 101
+SAMPLES_MAX = 50 * QUANTILES  # of a live run; older ones are thinned
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the finite values that pictures show: lowest, highest, and quantiles. NaN and none where there is no value."""
+
+    low: float
+    high: float
+    sample: Sequence[float] = ()
+
+    def also(self, other: Spread) -> Spread:
+        """Of both; each frame counts as much as another."""
+        known = [each for each in (self, other) if each.low == each.low]
+        if not known:
+            return self
+        sample = [value for each in known for value in each.sample]
+        if len(sample) > SAMPLES_MAX:
+            sample = sorted(sample)[::2]
+        return Spread(min(each.low for each in known), max(each.high for each in known), sample)
+
+
+def spread_of(shown: np.ndarray) -> Spread:
     import numpy as np
 
-    values = map_of(plot, frame).values if plot.kind == "map" else _shown(section_of(plot, frame), plot)
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
+    finite = shown[np.isfinite(shown)]
+    if not finite.size:
+        return Spread(float("nan"), float("nan"))
+    sample = np.quantile(finite, np.linspace(0, 1, QUANTILES))
+    return Spread(float(sample[0]), float(sample[-1]), sample.tolist())
+
+
+def spread(plot: Plot, frame: Frame) -> Spread:
+    """Of what the picture would show."""
+    return spread_of(map_of(plot, frame).values if plot.kind == "map" else _shown(section_of(plot, frame), plot))
 
 
 def _shown(section: Section, plot: Plot) -> np.ndarray:

@@ -78,6 +78,141 @@ def test_a_plane_has_the_last_two_dimensions_longer_than_one():
     assert fields.read(dataset, "T", (1, 0, 2, 3)) == values[1, 2, 3, 0]
 
 
+# --- which way up, and sections ----------------------------------------------------------------------------------------------
+
+
+def on_levels(lat, levels=(1000.0, 500.0), **attrs):
+    """t [level][lat][lon]: 100 for each level, 10 for each row, 1 for each column of the file."""
+    z, y, x = np.meshgrid(np.arange(len(levels)), np.arange(len(lat)), np.arange(4), indexing="ij")
+    return xr.Dataset(
+        {"t": (("lev", "lat", "lon"), (100 * z + 10 * y + x).astype("f4"), {"units": "K"})},
+        coords={
+            "lev": ("lev", np.asarray(levels), attrs or {"units": "hPa"}),
+            "lat": ("lat", np.asarray(lat), {"units": "degrees_north"}),
+            "lon": ("lon", [0.0, 90, 180, 270], {"units": "degrees_east"}),
+        },
+    )
+
+
+NORTH_FIRST, SOUTH_FIRST = (60.0, 0.0, -60.0), (-60.0, 0.0, 60.0)
+
+
+def described(dataset, name: str = "t"):
+    return next(field for field in fields.describe(dataset, coasts.positions(dataset)) if field["name"] == name)
+
+
+def test_a_map_has_north_at_the_top_whichever_way_the_file_goes():
+    assert described(on_levels(NORTH_FIRST))["cuts"]["map"] == {"down": True, "mirrored": False}
+    assert described(on_levels(SOUTH_FIRST))["cuts"]["map"] == {"down": False, "mirrored": False}
+    westwards = on_levels(SOUTH_FIRST).assign_coords(lon=("lon", [270.0, 180, 90, 0], {"units": "degrees_east"}))
+    assert described(westwards)["cuts"]["map"] == {"down": False, "mirrored": True}
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_so_has_a_grid_whose_latitudes_have_two_dimensions(down):
+    y, x = np.mgrid[0:6, 0:8].astype(float)
+    lat = 30 + (5 - y if down else y) + 0.1 * x
+    dataset = xr.Dataset(
+        {
+            "t": (("y", "x"), y),
+            "lat": (("y", "x"), lat, {"units": "degrees_north"}),
+            "lon": (("y", "x"), x, {"units": "degrees_east"}),
+        }
+    )
+    assert described(dataset)["cuts"]["map"]["down"] == down
+
+
+def test_rows_of_a_projection_from_the_north():
+    y = xr.Variable("y", [3e6, 0.0, -3e6], {"units": "m", "standard_name": "projection_y_coordinate"})
+    dataset = xr.Dataset({"t": (("y", "x"), np.zeros((3, 3)))}, coords={"y": y, "x": ("x", [0.0, 1.0, 2.0])})
+    assert described(dataset)["cuts"]["map"] == {"down": True, "mirrored": False}
+    assert described(dataset.isel(y=slice(None, None, -1)))["cuts"]["map"]["down"] is False
+
+
+@pytest.mark.parametrize(
+    ("levels", "attrs", "down"),
+    [
+        ((1000.0, 500.0), {"units": "hPa"}, False),
+        ((500.0, 1000.0), {"units": "hPa"}, True),
+        ((5.0, 4000.0), {"units": "m", "positive": "down"}, True),
+        ((10.0, 9000.0), {"units": "m"}, False),
+        ((0.1, 0.99), {"units": "1", "standard_name": "atmosphere_sigma_coordinate"}, True),
+    ],
+)
+def test_sections_are_the_right_way_up_and_go_from_south_to_north(levels, attrs, down):
+    found = described(on_levels(NORTH_FIRST, levels, **attrs))
+    assert found["cuts"]["row"] == {"down": down, "mirrored": False}
+    assert found["cuts"]["column"] == {"down": down, "mirrored": True}
+    assert found["levels"][0]["down"] == down
+
+
+def test_planes_of_sections_and_profiles():
+    dataset = on_levels(NORTH_FIRST)
+    values = dataset.t.values
+    assert fields.shape(dataset.t.variable, "row") == (3, 2, 4) and fields.shape(dataset.t.variable, "column") == (4, 2, 3)
+    assert np.array_equal(fields.read(dataset, "t", (1,), "row"), values[:, 1, :])
+    assert np.array_equal(fields.read(dataset, "t", (3,), "column"), values[:, :, 3])
+    assert np.array_equal(fields.read(dataset, "t", (1, 3), "profile"), values[:, 1, 3])
+    assert fields.read(dataset, "t", (1, 0, 3), "row") == values[0, 1, 3]
+    assert fields.read(dataset, "t", (3, 0, 1), "column") == values[0, 1, 3]
+
+
+def test_the_levels_lie_before_rows_and_columns_also_of_members_and_of_other_orders():
+    members = on_levels(NORTH_FIRST).expand_dims(member=5)
+    assert np.array_equal(fields.read(members, "t", (4, 1), "row"), members.t.values[4, :, 1, :])
+    turned = on_levels(NORTH_FIRST).transpose("lon", "lev", "lat")  # whatever the order is, the last two are the map
+    assert np.array_equal(fields.read(turned, "t", (2,), "column"), turned.t.values[:, :, 2])
+
+
+def test_a_field_without_levels_has_no_section():
+    dataset = on_levels(NORTH_FIRST).isel(lev=0)
+    assert list(described(dataset)["cuts"]) == ["map"]
+    with pytest.raises(ValueError, match="has no levels"):
+        fields.read(dataset, "t", (0,), "row")
+
+
+def test_levels_are_named_by_the_files_axis():
+    assert described(on_levels(NORTH_FIRST))["levels"][0]["texts"] == ["1000 hPa", "500 hPa"]
+    ocean = on_levels(NORTH_FIRST, (5.0, 40.0), units="m", positive="down")
+    assert described(ocean)["levels"][0]["texts"] == ["depth 5 m", "depth 40 m"]
+    assert "texts" not in described(on_levels(NORTH_FIRST).drop_vars("lev"))["levels"][0]
+
+
+def test_reflectivity_has_the_usual_colours():
+    dataset = xr.Dataset({"REFL_10CM": (("y", "x"), np.zeros((2, 2)), {"units": "dBZ"}), "T2": (("y", "x"), np.zeros((2, 2)))})
+    assert described(dataset, "REFL_10CM")["usual"] == {"palette": "radar", "low": 5, "high": 75}
+    assert described(dataset, "T2")["usual"] is None
+
+
+def test_most_values_lie_between_two_percentiles():
+    values = np.linspace(0, 100, 10201, dtype="f4").reshape(101, 101)
+    values[0, :3] = np.nan, 1e6, -1e6
+    assert fields.most(values) == (pytest.approx(2, abs=0.1), pytest.approx(98, abs=0.1))
+    assert np.isnan(fields.most(np.full((2, 2), np.nan))).all()
+
+
+def test_blocks_need_not_be_square():
+    values = np.arange(24.0).reshape(4, 6)
+    assert np.array_equal(fields.pool(values, (1, 3), "mean"), values.reshape(4, 2, 3).mean(2))
+    assert np.array_equal(fields.pool(values, (4, 1), "max"), values.max(0, keepdims=True))
+    assert np.array_equal(fields.pool(values, (1, 2), "nearest"), values[:, 1::2])
+
+
+def test_places_of_a_file_that_has_only_its_projection():
+    pytest.importorskip("cartopy")
+    attrs = {
+        "grid_mapping_name": "rotated_latitude_longitude",
+        "grid_north_pole_latitude": 39.25,
+        "grid_north_pole_longitude": -162.0,
+    }
+    dataset = xr.Dataset(
+        {"t": (("rlat", "rlon"), np.zeros((2, 2)), {"grid_mapping": "crs"}), "crs": ((), 0, attrs)},
+        coords={"rlat": ("rlat", [-23.375, 0.0], {"units": "degrees"}), "rlon": ("rlon", [-28.375, 0.0], {"units": "degrees"})},
+    )
+    lat, lon = coasts.positions(dataset)
+    assert (lat[0, 0], lon[0, 0]) == (pytest.approx(21.99, abs=0.01), pytest.approx(-10.06, abs=0.01))
+
+
 def test_fill_values_that_no_attribute_names_are_missing():
     dataset = xr.Dataset({"T": (("y", "x"), np.array([[1, 9.96921e36], [2, 1e30]], np.float32))})
     assert np.array_equal(np.isnan(fields.read(dataset, "T", ())), [[False, True], [False, True]])

@@ -1,5 +1,6 @@
 """advectio view: the page in a real browser (headless Chromium), as a person uses it."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -51,15 +52,23 @@ def file(tmp_path):
     return path
 
 
-@pytest.fixture
-def server(file):
+@contextlib.contextmanager
+def viewed(file):
     command = [sys.executable, "-m", "advectio", "view", "--json", "--pace", "0s", str(file)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     process.url = json.loads(process.stdout.readline())["url"]
-    yield process
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+@pytest.fixture
+def server(file):
+    with viewed(file) as process:
+        yield process
 
 
 @pytest.fixture
@@ -142,3 +151,78 @@ def test_a_server_that_has_gone_is_said_in_words(page, server):
     page.wait("!document.getElementById('message').hidden")
     assert "the server does not answer" in page.run(text("message"))
     assert page.run(text("status")) == "reconnecting"
+
+
+ON_CANVAS = "(r => [r.x, r.y, r.width, r.height])(document.getElementById('map').getBoundingClientRect())"
+
+
+def under(page, across: float, down: float, *words: str) -> None:
+    """Until these words are said of the cell at a part of the map's width and height."""
+    x, y, width, height = page.run(ON_CANVAS)
+    page.move(x + across * width, y + down * height)
+    page.wait(f"{json.dumps(words)}.every(word => {text('mouse')}.includes(word))", 20)
+
+
+def brightness_of(across: float, down: float) -> str:
+    """Of the pixel there: viridis is bright for high values."""
+    return (
+        f"(m => [...m.getContext('2d').getImageData({across} * m.width, {down} * m.height, 1, 1).data.slice(0, 3)].reduce((a, b) => a + b))"
+        "(document.getElementById('map'))"
+    )
+
+
+@pytest.fixture
+def from_the_north(tmp_path):
+    """As ERA5 has it: latitudes from north to south, 500 hPa before 850. Warmest in the south and at 850 hPa."""
+    lat, lon, levels = np.arange(60.0, 19, -1), np.arange(0.0, 60, 1), np.array([500, 850])
+    t = 200 + 100 * (levels[:, None, None] == 850) + (60 - lat)[None, :, None] + 0 * lon
+    xr.Dataset(
+        {"t": (("level", "latitude", "longitude"), t.astype("f4"), {"units": "K"})},
+        coords={
+            "level": ("level", levels, {"units": "millibars"}),
+            "latitude": ("latitude", lat, {"units": "degrees_north"}),
+            "longitude": ("longitude", lon, {"units": "degrees_east"}),
+        },
+    ).to_netcdf(tmp_path / "era.nc")
+    with viewed(tmp_path / "era.nc") as server:
+        made = chromium.Browser(tmp_path / "profile")
+        made.go(server.url)
+        made.wait(f"document.getElementById('map') && {PAINTED} === 't 0'")
+        yield made
+        made.close()
+
+
+def test_north_is_up_in_files_from_north_to_south(from_the_north):
+    page = from_the_north
+    assert "500 hPa" in page.run(text("levels"))
+    under(page, 0.5, 0.02, "y 0 · 60.00° N", "200 K")
+    under(page, 0.5, 0.98, "y 40 · 20.00° N", "240 K")
+    assert page.run(brightness_of(0.5, 0.05)) < page.run(brightness_of(0.5, 0.95)), "the south is warm"
+    # Zoomed into the south: still the south, in the cells that the server is asked for.
+    x, y, width, height = page.run(ON_CANVAS)
+    page.call("Input.dispatchMouseEvent", type="mouseWheel", x=x + width / 2, y=y + 0.95 * height, deltaX=0, deltaY=-600)
+    under(page, 0.5, 0.97, "· 2", "° N")
+    page.wait(f"{brightness_of(0.5, 0.95)} > {brightness_of(0.5, 0.05)}", 20)
+    assert page.errors == []
+
+
+def test_sections_and_profiles_are_shown_with_850_hpa_below_500(from_the_north):
+    page = from_the_north
+    page.click(*middle_of_map(page))
+    page.wait(f"{text('points')} !== ''")
+    page.run(choose("graph", "profile"))
+    page.wait("document.querySelectorAll('#series circle').length === 2")
+    heights = page.run("[...document.querySelectorAll('#series circle')].map(c => Number(c.getAttribute('cy')))")
+    assert heights[0] < heights[1], "500 hPa is above 850"
+    page.key("v")
+    page.wait(f"{text('levels')}.startsWith('latitude')")
+    under(page, 0.5, 0.1, "500 hPa, x ", "220 K")
+    under(page, 0.5, 0.9, "850 hPa, x ", "320 K")
+    page.wait(f"{brightness_of(0.5, 0.1)} < {brightness_of(0.5, 0.9)}", 20)
+    page.key("v")
+    page.wait(f"{text('levels')}.startsWith('longitude')")
+    under(page, 0.01, 0.1, "500 hPa", "20.00° N")
+    under(page, 0.99, 0.1, "500 hPa", "60.00° N")
+    page.key("v")
+    page.wait(f"{text('levels')}.startsWith('level')")
+    assert page.errors == []

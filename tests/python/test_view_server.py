@@ -130,8 +130,32 @@ def test_a_plane_comes_back_as_it_was_within_a_step(served):
     assert (
         header["low"] == real.min() and header["high"] == real.max() and header["mean"] == pytest.approx(real.mean(), abs=1e-6)
     )
-    assert header["frame"]["label"] == "2024-05-11 00:00:00" and header["pool"] == "mean" and header["factor"] == 1
+    assert header["frame"]["label"] == "2024-05-11 00:00:00" and header["pool"] == "mean" and header["factors"] == [1, 1]
     assert np.abs(values - real).max() < (real.max() - real.min()) / 65534
+
+
+def test_sections_profiles_and_their_places(served):
+    y, x = np.mgrid[0:20, 0:30].astype(float)
+    places = {"lat": (("y", "x"), 40 - y, {"units": "degrees_north"}), "lon": (("y", "x"), 350 + x, {"units": "degrees_east"})}
+    data = frame(0, **places)
+    served.frames.add(data)
+    served.frames.add(frame(1))
+    values = data["T"].values
+    at = "streams/wrfout_d01"
+    header, plane = fields.unpacked(served.get(f"{at}/field?variable=T&cut=row&at=7&frame=0&width=10&height=3"))
+    assert header["factors"] == [1, 3] and header["box"] == [0, 0, 30, 3], "levels keep their own pixels"
+    assert plane == pytest.approx(values[:, 7].reshape(3, 10, 3).mean(2), abs=1e-3)
+    found = served.json(f"{at}/value?variable=T&cut=column&at=4&frame=0&y=2&x=7")
+    assert (found["value"], found["lat"], found["lon"]) == (pytest.approx(float(values[2, 7, 4])), 33, -6)
+    found = served.json(f"{at}/value?variable=T&cut=row&at=7&frame=0&y=2&x=4")
+    assert (found["value"], found["lat"], found["lon"]) == (pytest.approx(float(values[2, 7, 4])), 33, -6)
+    assert served.json(f"{at}/profile?variable=T&at=&frame=0&y=7&x=4")["values"] == pytest.approx(values[:, 7, 4].tolist())
+    series = served.json(f"{at}/series?variable=T&cut=row&at=7&y=2&x=4")["values"]
+    assert [v[3] for v in series] == pytest.approx([float(values[2, 7, 4]), float(frame(1)["T"].values[2, 7, 4])])
+    assert served.refused(f"{at}/series?variable=T&cut=row&at=7&y=3&x=4") == (400, "x 4, y 3 lies outside of 30 × 3 cells\n")
+    assert served.refused(f"{at}/field?variable=T&cut=row&at=20")[0] == 404
+    assert served.refused(f"{at}/field?variable=RAIN&cut=row&at=0")[0] == 400
+    assert served.refused(f"{at}/field?variable=T&cut=slice&at=0") == (400, "cut is one of map, row, column; not slice\n")
 
 
 def test_a_box_is_pooled_to_the_pixels_of_the_screen(served):
@@ -141,7 +165,7 @@ def test_a_box_is_pooled_to_the_pixels_of_the_screen(served):
         served.get("streams/wrfout_d01/field?variable=T&at=0&box=4,2,24,16&width=10&height=7&pool=max")
     )
     real = data["T"].values[0, 2:16, 4:24].reshape(7, 2, 10, 2).max(axis=(1, 3))
-    assert header["box"] == [4, 2, 24, 16] and header["factor"] == 2 and header["shape"] == [7, 10]
+    assert header["box"] == [4, 2, 24, 16] and header["factors"] == [2, 2] and header["shape"] == [7, 10]
     assert np.abs(values - real).max() < 1e-3
 
 

@@ -63,7 +63,7 @@ def places(ds: xr.Dataset, dims: tuple[str, str]) -> tuple[np.ndarray, np.ndarra
     if int(ds.attrs.get("MAP_PROJ", 1)) == 0:
         return None
     if latitude is None or longitude is None:
-        found = _places_by_mapping(ds, dims)
+        found = places_by_mapping(ds, dims)
         if found is None:
             return None
         latitude, longitude = found
@@ -109,7 +109,7 @@ def grid_mapping(ds: xr.Dataset, dims: tuple[str, str]) -> dict[str, Any] | None
     return None
 
 
-def _places_by_mapping(ds: xr.Dataset, dims: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
+def places_by_mapping(ds: xr.Dataset, dims: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
     """Latitude and longitude of x and y of a projection. Needs Cartopy."""
     import numpy as np
 
@@ -175,6 +175,11 @@ class LevelAxis:
     units: str  # as in the file
     down: bool  # grows downwards: depth, pressure, `positive: down`
     formula: bool  # the values only name the levels: hybrid levels, sigma
+
+    @property
+    def first_is_top(self) -> bool:
+        """The first level lies above the last one."""
+        return self.down == bool(self.values[-1] > self.values[0])
 
     @property
     def hpa(self) -> np.ndarray | None:

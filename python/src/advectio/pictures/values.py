@@ -303,7 +303,7 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
     if axis_up is None or axis_up.formula:
         # The levels themselves, the first one below unless it is told that they go down.
         levels, label = np.arange(array.sizes[up_dim], dtype=float), f"{up_dim} (index)"
-        down = axis_up is not None and _downwards(axis_up)
+        down = axis_up is not None and axis_up.first_is_top
     else:
         km = axis_up.km
         long = km is not None and float(np.ptp(km)) >= 5
@@ -312,11 +312,6 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
         label, down = f"{axis_up.name} ({units})" if units not in ("", "1") else axis_up.name, axis_up.down
     up = np.repeat(levels[:, None], len(along.values), 1)
     return Section(field, values, along, up, label, down, None, where)
-
-
-def _downwards(axis: grids.LevelAxis) -> bool:
-    """Of hybrid and sigma levels: the first one is the highest."""
-    return axis.down == bool(axis.values[-1] > axis.values[0])
 
 
 def _ground(frame: Frame, dims: tuple[str, str], y: np.ndarray, x: np.ndarray) -> np.ndarray | None:

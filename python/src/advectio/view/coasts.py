@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from advectio.pictures import grids
 from advectio.pictures.coastlines import world
 
 Floats = npt.NDArray[np.float64]
@@ -33,6 +34,16 @@ def positions(dataset: xr.Dataset) -> tuple[Floats, Floats] | None:
             continue
         if np.abs(lat).max() <= 90.5 and np.ptp(lat) > 1e-6 and np.ptp(lon) > 1e-6:  # no in idealised runs: all zero
             return lat, lon
+    return _by_mapping(dataset)
+
+
+def _by_mapping(dataset: xr.Dataset) -> tuple[Floats, Floats] | None:
+    """Of a file that has its places as x and y of CF's `grid_mapping` only. Needs Cartopy."""
+    for variable in dataset.variables.values():
+        if "grid_mapping" in variable.attrs and variable.ndim >= 2:
+            found = grids.places_by_mapping(dataset, (str(variable.dims[-2]), str(variable.dims[-1])))
+            if found is not None and np.isfinite(found).all():
+                return found
     return None
 
 

@@ -1,6 +1,7 @@
 """One plane of a field, made ready for a screen: read, pooled to the screen's resolution, quantised.
 
-Arrays are [y, x], row 0 is the southern one (index 0). A missing value is NaN until it is quantised, and 0 from then on.
+Arrays are [y, x] as in the file: `describe` says whether row 0 is drawn at the top (latitudes from north to south, depth). A
+missing value is NaN until it is quantised, and 0 from then on.
 """
 
 import json
@@ -12,23 +13,46 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from advectio.pictures import grids, looks
+from advectio.pictures.values import axis_text
+
 Floats = npt.NDArray[np.floating[Any]]
 MISSING = 1e30  # larger ones are fill values that no attribute names; WRF, NEMO and SCALE use 1e20 to 1e37
 
 
-def _order(variable: xr.Variable) -> list[int]:
-    """Its dimensions, those of the plane last: the last two that are longer than 1. A section of one row is a plane too."""
+# Which plane is cut out of levels, rows and columns: a map; a section along a row, or along a column; a profile.
+CUTS = ("map", "row", "column", "profile")
+
+
+def _order(variable: xr.Variable, cut: str = "map") -> list[int]:
+    """Its dimensions, those of the plane last. Of a map these are the last two that are longer than 1: a section of one row
+    is a plane too. Of a section: levels, and row or column; of a profile the levels alone. Raises ValueError: no levels."""
     plane = [d for d in range(variable.ndim) if variable.shape[d] > 1][-2:]
-    return [d for d in range(variable.ndim) if d not in plane] + plane
+    leading = [d for d in range(variable.ndim) if d not in plane]
+    if cut == "map":
+        return leading + plane
+    levels = _levels(variable)
+    if levels is None:
+        raise ValueError(f"a field of the dimensions {', '.join(map(str, variable.dims))} has no levels")
+    leading.remove(levels)
+    row, column = plane
+    return leading + {"row": [row, levels, column], "column": [column, levels, row], "profile": [row, column, levels]}[cut]
 
 
-def shape(variable: xr.Variable) -> tuple[int, ...]:
+def _levels(variable: xr.Variable) -> int | None:
+    """The dimension of levels: the last one longer than 1 before those of a map."""
+    long = [d for d in range(variable.ndim) if variable.shape[d] > 1]
+    return long[-3] if len(long) > 2 else None
+
+
+def shape(variable: xr.Variable, cut: str = "map") -> tuple[int, ...]:
     """Levels first, then the rows and columns of a plane."""
-    return tuple(variable.shape[d] for d in _order(variable))
+    return tuple(variable.shape[d] for d in _order(variable, cut))
 
 
-def describe(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """The fields that can be drawn: numbers with at least two dimensions longer than 1."""
+def describe(dataset: xr.Dataset, positions: tuple[Floats, Floats] | None = None) -> list[dict[str, Any]]:
+    """The fields that can be drawn: numbers with at least two dimensions longer than 1. `positions`: latitude and longitude
+    of the cells, where they are known."""
     found = []
     for name, variable in dataset.variables.items():
         sizes = shape(variable)
@@ -38,37 +62,95 @@ def describe(dataset: xr.Dataset) -> list[dict[str, Any]]:
             continue
         attributes = variable.attrs
         title = attributes.get("description") or attributes.get("long_name") or attributes.get("standard_name") or ""
+        units = str(attributes.get("units", "")).strip()
         dims = [str(variable.dims[d]) for d in _order(variable)]
+        cuts = ["map"] if _levels(variable) is None else ["map", "row", "column"]
         found.append(
             {
                 "name": str(name),
                 "title": str(title).strip(),
-                "units": str(attributes.get("units", "")).strip(),
+                "units": units,
                 "shape": list(sizes[-2:]),
                 "dims": dims[-2:],
                 "levels": [_level(dataset, dim, size) for dim, size in zip(dims[:-2], sizes, strict=False)],
+                "cuts": {cut: _orientation(dataset, variable, cut, positions) for cut in cuts},
+                "usual": _usual(str(name), units),
             }
         )
     # Places last: they are there to be looked up, not to be looked at.
     return sorted(found, key=lambda field: str(field["units"]).lower().startswith(("degree_", "degrees_")))
 
 
+def _orientation(
+    dataset: xr.Dataset, variable: xr.Variable, cut: str, positions: tuple[Floats, Floats] | None
+) -> dict[str, bool]:
+    """Whether row 0 of the plane is drawn at the top, and column 0 on the right."""
+    order = _order(variable, cut)
+    row, column = str(variable.dims[order[-2]]), str(variable.dims[order[-1]])
+    down = _first_is_top(dataset, row)
+    left = _falls(dataset, column)  # None: the file does not tell
+    if positions is not None and cut == "map" and down is None:
+        down = _southwards(positions[0], variable.shape[order[-2]])
+    if positions is not None and cut == "column" and left is None:
+        left = _southwards(positions[0], variable.shape[order[-1]])
+    return {"down": bool(down), "mirrored": bool(left)}
+
+
+def _axis(dataset: xr.Dataset, dim: str) -> grids.LevelAxis | None:
+    axis = grids.level_axis(dataset, dim)
+    return axis if axis is not None and len(axis.values) > 1 and np.isfinite(axis.values[[0, -1]]).all() else None
+
+
+def _first_is_top(dataset: xr.Dataset, dim: str) -> bool | None:
+    axis = _axis(dataset, dim)
+    return None if axis is None else axis.first_is_top
+
+
+def _falls(dataset: xr.Dataset, dim: str) -> bool | None:
+    axis = _axis(dataset, dim)
+    return None if axis is None else bool(axis.values[-1] < axis.values[0])
+
+
+def _southwards(latitude: Floats, rows: int) -> bool:
+    """Rows go from north to south. Around a pole they do neither."""
+    if abs(latitude.shape[0] - rows) > 1:
+        return False
+    change = float(np.mean(latitude[-1] - latitude[0]))
+    return change < -0.2 * float(np.ptp(latitude))
+
+
+def _usual(name: str, units: str) -> dict[str, Any] | None:
+    """Palette and range that everybody has for such a field: those of radar displays."""
+    look = looks.look_of(name, units)
+    return None if look.spans is None else {"palette": look.colour_map, "low": look.spans[0], "high": look.spans[1]}
+
+
 def _level(dataset: xr.Dataset, dim: str, size: int) -> dict[str, Any]:
-    level: dict[str, Any] = {"name": dim, "size": size}
-    if dim in dataset.variables and dataset.variables[dim].ndim == 1 and dataset.variables[dim].dtype.kind in "fiu":
-        level["values"] = [float(v) for v in dataset.variables[dim].values]
-        level["units"] = str(dataset.variables[dim].attrs.get("units", ""))
+    level: dict[str, Any] = {"name": dim, "size": size, "down": bool(_first_is_top(dataset, dim))}
+    axis = grids.level_axis(dataset, dim)
+    if axis is not None and len(axis.values) == size:
+        level["values"] = [float(value) for value in axis.values]
+        level["units"] = axis.units
+        named = axis.formula or axis.units in ("", "1")  # numbers that only name the levels
+        level["texts"] = [
+            f"{axis.values[index]:g} {axis.units} ({index})".replace("  ", " ") if named else axis_text(axis, index)
+            for index in range(size)
+        ]
+        level["title"] = axis.name
     return level
 
 
-def read(dataset: xr.Dataset, name: str, at: tuple[int, ...]) -> Floats:
+def read(dataset: xr.Dataset, name: str, at: tuple[int, ...], cut: str = "map") -> Floats:
     """The plane of a field at these indices of its levels; with the indices of a row and a column too, the value there.
     Blocks while it is read."""
     variable = dataset.variables[name]
+    order = _order(variable, cut)
     index: list[int | slice] = [slice(None)] * variable.ndim
-    for dimension, i in zip(_order(variable), at, strict=False):
+    for dimension, i in zip(order, at, strict=False):
         index[dimension] = i
     values = np.asarray(variable[tuple(index)].values)
+    left = [dimension for dimension in order if isinstance(index[dimension], slice)]
+    values = values.transpose([sorted(left).index(dimension) for dimension in left])
     if values.dtype.kind != "f":
         return values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
     if values.size and not np.fmax.reduce(np.abs(values), axis=None) < MISSING:
@@ -82,6 +164,16 @@ def is_category(dataset: xr.Dataset, name: str) -> bool:
     stored = np.dtype(variable.encoding.get("dtype", variable.dtype))
     words = f"{variable.attrs.get('description', '')} {variable.attrs.get('long_name', '')}".lower()
     return stored.kind in "iub" or "category" in words or "flag_values" in variable.attrs
+
+
+def most(plane: Floats) -> tuple[float, float]:
+    """Between these lie 96 of 100 values; NaN where there are none."""
+    sample = plane[:: max(1, plane.shape[0] // 256), :: max(1, plane.shape[1] // 256)]
+    there = sample[np.isfinite(sample)]
+    if not there.size:
+        return float("nan"), float("nan")
+    low, high = np.percentile(there, [2, 98])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -115,18 +207,19 @@ def usual_pooling(plane: Floats, category: bool) -> str:
     return "max" if np.count_nonzero(sample == least) * 2 >= sample.size and np.any(sample > least) else "mean"
 
 
-def pool(plane: Floats, factor: int, how: str) -> Floats:
-    """Blocks of ``factor`` × ``factor`` cells become one; those at the end may be smaller. Missing cells do not count."""
-    if factor <= 1:
+def pool(plane: Floats, factor: int | tuple[int, int], how: str) -> Floats:
+    """Blocks of so many cells a side (rows and columns) become one; those at the end may be smaller. Missing cells do not
+    count."""
+    high, wide = (factor, factor) if isinstance(factor, int) else factor
+    if max(high, wide) <= 1:
         return plane
     if how == "nearest":
-        return plane[factor // 2 :: factor, factor // 2 :: factor] if min(plane.shape) > factor // 2 else plane[:1, :1]
-    rows, columns = (-(-n // factor) for n in plane.shape)
-    if (rows * factor, columns * factor) != plane.shape:
-        plane = np.pad(
-            plane, [(0, rows * factor - plane.shape[0]), (0, columns * factor - plane.shape[1])], constant_values=np.nan
-        )
-    cells = [plane[i::factor, j::factor] for i in range(factor) for j in range(factor)]
+        first = [side // 2 if size > side // 2 else 0 for size, side in zip(plane.shape, (high, wide), strict=True)]
+        return plane[first[0] :: high, first[1] :: wide]
+    rows, columns = -(-plane.shape[0] // high), -(-plane.shape[1] // wide)
+    if (rows * high, columns * wide) != plane.shape:
+        plane = np.pad(plane, [(0, rows * high - plane.shape[0]), (0, columns * wide - plane.shape[1])], constant_values=np.nan)
+    cells = [plane[i::high, j::wide] for i in range(high) for j in range(wide)]
     if how in ("max", "min"):
         choose = np.fmax if how == "max" else np.fmin
         result = cells[0].copy()

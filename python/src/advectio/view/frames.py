@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -22,7 +22,13 @@ POINTS = 64  # whose series is collected
 POINT_VALUES = 20000
 RETRY_S = 2.0
 
-Plane = tuple[str, tuple[int, ...]]  # a field's name, and the indices of its leading dimensions
+
+class Plane(NamedTuple):
+    """A field's name, the indices of its leading dimensions, and what is cut out of it (`fields.CUTS`)."""
+
+    name: str
+    at: tuple[int, ...]
+    cut: str = "map"
 
 
 class Gone(Exception):
@@ -93,12 +99,13 @@ class Frames:
         label, time_ms = model_time(dataset)
         stream = self.streams.get(name)
         if stream is None:
-            stream = Stream(name, fields.describe(dataset))
-            stream.positions = coasts.positions(dataset)
+            positions = coasts.positions(dataset)
+            stream = Stream(name, fields.describe(dataset, positions))
+            stream.positions = positions
             stream.coasts = coasts.lines(*stream.positions) if stream.positions else []
         elif set(dataset.variables) - {f["name"] for f in stream.fields}:
             # Files of one name may hold more fields later; what went stays in the list, and is said to be missing.
-            known = {f["name"]: f for f in stream.fields} | {f["name"]: f for f in fields.describe(dataset)}
+            known = {f["name"]: f for f in stream.fields} | {f["name"]: f for f in fields.describe(dataset, stream.positions)}
             stream.fields = list(known.values())
         frame = Frame(stream.seen, path, label or f"frame {stream.seen}", time_ms, dataset)
         with self._lock:  # in one go, as in `series`: a point gets this frame from here or from there, never from neither
@@ -179,24 +186,29 @@ class Frames:
     ) -> tuple[int, float | None, str, float | None]:
         try:
             cached = self._planes.get((stream.name, frame.number, plane)) if stream else None
-            value = float(cached[y, x] if cached is not None else self._read(frame, (plane[0], (*plane[1], y, x))))
+            value = float(cached[y, x] if cached is not None else self._read(frame, plane._replace(at=(*plane.at, y, x))))
         except (Gone, OSError, RuntimeError, ValueError, IndexError, UserError):
             value = float("nan")
         return frame.number, frame.time_ms, frame.label, value if np.isfinite(value) else None
 
+    def profile(self, frame: Frame, plane: Plane) -> fields.Floats:
+        """The values at all levels of a place: `plane.at` ends with its row and column."""
+        return self._read(frame, plane)
+
     @staticmethod
     def _read(frame: Frame, plane: Plane) -> fields.Floats:
-        name, at = plane
+        name, at, cut = plane
         dataset = frame.dataset
         if dataset is None:
             raise Gone(f"{name} of frame {frame.number} ({frame.label}) is no longer kept")
         if name not in dataset.variables:
             raise Gone(f"{name} is not in frame {frame.number} ({frame.label})")
-        shape = fields.shape(dataset.variables[name])
-        if not len(shape) - 2 <= len(at) <= len(shape) or any(not 0 <= i < n for i, n in zip(at, shape, strict=False)):
+        shape = fields.shape(dataset.variables[name], cut)
+        least = len(shape) - (1 if cut == "profile" else 2)
+        if not least <= len(at) <= len(shape) or any(not 0 <= i < n for i, n in zip(at, shape, strict=False)):
             levels = ", ".join(map(str, at)) or "none"
-            raise Gone(f"{name} has {shape[:-2]} levels of {shape[-2:]} cells; asked for: {levels}")
-        return fields.read(dataset, name, at)
+            raise Gone(f"{name} has {shape[:least]} levels of {shape[least:]} cells; asked for: {levels}")
+        return fields.read(dataset, name, at, cut)
 
 
 def stream_name(path: str) -> str:

@@ -9,6 +9,7 @@
 | ``streams/NAME/field`` | one plane for the screen, binary (`fields.packed`) |
 | ``streams/NAME/value`` | the exact value at a point, where it lies |
 | ``streams/NAME/series`` | the values at a point, frame by frame |
+| ``streams/NAME/profile`` | the values at a point, level by level |
 | ``streams/NAME/stats`` | min, mean, max of a field |
 | ``zarr/NAME/KEY`` | all frames of the stream as a Zarr group (`virtual_zarr`) |
 
@@ -155,6 +156,7 @@ class Dashboard:
             Route("/streams/{stream}/field", self._answer(self._field)),
             Route("/streams/{stream}/value", self._answer(self._value)),
             Route("/streams/{stream}/series", self._answer(self._series)),
+            Route("/streams/{stream}/profile", self._answer(self._profile)),
             Route("/streams/{stream}/stats", self._answer(self._stats)),
             Route("/zarr/{stream}/{key:path}", self._zarr),
         ]
@@ -277,7 +279,10 @@ class Dashboard:
 
     def _frame_and_plane(self, stream: Stream, query: Mapping[str, str]) -> tuple[Frame, Plane]:
         at = tuple(int(i) for i in query.get("at", "").split(",") if i)
-        return self.frames.frame(stream, query.get("frame", "latest")), (query["variable"], at)
+        cut = query.get("cut", "map")
+        if cut not in fields.CUTS[:3]:
+            raise ValueError(f"cut is one of {', '.join(fields.CUTS[:3])}; not {cut}")
+        return self.frames.frame(stream, query.get("frame", "latest")), Plane(query["variable"], at, cut)
 
     def _field(self, stream: Stream, query: Mapping[str, str]) -> Response:
         began = time.perf_counter()
@@ -296,8 +301,10 @@ class Dashboard:
             raise ValueError(f"pool is one of auto, mean, max, min, nearest; not {how}")
         if how == "auto":
             how = fields.usual_pooling(plane, frame.dataset is not None and fields.is_category(frame.dataset, key[0]))
-        factor = max(1, math.ceil((x1 - x0) / width), math.ceil((y1 - y0) / height))
-        pooled = fields.pool(plane[y0:y1, x0:x1], factor, how)
+        factors = max(1, math.ceil((y1 - y0) / height)), max(1, math.ceil((x1 - x0) / width))
+        if key.cut == "map":
+            factors = (max(factors), max(factors))  # cells stay square
+        pooled = fields.pool(plane[y0:y1, x0:x1], factors, how)
         low, high = (whole.low, whole.high) if whole.low == whole.low else (0.0, 0.0)
         values = fields.quantise(pooled, low, high, bits)
         header = {
@@ -305,12 +312,13 @@ class Dashboard:
             "variable": key[0],
             "shape": list(values.shape),
             "box": [x0, y0, x1, y1],
-            "factor": factor,
+            "factors": list(factors),
             "pool": how,
             "bits": bits,
             "low": low,
             "high": high,
             "mean": _number(whole.mean),
+            "most": [_number(end) for end in fields.most(plane)],
             "missing": whole.missing,
             "cells": plane.size,
             "read_s": round(read_s, 4),
@@ -334,13 +342,7 @@ class Dashboard:
         plane = self.frames.plane(stream, frame, key)
         if y >= plane.shape[0] or x >= plane.shape[1]:
             raise ValueError(f"x {x}, y {y} lies outside of {plane.shape[1]} × {plane.shape[0]} cells")
-        place: dict[str, Any] = {"lat": None, "lon": None}
-        if stream.positions:
-            lat, lon = stream.positions
-            j, i = min(y, lat.shape[0] - 1), min(x, lat.shape[1] - 1)
-            if abs(lat.shape[0] - plane.shape[0]) <= 1 and abs(lat.shape[1] - plane.shape[1]) <= 1:
-                place = {"lat": float(lat[j, i]), "lon": float(lon[j, i])}
-        return {"value": _number(float(plane[y, x])), "x": x, "y": y, "frame": frame.number, **place}
+        return {"value": _number(float(plane[y, x])), "x": x, "y": y, "frame": frame.number, **_place(stream, key, y, x)}
 
     def _series(self, stream: Stream, query: Mapping[str, str]) -> dict[str, Any]:
         _, key = self._frame_and_plane(stream, query)
@@ -348,16 +350,23 @@ class Dashboard:
         known = next((f for f in stream.fields if f["name"] == key[0]), None)
         if known is None:
             raise Gone(f"{key[0]} is not in {stream.name}")
-        if y >= known["shape"][0] or x >= known["shape"][1]:
-            raise ValueError(f"x {x}, y {y} lies outside of {known['shape'][1]} × {known['shape'][0]} cells")
+        rows, columns = _sizes(known, key.cut)
+        if y >= rows or x >= columns:
+            raise ValueError(f"x {x}, y {y} lies outside of {columns} × {rows} cells")
         return {"values": self.frames.series(stream, key, y, x)}
+
+    def _profile(self, stream: Stream, query: Mapping[str, str]) -> dict[str, Any]:
+        frame, key = self._frame_and_plane(stream, query)
+        y, x = self._point(query)
+        values = self.frames.profile(frame, Plane(key.name, (*key.at, y, x), "profile"))
+        return {"values": [_number(float(value)) for value in values], "x": x, "y": y, "frame": frame.number}
 
     def _stats(self, stream: Stream, query: Mapping[str, str]) -> dict[str, Any]:
         """Of the plane, or (``whole=1``) of all levels, one plane after the other."""
-        frame, (name, at) = self._frame_and_plane(stream, query)
+        frame, (name, at, _) = self._frame_and_plane(stream, query)
         if query.get("whole") != "1" or frame.dataset is None or name not in frame.dataset.variables:
-            found = [fields.spread(self.frames.plane(stream, frame, (name, at)))]
-            cells = self.frames.plane(stream, frame, (name, at)).size
+            found = [fields.spread(self.frames.plane(stream, frame, Plane(name, at)))]
+            cells = self.frames.plane(stream, frame, Plane(name, at)).size
         else:
             shape = fields.shape(frame.dataset.variables[name])
             found = [fields.spread(fields.read(frame.dataset, name, tuple(i))) for i in np.ndindex(shape[:-2])]
@@ -373,6 +382,32 @@ class Dashboard:
             "missing": cells * len(found) - count,
             "cells": cells * len(found),
         }
+
+
+def _sizes(known: dict[str, Any], cut: str) -> tuple[int, int]:
+    """Rows and columns of a plane of a field."""
+    ny, nx = known["shape"]
+    if cut == "map":
+        return ny, nx
+    levels = next((level["size"] for level in reversed(known["levels"]) if level["size"] > 1), 0)
+    return levels, nx if cut == "row" else ny
+
+
+def _place(stream: Stream, plane: Plane, y: int, x: int) -> dict[str, float | None]:
+    """Latitude and longitude of a cell of a plane."""
+    known = next((f for f in stream.fields if f["name"] == plane.name), None)
+    if stream.positions is None or known is None:
+        return {"lat": None, "lon": None}
+    if plane.cut == "row":
+        y = plane.at[-1]
+    elif plane.cut == "column":
+        y, x = x, plane.at[-1]
+    lat, lon = stream.positions
+    # Staggered grids have a row or column more.
+    if abs(lat.shape[0] - known["shape"][0]) > 1 or abs(lat.shape[1] - known["shape"][1]) > 1:
+        return {"lat": None, "lon": None}
+    j, i = min(y, lat.shape[0] - 1), min(x, lat.shape[1] - 1)
+    return {"lat": float(lat[j, i]), "lon": (float(lon[j, i]) + 180) % 360 - 180}
 
 
 def _number(value: float) -> float | None:

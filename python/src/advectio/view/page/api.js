@@ -22,9 +22,10 @@ export const describe = (stream) => json(of(stream, ""));
 export const coast = (stream) => json(of(stream, "/coast"));
 export const value = (stream, query) => json(of(stream, "/value"), query);
 export const series = (stream, query) => json(of(stream, "/series"), query);
+export const profile = (stream, query) => json(of(stream, "/profile"), query);
 export const stats = (stream, query) => json(of(stream, "/stats"), query);
 
-/** A plane: its header, and `values` (0: missing; 1 … max: low … high). Rows begin in the south. */
+/** A plane: its header, and `values` (0: missing; 1 … max: low … high). Rows as in the file. */
 export async function field(stream, query) {
   const body = await get(of(stream, "/field"), query, (answer) => answer.arrayBuffer());
   const length = new DataView(body).getUint32(0, true);

@@ -6,16 +6,16 @@
 import * as api from "./api.js";
 import { drawColourBar } from "./colourbar.js";
 import { MapView, POINT_COLOURS } from "./map.js";
-import { bytes, roundSteps, seconds, text } from "./numbers.js";
+import { bytes, counted, roundSteps, seconds, text } from "./numbers.js";
 import { DIVERGING, forAllEyes, NAMES } from "./palettes.js";
-import { csv, drawSeries } from "./series.js";
+import { csv, drawProfile, drawSeries } from "./series.js";
 import { Table } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
 const PLAY_MS = 250;
 const POINTS_MAX = POINT_COLOURS.length;
 
-const chosen = { stream: null, field: null, levels: {}, frame: "latest", points: [], shown: "map" };
+const chosen = { stream: null, field: null, levels: {}, cut: "map", where: {}, frame: "latest", points: [], shown: "map" };
 const told = { state: null, connected: false, info: null, plane: null, seenRange: {} };
 
 // ---- messages ----
@@ -69,16 +69,36 @@ const map = new MapView($("map"), {
 const fieldNow = () => told.info?.fields.find((f) => f.name === chosen.field);
 const levelsOf = (field) => field.levels.map((level) => Math.min(level.size - 1, chosen.levels[level.name] ?? 0));
 
+// A section is cut out of the levels that lie before rows and columns: those have no slider then, the place has one.
+const cutOf = (field) => (chosen.cut in field.cuts ? chosen.cut : "map");
+const upOf = (field) => field.levels.findLast((level) => level.size > 1);
+const otherLevels = (field) => field.levels.filter((level) => cutOf(field) === "map" || level !== upOf(field));
+/** Row of a section along a row, column of one along a column: the middle, where nobody has chosen. */
+function whereOf(field) {
+  const size = field.shape[cutOf(field) === "row" ? 0 : 1];
+  return Math.min(size - 1, chosen.where[cutOf(field)] ?? Math.floor(size / 2));
+}
+function atOf(field) {
+  const levels = levelsOf(field).filter((_, i) => otherLevels(field).includes(field.levels[i]));
+  return cutOf(field) === "map" ? levels : [...levels, whereOf(field)];
+}
+function shapeOf(field) {
+  const [ny, nx] = field.shape;
+  return { map: [ny, nx], row: [upOf(field)?.size, nx], column: [upOf(field)?.size, ny] }[cutOf(field)];
+}
+const planeOf = (field) => ({ variable: field.name, cut: cutOf(field), at: atOf(field).join() });
+
 const askPlane = oneAtATime(async () => {
   const field = fieldNow();
   if (!field || chosen.shown !== "map") return;
-  map.setCells(field.shape);
+  map.setCells(shapeOf(field), field.cuts[cutOf(field)], cutOf(field) !== "map");
   if (!map.canvas.width) return;
   const began = performance.now();
   await attempt("map", async () => {
-    const query = { variable: field.name, at: levelsOf(field).join(), frame: chosen.frame, ...map.wanted(), pool: $("pool").value, bits: $("slow").checked ? 8 : 16 };
+    const asked = planeOf(field);
+    const query = { ...asked, frame: chosen.frame, ...map.wanted(), pool: $("pool").value, bits: $("slow").checked ? 8 : 16 };
     const plane = await api.field(chosen.stream, query);
-    if (plane.variable !== chosen.field) return;
+    if (plane.variable !== chosen.field || asked.cut !== cutOf(fieldNow())) return;
     const first = told.plane?.variable !== plane.variable;
     told.plane = plane;
     const key = rangeKey();
@@ -93,21 +113,35 @@ const askPlane = oneAtATime(async () => {
   });
 });
 
-const rangeKey = () => `${chosen.stream}|${chosen.field}|${levelsOf(fieldNow()).join()}`;
+/** Sections beside each other have one range. */
+function rangeKey() {
+  const field = fieldNow();
+  const at = cutOf(field) === "map" ? atOf(field) : atOf(field).slice(0, -1);
+  return `${chosen.stream}|${chosen.field}|${cutOf(field)}|${at.join()}`;
+}
 
 /** Diverging and symmetric where values lie on both sides of zero. A field that is so at one level stays so. */
 function usualColours(plane, first) {
   if (usualColours.byHand) return;
+  const { usual } = fieldNow();
+  if (usual) {
+    $("symmetric").checked = false;
+    [$("palette").value, $("range").value] = [usual.palette, "usual"];
+    return;
+  }
   const both = plane.low < 0 && plane.high > 0 && Math.min(-plane.low, plane.high) > 0.2 * Math.max(-plane.low, plane.high);
   if (!first && !both) return;
   $("symmetric").checked = both;
-  if (both !== DIVERGING.includes($("palette").value)) $("palette").value = both ? DIVERGING[0] : remembered("palette", "viridis");
+  if (both !== DIVERGING.includes($("palette").value) || $("palette").value === "radar") $("palette").value = both ? DIVERGING[0] : remembered("palette", "viridis");
 }
 
 function range() {
   let [low, high] = [told.plane.low, told.plane.high];
   const hand = [$("low").value, $("high").value].map((t) => Number.parseFloat(t.replace("−", "-")));
   const kind = $("range").value;
+  if (kind === "most" && told.plane.most[0] !== null) [low, high] = told.plane.most;
+  const { usual } = fieldNow();
+  if (kind === "usual" && usual) return { low: usual.low, high: usual.high };
   if (kind === "growing") [low, high] = told.seenRange[rangeKey()] ?? [low, high];
   if (kind === "hand" && hand.every(Number.isFinite) && hand[1] > hand[0]) [low, high] = hand;
   message("range", kind === "hand" && !(hand.every(Number.isFinite) && hand[1] > hand[0]) ? "range by hand: two numbers, the lower one first" : "");
@@ -126,10 +160,11 @@ function paint() {
   const { low, high } = range();
   if ($("range").value !== "hand") [$("low").value, $("high").value] = [text(low), text(high)];
   const colours = { palette: $("palette").value, reverse: $("reverse").checked, steps: Number($("steps").value), low, high };
-  map.coast = $("coast").checked ? coastFor(field) : [];
+  colours.hideBelow = $("range").value === "usual";
+  map.coast = $("coast").checked && cutOf(field) === "map" ? coastFor(field) : [];
   map.points = chosen.points;
   map.paint(plane, colours);
-  drawColourBar($("colourbar"), { ...colours, units: field.units, below: plane.low < low, above: plane.high > high });
+  drawColourBar($("colourbar"), { ...colours, units: field.units, below: plane.low < low && !colours.hideBelow, above: plane.high > high });
   $("title").textContent = field.title ? `${field.name}: ${quiet(field.title)}` : field.name;
   $("title").title = `${field.title} (${field.dims.join(", ")})`;
   $("when").textContent = plane.frame.label;
@@ -149,7 +184,7 @@ function coastFor(field) {
 
 function showAbout() {
   const p = told.plane;
-  const pixel = p.factor > 1 ? `a pixel is the ${p.pool === "nearest" ? "middle" : p.pool} of ${p.factor}×${p.factor} cells · ` : "";
+  const pixel = Math.max(...p.factors) > 1 ? `a pixel is the ${p.pool === "nearest" ? "middle" : p.pool} of ${p.factors[1]}×${p.factors[0]} cells · ` : "";
   const missing = p.missing ? `${p.missing} cells missing · ` : "";
   $("about").textContent = `min ${text(p.low)} · mean ${text(p.mean)} · max ${text(p.high)} · ${missing}${pixel}${bytes(p.bytes)} in ${seconds(p.pixels_s)}`;
 }
@@ -161,15 +196,24 @@ const askValue = oneAtATime(async () => {
   const field = fieldNow();
   if (!mouse || !field || !told.plane) return;
   const [x, y] = mouse;
-  if (x >= field.shape[1] || y >= field.shape[0]) return void ($("mouse").textContent = "");
+  const [rows, columns] = shapeOf(field);
+  if (x >= columns || y >= rows) return void ($("mouse").textContent = "");
   try {
-    const found = await api.value(chosen.stream, { variable: field.name, at: levelsOf(field).join(), frame: told.plane.frame.number, x, y });
+    const found = await api.value(chosen.stream, { ...planeOf(field), frame: told.plane.frame.number, x, y });
     const place = found.lat === null ? "" : ` · ${Math.abs(found.lat).toFixed(2)}° ${found.lat < 0 ? "S" : "N"} ${Math.abs(found.lon).toFixed(2)}° ${found.lon < 0 ? "W" : "E"}`;
-    if (mouse) $("mouse").textContent = `x ${x}, y ${y}${place} · ${found.value === null ? "missing" : `${text(found.value, 6)} ${field.units}`}`;
+    if (mouse) $("mouse").textContent = `${pointWords(field, x, y)}${place} · ${found.value === null ? "missing" : `${text(found.value, 6)} ${field.units}`}`;
   } catch (error) {
     $("mouse").textContent = error.message;
   }
 });
+/** A cell of the plane in words: of a section its level comes first. */
+function pointWords(field, x, y) {
+  const cut = cutOf(field);
+  if (cut === "map") return `x ${x}, y ${y}`;
+  const up = upOf(field);
+  const level = up.texts?.[y] ?? `level ${y}`;
+  return cut === "row" ? `${level}, x ${x}, y ${whereOf(field)}` : `${level}, x ${whereOf(field)}, y ${x}`;
+}
 function underMouse(cell) {
   if (cell && mouse && cell[0] === mouse[0] && cell[1] === mouse[1]) return;
   mouse = cell;
@@ -191,17 +235,30 @@ const askSeries = oneAtATime(async () => {
   const field = fieldNow();
   if (!field || !chosen.points.length) return showPoints();
   await attempt("series", async () => {
+    const [rows, columns] = shapeOf(field);
     for (const point of [...chosen.points]) {
-      const [y, x] = [Math.min(point.y, field.shape[0] - 1), Math.min(point.x, field.shape[1] - 1)];
-      point.values = (await api.series(chosen.stream, { variable: field.name, at: levelsOf(field).join(), x, y })).values;
+      const [y, x] = [Math.min(point.y, rows - 1), Math.min(point.x, columns - 1)];
+      if (!profileShown(field)) point.values = (await api.series(chosen.stream, { ...planeOf(field), x, y })).values;
+      else point.profile = (await api.profile(chosen.stream, profileOf(field, y, x))).values;
     }
   });
   showPoints();
 });
 
+const profileShown = (field) => $("graph").value === "profile" && upOf(field) !== undefined;
+/** Of the column below a point of a map; of one of a section, of the column that it lies in. */
+function profileOf(field, y, x) {
+  const at = levelsOf(field).filter((_, i) => field.levels[i] !== upOf(field));
+  const [j, i] = { map: [y, x], row: [whereOf(field), x], column: [x, whereOf(field)] }[cutOf(field)];
+  return { variable: field.name, at: at.join(), frame: chosen.frame, y: j, x: i };
+}
+
 function showPoints() {
   const field = fieldNow();
   map.points = chosen.points;
+  const profile = field !== undefined && profileShown(field);
+  $("graph").hidden = !field || upOf(field) === undefined;
+  $("graph-title").textContent = profile ? "Profile" : "Time series";
   $("points").replaceChildren(...chosen.points.map((point, k) => {
     const item = document.createElement("li");
     const dot = document.createElement("i");
@@ -215,17 +272,23 @@ function showPoints() {
       showPoints();
       map.draw();
     });
-    item.append(dot, `x ${point.x}, y ${point.y}: ${text(last?.[3], 5)}`, remove);
+    item.append(dot, profile ? pointWords(field, point.x, point.y) : `${pointWords(field, point.x, point.y)}: ${text(last?.[3], 5)}`, remove);
     return item;
   }));
   $("series-hint").hidden = chosen.points.length > 0;
   $("series").style.display = chosen.points.length ? "" : "none";
-  $("csv").disabled = $("clear").disabled = !chosen.points.length;
-  $("series-of").textContent = field && chosen.points.length ? `${field.name}${levelWords(field)}, ${Math.max(...chosen.points.map((p) => p.values.length))} frames` : "";
+  $("clear").disabled = !chosen.points.length;
+  $("csv").disabled = profile || !chosen.points.length;
+  if (profile && chosen.points.length) {
+    $("series-of").textContent = `${field.name}, ${upOf(field).size} levels, ${told.plane?.frame.label ?? ""}`;
+    return drawProfile($("series"), chosen.points, field.units, upOf(field));
+  }
+  $("series-of").textContent = field && chosen.points.length ? `${field.name}${levelWords(field)}, ${counted(Math.max(...chosen.points.map((p) => p.values.length)), "frame")}` : "";
   drawSeries($("series"), chosen.points, field?.units);
 }
 
-const levelWords = (field) => levelsOf(field).map((at, i) => (field.levels[i].size > 1 ? ` level ${at}` : "")).join("");
+const levelWords = (field) => otherLevels(field).filter((level) => level.size > 1).map((level) => ` ${levelText(level, Math.min(level.size - 1, chosen.levels[level.name] ?? 0))}`).join("");
+const levelText = (level, at) => level.texts?.[at] ?? `level ${at}`;
 
 function saveCsv() {
   const link = document.createElement("a");
@@ -273,7 +336,9 @@ function chooseField(name) {
   if (!told.info.fields.some((f) => f.name === name)) return;
   chosen.field = name;
   usualColours.byHand = false;
-  if ($("range").value === "hand") $("range").value = "growing";
+  if (["hand", "usual"].includes($("range").value)) $("range").value = "growing";
+  $("range").querySelector('[value="usual"]').hidden = !fieldNow().usual;
+  if (chosen.cut !== "map" && !(chosen.cut in fieldNow().cuts)) chosen.points = [];
   chosen.points.forEach((p) => (p.values = []));
   listFields();
   showLevels();
@@ -307,12 +372,15 @@ function listFields() {
 
 function showLevels() {
   const field = fieldNow();
-  $("levels").replaceChildren(...field.levels.filter((l) => l.size > 1).map((level) => {
+  $("cut").value = cutOf(field);
+  $("coast-label").hidden = !told.coast?.length || cutOf(field) !== "map";
+  $("cut-label").hidden = Object.keys(field.cuts).length < 2;
+  $("levels").replaceChildren(...otherLevels(field).filter((l) => l.size > 1).map((level) => {
     const part = document.createElement("span");
     const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: level.size - 1, value: chosen.levels[level.name] ?? 0, title: "Level ( [ and ] )" });
     slider.setAttribute("aria-label", level.name);
     const label = document.createElement("output");
-    const say = () => (label.textContent = level.values ? `${text(level.values[slider.value])} ${level.units} (${slider.value})` : `${slider.value} of 0–${level.size - 1}`);
+    const say = () => (label.textContent = level.texts ? level.texts[slider.value] : `${slider.value} of 0–${level.size - 1}`);
     slider.addEventListener("input", () => {
       chosen.levels[level.name] = Number(slider.value);
       say();
@@ -322,7 +390,38 @@ function showLevels() {
     say();
     part.append(`${level.name} `, slider, " ", label);
     return part;
-  }));
+  }), ...(cutOf(field) === "map" ? [] : [placeSlider(field)]));
+}
+
+/** Which row, or column, a section is cut along. */
+function placeSlider(field) {
+  const part = document.createElement("span");
+  const along = cutOf(field) === "row" ? 0 : 1;
+  const size = field.shape[along];
+  const slider = Object.assign(document.createElement("input"), { type: "range", id: "where", min: 0, max: size - 1, value: whereOf(field), title: "Place of the section ( [ and ] )" });
+  slider.setAttribute("aria-label", along ? "column" : "row");
+  const label = document.createElement("output");
+  label.textContent = `${along ? "x" : "y"} ${slider.value}`;
+  slider.addEventListener("input", () => {
+    chosen.where[cutOf(field)] = Number(slider.value);
+    label.textContent = `${along ? "x" : "y"} ${slider.value}`;
+    askPlane();
+    askSeries();
+  });
+  part.append(`${field.dims[along]} `, slider, " ", label);
+  return part;
+}
+
+function chooseCut(cut) {
+  const field = fieldNow();
+  if (!field || !(cut in field.cuts)) return;
+  // The section goes through the point that was clicked last.
+  const last = chosen.points.at(-1);
+  if (cutOf(field) === "map" && last) chosen.where = { row: last.y, column: last.x };
+  chosen.cut = cut;
+  clearPoints();
+  showLevels();
+  askPlane();
 }
 
 async function chooseStream(name) {
@@ -332,7 +431,6 @@ async function chooseStream(name) {
   await attempt("stream", async () => {
     told.info = await api.describe(name);
     told.coast = told.info.positions ? await api.coast(name) : null;
-    $("coast-label").hidden = !told.coast?.length;
     if (!told.info.fields.length) throw new api.Refused(`${name} has no field of two dimensions to draw`);
     const usual = ["T2", "QVAPOR", "T", "tos", "QV"].find((n) => told.info.fields.some((f) => f.name === n));
     const still = told.info.fields.some((f) => f.name === chosen.field);
@@ -352,6 +450,7 @@ function goTo(number) {
   showStatus();
   if (chosen.shown === "table") fillTable();
   askPlane();
+  if (fieldNow() && profileShown(fieldNow())) askSeries();
 }
 
 function showFrame() {
@@ -395,7 +494,7 @@ function showStatus() {
 function showProgress() {
   const stream = streamNow();
   if (!stream) return;
-  const parts = [`${stream.seen} frame${stream.seen === 1 ? "" : "s"}`];
+  const parts = [counted(stream.seen, "frame")];
   if (told.state.state === "live") {
     if (stream.per_minute) parts.push(`${text(stream.per_minute, 3)} per min`);
     parts.push(`last ${seconds(Math.round(stream.since_s))} ago`);
@@ -467,13 +566,25 @@ function nextField(step) {
   const names = shownFields().map((f) => f.name);
   chooseField(names[(names.indexOf(chosen.field) + step + names.length) % names.length]);
 }
+/** Up, whichever way the file counts its levels; of a section the next row or column. */
 function nextLevel(step) {
-  const level = fieldNow()?.levels.find((l) => l.size > 1);
-  if (!level) return;
-  chosen.levels[level.name] = Math.max(0, Math.min(level.size - 1, (chosen.levels[level.name] ?? 0) + step));
+  const field = fieldNow();
+  if (!field) return;
+  if (cutOf(field) !== "map") {
+    const size = field.shape[cutOf(field) === "row" ? 0 : 1];
+    chosen.where[cutOf(field)] = Math.max(0, Math.min(size - 1, whereOf(field) + step));
+  } else {
+    const level = field.levels.find((l) => l.size > 1);
+    if (!level) return;
+    chosen.levels[level.name] = Math.max(0, Math.min(level.size - 1, (chosen.levels[level.name] ?? 0) + (level.down ? -step : step)));
+  }
   showLevels();
   askPlane();
   askSeries();
+}
+function nextCut() {
+  const cuts = Object.keys(fieldNow().cuts);
+  chooseCut(cuts[(cuts.indexOf(cutOf(fieldNow())) + 1) % cuts.length]);
 }
 function nextPalette() {
   $("palette").value = NAMES[(NAMES.indexOf($("palette").value) + 1) % NAMES.length];
@@ -493,7 +604,8 @@ const KEYS = [
   ["← →", "frame before, frame after", ["ArrowLeft", "ArrowRight"], (key) => step(key === "ArrowLeft" ? -1 : 1)],
   ["Home, End", "first frame, newest frame", ["Home", "End"], (key) => (stopPlaying(), goTo(key === "Home" ? 0 : "latest"))],
   ["P", "play the frames that are kept", ["p"], togglePlay],
-  ["[ ]", "level below, level above", ["[", "]"], (key) => nextLevel(key === "[" ? -1 : 1)],
+  ["V", "map, section along a row, along a column", ["v"], () => nextCut()],
+  ["[ ]", "level below, level above; section before, after", ["[", "]"], (key) => nextLevel(key === "[" ? -1 : 1)],
   ["↑ ↓", "field before, field after", ["ArrowUp", "ArrowDown"], (key) => nextField(key === "ArrowUp" ? -1 : 1)],
   ["/", "find a field", ["/"], () => $("filter").focus()],
   ["C", "next palette", ["c"], nextPalette],
@@ -528,6 +640,8 @@ $("palette").value = remembered("palette", "viridis");
 
 const on = (id, event, work) => $(id).addEventListener(event, work);
 on("stream", "change", () => chooseStream($("stream").value));
+on("cut", "change", () => chooseCut($("cut").value));
+on("graph", "change", () => (showPoints(), askSeries()));
 on("filter", "input", listFields);
 on("filter", "keydown", (event) => event.key === "Enter" && shownFields().length && (chooseField(shownFields()[0].name), event.target.blur()));
 on("palette", "change", paletteChosen);

@@ -1,6 +1,8 @@
-// The map: one plane in index space, x to the right and y upwards; coastlines, points and what lies under the mouse.
+// The map: one plane in index space; coastlines, points and what lies under the mouse.
 //
-// `view` is the corner (x0, y0) at the lower left in cells, and `scale` in device pixels per cell.
+// All that comes in and goes out counts cells as the file does. `view` counts them on the screen, to the right and upwards: it
+// is the corner (x0, y0) at the lower left, and `scale` in device pixels per cell. Where the file's rows go down (from north to
+// south) or its columns to the left, `screen` turns them. Cells of a section are stretched to fill the height.
 
 import { colours } from "./palettes.js";
 
@@ -19,23 +21,41 @@ export class MapView {
     this.points = [];
     this.view = { x0: 0, y0: 0, scale: 1 };
     this.whole = true;
+    this.turned = { down: false, mirrored: false };
+    this.stretched = false;
     new ResizeObserver(() => this.resized()).observe(canvas);
     this.listen();
   }
 
-  /** A plane of other size: back to the whole. */
-  setCells(shape) {
-    if (this.cells && this.cells[0] === shape[0] && this.cells[1] === shape[1]) return;
-    this.cells = shape;
+  /** A plane of other size, or another way up: back to the whole. */
+  setCells(shape, turned, stretched) {
+    const same = this.cells && this.cells[0] === shape[0] && this.cells[1] === shape[1] && this.stretched === stretched;
+    if (same && this.turned.down === turned.down && this.turned.mirrored === turned.mirrored) return;
+    [this.cells, this.turned, this.stretched] = [shape, turned, stretched];
+    this.plane = null; // of another shape: it would be drawn at the wrong place
     this.fit();
+  }
+
+  /** A place in cells of the file as one of the screen; and the other way round. */
+  screen(x, y) {
+    const [ny, nx] = this.cells;
+    return [this.turned.mirrored ? nx - x : x, this.turned.down ? ny - y : y];
+  }
+
+  /** How much higher than wide a cell is drawn. */
+  get stretch() {
+    if (!this.cells || !this.stretched || !this.canvas.width) return 1;
+    const [ny, nx] = this.cells;
+    return (this.canvas.height / ny) / (this.canvas.width / nx);
   }
 
   fit() {
     if (!this.cells) return;
     const [ny, nx] = this.cells;
     const { width, height } = this.canvas;
-    const scale = Math.min(width / nx, height / ny);
-    this.view = { scale, x0: (nx - width / scale) / 2, y0: (ny - height / scale) / 2 };
+    const stretch = this.stretch;
+    const scale = Math.min(width / nx, height / ny / stretch);
+    this.view = { scale, x0: (nx - width / scale) / 2, y0: (ny - height / scale / stretch) / 2 };
     this.whole = true;
   }
 
@@ -55,14 +75,15 @@ export class MapView {
   wanted() {
     const [ny, nx] = this.cells;
     const { x0, y0, scale } = this.view;
-    const x1 = Math.min(nx, Math.ceil(x0 + this.canvas.width / scale));
-    const y1 = Math.min(ny, Math.ceil(y0 + this.canvas.height / scale));
-    const box = [Math.max(0, Math.min(nx - 1, Math.floor(x0))), Math.max(0, Math.min(ny - 1, Math.floor(y0))), Math.max(1, x1), Math.max(1, y1)];
-    return { box: box.join(), width: Math.max(1, Math.ceil((box[2] - box[0]) * scale)), height: Math.max(1, Math.ceil((box[3] - box[1]) * scale)) };
+    const high = scale * this.stretch;
+    const ends = [this.screen(x0, y0), this.screen(x0 + this.canvas.width / scale, y0 + this.canvas.height / high)];
+    const from = [0, 1].map((i) => Math.max(0, Math.min([nx, ny][i] - 1, Math.floor(Math.min(ends[0][i], ends[1][i])))));
+    const to = [0, 1].map((i) => Math.max(1, Math.min([nx, ny][i], Math.ceil(Math.max(ends[0][i], ends[1][i])))));
+    return { box: [...from, ...to].join(), width: Math.max(1, Math.ceil((to[0] - from[0]) * scale)), height: Math.max(1, Math.ceil((to[1] - from[1]) * high)) };
   }
 
   /** Colour a plane: its quantised values by way of a table of colours. */
-  paint(plane, { palette, reverse, steps, low, high }) {
+  paint(plane, { palette, reverse, steps, low, high, hideBelow }) {
     this.plane = plane;
     const table = new Uint32Array(1 << plane.bits);
     const last = table.length - 1;
@@ -70,15 +91,16 @@ export class MapView {
     const span = high > low ? high - low : 1;
     for (let i = 1; i <= last; i++) {
       const value = plane.low + ((i - 1) * (plane.high - plane.low)) / (last - 1);
-      table[i] = shades[Math.max(0, Math.min(1023, Math.round(((value - low) / span) * 1023)))];
+      table[i] = hideBelow && value < low ? 0 : shades[Math.max(0, Math.min(1023, Math.round(((value - low) / span) * 1023)))];
     }
     const [ny, nx] = plane.shape;
     if (this.image.width !== nx || this.image.height !== ny) Object.assign(this.image, { width: nx, height: ny });
     const pixels = new ImageData(nx, ny);
     const out = new Uint32Array(pixels.data.buffer);
+    const { down, mirrored } = this.turned;
     for (let j = 0; j < ny; j++) {
-      const from = (ny - 1 - j) * nx;
-      for (let i = 0; i < nx; i++) out[j * nx + i] = table[plane.values[from + i]];
+      const from = (down ? j : ny - 1 - j) * nx;
+      for (let i = 0; i < nx; i++) out[j * nx + i] = table[plane.values[from + (mirrored ? nx - 1 - i : i)]];
     }
     this.image.getContext("2d").putImageData(pixels, 0, 0);
     this.draw();
@@ -91,20 +113,24 @@ export class MapView {
     if (!this.plane || !this.cells) return;
     const ratio = window.devicePixelRatio || 1;
     const [ny, nx] = this.cells;
-    const at = (x, y) => [(x - this.view.x0) * this.view.scale, this.canvas.height - (y - this.view.y0) * this.view.scale];
+    const { scale } = this.view;
+    const high = scale * this.stretch;
+    const onCanvas = (x, y) => [(x - this.view.x0) * scale, this.canvas.height - (y - this.view.y0) * high];
+    const at = (x, y) => onCanvas(...this.screen(x, y));
 
-    const [left, top] = at(0, ny);
+    const [left, top] = onCanvas(0, ny);
     context.fillStyle = style.getPropertyValue("--missing");
-    context.fillRect(left, top, nx * this.view.scale, ny * this.view.scale);
+    context.fillRect(left, top, nx * scale, ny * high);
 
-    const { box, factor, shape } = this.plane;
-    const [x, y] = at(box[0], box[1] + shape[0] * factor);
-    context.imageSmoothingEnabled = this.view.scale * factor < 1;
+    const { box, factors, shape } = this.plane;
+    const [far, near] = [this.screen(box[0] + shape[1] * factors[1], box[1] + shape[0] * factors[0]), this.screen(box[0], box[1])];
+    const [x, y] = onCanvas(Math.min(far[0], near[0]), Math.max(far[1], near[1]));
+    context.imageSmoothingEnabled = Math.max(scale * factors[1], high * factors[0]) < 1;
     context.save();
     context.beginPath();
-    context.rect(left, top, nx * this.view.scale, ny * this.view.scale);
+    context.rect(left, top, nx * scale, ny * high);
     context.clip(); // the last blocks may reach over the edge
-    context.drawImage(this.image, x, y, shape[1] * factor * this.view.scale, shape[0] * factor * this.view.scale);
+    context.drawImage(this.image, x, y, shape[1] * factors[1] * scale, shape[0] * factors[0] * high);
     if (this.coast.length) {
       context.beginPath();
       for (const line of this.coast) {
@@ -125,7 +151,7 @@ export class MapView {
     context.restore();
     context.strokeStyle = style.getPropertyValue("--line");
     context.lineWidth = ratio;
-    context.strokeRect(left, top, nx * this.view.scale, ny * this.view.scale);
+    context.strokeRect(left, top, nx * scale, ny * high);
 
     this.points.forEach((point, k) => {
       const [px, py] = at(point.x + 0.5, point.y + 0.5);
@@ -143,19 +169,21 @@ export class MapView {
   cell(event) {
     if (!this.cells) return null;
     const ratio = window.devicePixelRatio || 1;
-    const x = Math.floor(this.view.x0 + (event.offsetX * ratio) / this.view.scale);
-    const y = Math.floor(this.view.y0 + (this.canvas.height - event.offsetY * ratio) / this.view.scale);
+    const [x, y] = this.screen(
+      this.view.x0 + (event.offsetX * ratio) / this.view.scale,
+      this.view.y0 + (this.canvas.height - event.offsetY * ratio) / this.view.scale / this.stretch,
+    ).map(Math.floor);
     return x >= 0 && y >= 0 && x < this.cells[1] && y < this.cells[0] ? [x, y] : null;
   }
 
   zoom(by, px = this.canvas.width / 2, py = this.canvas.height / 2) {
     if (!this.cells) return;
     const [ny, nx] = this.cells;
-    const least = Math.min(this.canvas.width / nx, this.canvas.height / ny);
+    const least = Math.min(this.canvas.width / nx, this.canvas.height / ny / this.stretch);
     const scale = Math.min(Math.max(ZOOM_MAX, least * 2), this.view.scale * by);
     if (scale <= least * 1.001) this.fit();
     else {
-      const up = this.canvas.height - py;
+      const up = (this.canvas.height - py) / this.stretch;
       const x = this.view.x0 + px / this.view.scale;
       const y = this.view.y0 + up / this.view.scale;
       this.view = { scale, x0: x - px / scale, y0: y - up / scale };
@@ -180,7 +208,7 @@ export class MapView {
       const dx = drag ? event.clientX - drag.x : 0;
       const dy = drag ? event.clientY - drag.y : 0;
       if (drag && (drag.far ||= Math.hypot(dx, dy) > 4) && !this.whole) {
-        this.view = { ...drag.view, x0: drag.view.x0 - (dx * ratio()) / drag.view.scale, y0: drag.view.y0 + (dy * ratio()) / drag.view.scale };
+        this.view = { ...drag.view, x0: drag.view.x0 - (dx * ratio()) / drag.view.scale, y0: drag.view.y0 + (dy * ratio()) / drag.view.scale / this.stretch };
         this.draw();
       }
       this.told.over(this.cell(event));

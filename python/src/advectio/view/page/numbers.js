@@ -9,6 +9,8 @@ export function text(v, digits = 4) {
   return String(Number(v.toPrecision(Math.max(digits, Math.ceil(Math.log10(size)))))).replace("-", "−");
 }
 
+export const counted = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+
 /** About `count` round numbers from low to high. */
 export function ticks(low, high, count) {
   if (!(high > low)) return [low];

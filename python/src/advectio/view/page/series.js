@@ -70,6 +70,51 @@ export function drawSeries(svg, points, units) {
   hover(svg, points, { px, time, left, right, top, bottom, flat });
 }
 
+/** points: [{ profile: [value, …] }], one value a level, drawn upwards as the levels lie. */
+export function drawProfile(svg, points, units, level) {
+  svg.replaceChildren();
+  svg.onpointermove = svg.onpointerleave = null;
+  const { width, height } = svg.getBoundingClientRect();
+  const all = points.flatMap((p) => p.profile ?? []).filter((v) => v !== null);
+  if (!all.length || width < 80) return;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  let [low, high] = [Math.min(...all), Math.max(...all)];
+  const pad = (high - low) * 0.05 || Math.abs(high) * 0.01 || 1;
+  [low, high] = [low - pad, high + pad];
+  const heights = level.values ?? Array.from({ length: level.size }, (_, k) => k);
+  const [first, last] = [heights[0], heights.at(-1)];
+  // The level that lies highest is drawn at the top.
+  const [bottomValue, topValue] = level.down ? [last, first] : [first, last];
+  const marks = ticks(Math.min(first, last), Math.max(first, last), Math.max(2, Math.floor((height - 50) / 30)));
+  const labels = tickTexts(marks);
+  const left = 16 + 7 * Math.max(...labels.map((l) => l.length));
+  const [right, top, bottom] = [width - 14, 20, height - 24];
+  const px = (v) => left + ((v - low) / (high - low)) * (right - left);
+  const py = (h) => bottom - ((h - bottomValue) / (topValue - bottomValue || 1)) * (bottom - top);
+  element("text", { x: left, y: 12, class: "axis" }, svg, `${level.title ?? level.name}${level.units ? ` (${level.units})` : ""}`);
+  marks.forEach((mark, i) => {
+    element("line", { x1: left, x2: right, y1: py(mark), y2: py(mark), class: "grid" }, svg);
+    element("text", { x: left - 6, y: py(mark) + 4, class: "axis", "text-anchor": "end" }, svg, labels[i]);
+  });
+  const below = ticks(low, high, Math.max(2, Math.floor((right - left) / 90)));
+  tickTexts(below).forEach((label, i) => {
+    element("line", { x1: px(below[i]), x2: px(below[i]), y1: bottom, y2: bottom + 4, class: "tick" }, svg);
+    element("text", { x: px(below[i]), y: bottom + 17, class: "axis", "text-anchor": "middle" }, svg, label);
+  });
+  element("text", { x: right, y: 12, class: "axis", "text-anchor": "end" }, svg, units || "");
+  element("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "tick" }, svg);
+  points.forEach((point, k) => {
+    const colour = POINT_COLOURS[k % POINT_COLOURS.length];
+    let [path, pen] = ["", "M"];
+    (point.profile ?? []).forEach((value, at) => {
+      if (value === null) pen = "M";
+      else [path, pen] = [`${path}${pen}${px(value).toFixed(1)} ${py(heights[at]).toFixed(1)}`, "L"];
+    });
+    element("path", { d: path, fill: "none", stroke: colour, "stroke-width": 2, "stroke-linejoin": "round" }, svg);
+    (point.profile ?? []).forEach((value, at) => value !== null && element("circle", { cx: px(value), cy: py(heights[at]), r: 3, fill: colour }, svg));
+  });
+}
+
 function hover(svg, points, { px, time, left, right, top, bottom }) {
   const line = element("line", { y1: top, y2: bottom, class: "cursor", visibility: "hidden" }, svg);
   const words = element("text", { y: 12, class: "axis strong", "text-anchor": "end", x: right }, svg);

@@ -239,8 +239,13 @@ Result<TimeUnits> parse_time_units(const std::string& text, Calendar calendar) {
     out.unit_ms = 1000;
   else if (unit == "ms" || unit == "msec" || unit == "msecs" || unit == "millisecond" || unit == "milliseconds")
     out.unit_ms = 1;
+  else if ((unit == "month" || unit == "months") && calendar == Calendar::days_360)
+    out.unit_ms = 30.0 * day_ms;  // of no other calendar are all months alike
   else if (unit.starts_with("month") || unit.starts_with("year"))
-    return Error{Code::unsupported, "'" + text + "': no calendar fixes the length of a " + unit, 0};
+    return Error{Code::unsupported,
+                 "'" + text + "': a " + (unit.starts_with("month") ? "month" : "year") +
+                     " has no fixed length in the calendar " + std::string(name_of(calendar)),
+                 0};
   else
     return Error{Code::invalid, "'" + text + "' has the unknown unit '" + unit + "'", 0};
   auto start = parse_time(std::string_view(text).substr(since + 7), calendar);

@@ -47,8 +47,9 @@ struct TimeUnits {
   [[nodiscard]] double value_of(Time time) const noexcept;
 };
 
-/// Days, hours, minutes, seconds, milliseconds since a date; a time zone (Z, +01:00) may follow.
-/// Errors: Code::unsupported for months and years, whose length no calendar fixes; Code::invalid.
+/// Days, hours, minutes, seconds, milliseconds since a date; a time zone (Z, +01:00) may follow. Months of 30 days in
+/// `360_day`. Errors: Code::unsupported for months of other calendars and years, whose length no calendar fixes;
+/// Code::invalid.
 Result<TimeUnits> parse_time_units(const std::string& text, Calendar calendar);
 
 /// "2005-08-28_12:00:00" or "2005-08-28T12:00:00", with a blank too. Errors: Code::invalid.

@@ -54,6 +54,7 @@ class Plan {
   [[nodiscard]] std::vector<std::string> named_by(const Variable& v) const;
   Result<void> select();
   void take_along();
+  void take_formula(const Variable& levels);
   void add_time(const std::vector<Moment>& series);
   /// A variable that is made, on its way to the schema.
   struct Item {

@@ -3,6 +3,7 @@
 #include "config/glob.h"
 #include "config/nearest.h"
 #include "operators/process_plan.h"
+#include "operators/references.h"
 #include "operators/wrf_diagnostics.h"
 
 namespace advectio {
@@ -125,8 +126,25 @@ void Plan::take_along() {
     const auto i = open.back();
     open.pop_back();
     take(named_by(input_.variables[i]));
+    take_formula(input_.variables[i]);
   }
   drop_lost_cells();
+}
+
+/// What the formula of levels needs. Fields of it change with time, and have the statistics of the others: the mean of
+/// the surface's pressure belongs to the means on levels. Levels that are interpolated need no formula.
+void Plan::take_formula(const Variable& levels) {
+  if (rule_.levels) return;
+  for (const auto& name : formula_terms_of(levels)) {
+    const auto other = find_variable(input_, name);
+    if (!other || says_time(*other) || selected_.contains(*other) || along_.contains(*other)) continue;
+    const auto& v = input_.variables[*other];
+    if (of_grid(v) && !has_a_place(*other)) continue;
+    if (!timed(v))
+      along_.insert(*other);
+    else if (is_numeric(v.type) && v.dimensions.front() == axis_.dimension)
+      selected_.insert(*other);
+  }
 }
 
 Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* whole) {
@@ -176,6 +194,7 @@ Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* 
   ADVECTIO_TRY(check_units());
   for (auto& v : out_.schema.variables) fit_to_cells(v);
   if (!rule_.points.empty()) say_feature_type();
+  drop_dangling_names(out_.schema);
   out_.time = axis_.dimension;
   drop_unused_dimensions(out_);
   return std::move(out_);

@@ -52,9 +52,22 @@ TEST(Calendar, ReadsUnitsAsFilesHaveThem) {
   EXPECT_EQ(at("minutes since 2000-01-01 00:00 -0030", -30), day({2000, 1, 1}));
   EXPECT_EQ(at("Hours Since 2000-01-01 00:00:00 UTC", 0.0001), day({2000, 1, 1}) + 360) << "whole milliseconds";
   EXPECT_EQ(parse_time_units("months since 2000-01-01", Calendar::standard).error().code, Code::unsupported);
+  EXPECT_EQ(parse_time_units("months since 2000-01-01", Calendar::noleap).error().code, Code::unsupported);
+  EXPECT_EQ(parse_time_units("years since 2000-01-01", Calendar::days_360).error().code, Code::unsupported);
   EXPECT_EQ(parse_time_units("fortnights since 2000-01-01", Calendar::standard).error().code, Code::invalid);
   EXPECT_EQ(parse_time_units("hours since yesterday", Calendar::standard).error().code, Code::invalid);
   EXPECT_EQ(parse_time_units("m s-1", Calendar::standard).error().code, Code::invalid);
+}
+
+TEST(Calendar, HasMonthsOf30DaysInTheCalendarWhereAllAreAlike) {
+  const auto day = [](const Date& d) { return days_of(d, Calendar::days_360) * day_ms; };
+  for (const char* units : {"months since 1850-01-16", "Month since 1850-01-16 00:00"}) {
+    const auto u = parse_time_units(units, Calendar::days_360);
+    ASSERT_TRUE(u.ok()) << units;
+    EXPECT_EQ(u->time_of(1), day({1850, 2, 16}));
+    EXPECT_EQ(u->time_of(14.5), day({1851, 4, 1}));
+    EXPECT_EQ(u->value_of(day({1851, 4, 1})), 14.5);
+  }
 }
 
 TEST(Calendar, ReadsAndWritesDates) {

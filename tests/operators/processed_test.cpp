@@ -1,8 +1,11 @@
 #include "operators/processed.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+
+#include "operators/references.h"
 
 namespace advectio {
 namespace {
@@ -153,6 +156,76 @@ TEST(TimeAxis, IsACoordinateVariableRatherThanAnother) {
   s.variables.resize(1);
   s.variables[0].attributes.clear();
   EXPECT_EQ(find_time_axis(s).error().code, Code::unsupported);
+}
+
+// --- what attributes name ---
+
+/// T on hybrid levels, with all that CF lets it name; some of it is nowhere.
+Schema of_hybrid_levels() {
+  Schema s;
+  s.dimensions = {{"time", 0, true}, {"lev", 3, false}, {"x", 4, false}};
+  s.variables = {variable("time", DataType::float64, {0}),    variable("lev", DataType::float64, {1}),
+                 variable("hyam", DataType::float64, {1}),    variable("P0", DataType::float64, {}),
+                 variable("PS", DataType::float32, {0, 2}),   variable("T", DataType::float32, {0, 1, 2}),
+                 variable("T_qc", DataType::int8, {0, 1, 2}), variable("lon", DataType::float32, {2}),
+                 variable("Q", DataType::float32, {0, 2})};
+  set_text(s.variables[0].attributes, "units", "hours since 2001-01-01");
+  set_text(s.variables[0].attributes, "calendar", "proleptic_gregorian");
+  set_text(s.variables[1].attributes, "formula_terms", "a: hyam p0: P0 ps: PS");
+  set_text(s.variables[5].attributes, "coordinates", "lon nowhere");
+  set_text(s.variables[5].attributes, "ancillary_variables", "T_qc T_err");
+  set_text(s.variables[5].attributes, "cell_measures", "area: areacella volume: volcello");
+  set_text(s.variables[5].attributes, "grid_mapping", "crs");
+  set_text(s.attributes, "external_variables", "volcello");
+  return s;
+}
+
+TEST(Processed, BringsTheTermsOfTheLevelsFormulaWithTheStatisticsOfTheOthers) {
+  const auto p = processed(of_hybrid_levels(), "variables: [T], mean: 6h");
+  ASSERT_TRUE(p.ok()) << p.error().message;
+  EXPECT_THAT(names(*p), ::testing::IsSupersetOf({"lev", "hyam", "P0", "PS", "T"}));
+  EXPECT_EQ(text_of(named(*p, "lev").attributes, "formula_terms"), "a: hyam p0: P0 ps: PS");
+  EXPECT_THAT(text_of(named(*p, "PS").attributes, "cell_methods"), ::testing::HasSubstr("time: mean"));
+  const auto without = processed(of_hybrid_levels(), "variables: [Q], mean: 6h");
+  ASSERT_TRUE(without.ok());
+  EXPECT_THAT(names(*without), ::testing::Not(::testing::Contains("PS")));
+}
+
+TEST(Processed, NamesNoVariablesThatAreNotThere) {
+  auto schema = of_hybrid_levels();
+  const auto p = processed(schema, "variables: [T], mean: 6h");
+  ASSERT_TRUE(p.ok()) << p.error().message;
+  const auto& t = named(*p, "T").attributes;
+  EXPECT_EQ(text_of(t, "coordinates"), "lon");
+  EXPECT_EQ(find_attribute(t, "ancillary_variables"), nullptr);
+  EXPECT_EQ(text_of(t, "cell_measures"), "volume: volcello");
+  EXPECT_EQ(find_attribute(t, "grid_mapping"), nullptr);
+  schema.variables[3].name = "p_zero";
+  const auto half = processed(schema, "variables: [T], mean: 6h");
+  ASSERT_TRUE(half.ok());
+  EXPECT_EQ(find_attribute(named(*half, "lev").attributes, "formula_terms"), nullptr)
+      << "a part of a formula means nothing";
+}
+
+TEST(References, StayWhereWhatTheyNameIsThere) {
+  auto s = of_hybrid_levels();
+  s.variables.push_back(variable("crs", DataType::int32, {}));
+  s.variables.push_back(variable("bnds", DataType::float64, {1}));
+  set_text(s.variables[5].attributes, "grid_mapping", "crs: lon gone: x");
+  set_text(s.variables[1].attributes, "bounds", "bnds");
+  set_text(s.variables[0].attributes, "bounds", "time_bnds");
+  set_text(s.variables[0].attributes, "climatology", "clim");
+  drop_dangling_names(s);
+  EXPECT_EQ(text_of(s.variables[5].attributes, "ancillary_variables"), "T_qc");
+  EXPECT_EQ(find_attribute(s.variables[5].attributes, "grid_mapping"), nullptr);
+  EXPECT_EQ(text_of(s.variables[1].attributes, "bounds"), "bnds");
+  EXPECT_EQ(text_of(s.variables[1].attributes, "formula_terms"), "a: hyam p0: P0 ps: PS");
+  EXPECT_EQ(find_attribute(s.variables[0].attributes, "bounds"), nullptr);
+  EXPECT_EQ(find_attribute(s.variables[0].attributes, "climatology"), nullptr);
+  set_text(s.variables[5].attributes, "grid_mapping", "crs: lon");
+  const auto before = s.variables[5].attributes.size();
+  drop_dangling_names(s);
+  EXPECT_EQ(s.variables[5].attributes.size(), before);
 }
 
 }  // namespace

@@ -209,6 +209,37 @@ def test_variables_come_with_their_coordinates(shared: Shared, convert: Convert,
             assert np.array_equal(got[name], whole[name].isel(Time=[1, 3])), name
 
 
+def test_levels_come_with_the_terms_of_their_formula_and_nothing_is_named_that_is_not_there(convert: Convert, tmp_path: Path):
+    rng = np.random.default_rng(3)
+    levels = {
+        "standard_name": "atmosphere_hybrid_sigma_pressure_coordinate", "formula_terms": "ap: ap b: b ps: ps", "units": "1",
+    }  # fmt: skip
+    named = {"coordinates": "height", "ancillary_variables": "ta_flag", "cell_measures": "area: areacella"}
+    whole = xr.Dataset(
+        {
+            "ta": (("time", "lev", "x"), rng.random((2, 3, 4)), named),
+            "ta_flag": (("time", "lev", "x"), np.ones((2, 3, 4), "i1")),
+            "ps": (("time", "x"), 1e5 + rng.random((2, 4)), {"units": "Pa"}),
+            "ap": ("lev", [0.0, 1e3, 5e3], {"units": "Pa"}),
+            "b": ("lev", [1.0, 0.5, 0.0]),
+            "height": ((), 2.0),
+        },
+        coords={"time": ("time", [0.0, 1.0], {"units": "days since 2000-01-01"}), "lev": ("lev", [1.0, 0.5, 0.1], levels)},
+    )
+    whole.to_netcdf(tmp_path / "whole.nc", unlimited_dims=["time"])
+    convert("whole.nc", "some.nc", "-v", "ta")
+    with xr.open_dataset(tmp_path / "some.nc", decode_cf=False) as got:
+        assert set(got.variables) == {"time", "lev", "ta", "ps", "ap", "b", "height"}
+        assert got["lev"].attrs["formula_terms"] == "ap: ap b: b ps: ps"
+        assert {"coordinates"} == set(named) & set(got["ta"].attrs)
+        for name in got.variables:
+            assert np.array_equal(got[name], whole[name]), name
+    # Without a choice nothing is changed: what the file says of other files, it goes on saying.
+    convert("whole.nc", "all.nc")
+    with xr.open_dataset(tmp_path / "all.nc", decode_cf=False) as got:
+        assert {key: got["ta"].attrs[key] for key in named} == named
+
+
 def test_times_are_chosen_by_date(convert: Convert, tmp_path: Path):
     paths = series(tmp_path)
     convert(*paths, "some.nc", "--times", "2000-01-01T01..2000-01-01T03:30")

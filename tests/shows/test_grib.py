@@ -358,9 +358,17 @@ def test_files_of_a_step_each_are_one_series_and_parts_are_taken_as_of_any_sourc
         xr.testing.assert_equal(last["t"].load(), b["t"][2:])
 
 
-def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_path: Path):
+HEADERS = {
+    "bulletin": b"\x01\r\r\n123\r\r\nHTXA85 ECMF 311200\r\r\n",
+    "long": b"a header of " + b"many words, " * 1000 + b"\n",
+    "with the word": b"GRIB FILE, edition 2, of GRIB messages: GRIB\r\r\n\x01\r\r\n",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_of_bulletins_and_padding_are_passed_over(convert: Convert, tmp_path: Path, header: str):
     plain = forecast(tmp_path / "plain.grib", (6,)).read_bytes()
-    (tmp_path / "in").write_bytes(b"\x01\r\r\n123\r\r\nHTXA85 ECMF 311200\r\r\n" + plain + b"\0" * 100 + b"\r\r\n\x03")
+    (tmp_path / "in").write_bytes(HEADERS[header] + plain + b"\0" * 100 + b"\r\r\n\x03")
     convert("in", "out.nc")
     convert("plain.grib", "plain.nc")
     with xr.open_dataset(tmp_path / "out.nc") as a, xr.open_dataset(tmp_path / "plain.nc") as b:
@@ -413,7 +421,9 @@ def test_damaged_files_are_refused_by_their_message(refused, tmp_path: Path):
     (tmp_path / "other.grib").write_bytes(b"no format at all\n" * 9)
     assert "message 11 (byte " in (said := refused("cut.grib", "out.nc")) and "is cut off" in said
     assert "does not end with 7777" in refused("damaged.grib", "out.nc")
-    assert "edition" in refused("text.grib", "out.nc")
+    (tmp_path / "edition.grib").write_bytes(whole[:7] + b"A" + whole[8:])
+    assert "edition" in refused("edition.grib", "out.nc"), "one damaged byte does not make a header of a message"
+    assert "text.grib" in refused("text.grib", "out.nc")
     assert "other.grib" in refused("other.grib", "out.nc")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cftime
 import h5py
 import netCDF4
 import numpy as np
@@ -275,6 +276,25 @@ def test_files_of_other_grids_are_no_series(worker: Callable[..., Result], refus
     with netCDF4.Dataset(other, "a") as file:
         file["t"].delncattr("coordinates")
     done(worker("path: mean.nc, mean: all", first, other))
+
+
+def test_months_have_30_days_where_all_are_alike(worker: Callable[..., Result], refused: Callable[..., str], tmp_path: Path):
+    """As cftime has them: months since a date, in 360_day; in no other calendar."""
+    for calendar in ("360_day", "noleap"):
+        with netCDF4.Dataset(tmp_path / f"{calendar}.nc", "w") as file:
+            file.createDimension("time", None)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units, time.calendar = "months since 1850-01-01", calendar
+            time[:] = np.arange(24) + 0.5
+            file.createVariable("t", "f8", ("time",))[:] = np.arange(24.0)
+    assert "a month has no fixed length in the calendar noleap" in refused("path: m.nc, mean: 1y", tmp_path / "noleap.nc")
+    done(worker(["path: year.nc, mean: 1y", "path: month.nc, mean: 1mo"], tmp_path / "360_day.nc"))
+    for name, means in (("year", [5.5, 17.5]), ("month", np.arange(24.0))):
+        with netCDF4.Dataset(tmp_path / "out" / f"{name}.nc") as file:
+            assert file["t"][:].tolist() == pytest.approx(list(means)), name
+            bounds = cftime.num2date(file["time_bnds"][:], file["time"].units, file["time"].calendar)
+            assert bounds[0, 0] == cftime.Datetime360Day(1850, 1, 1)
+            assert bounds[-1, 1] == cftime.Datetime360Day(1852, 1, 1)
 
 
 @pytest.mark.parametrize("stored, said, meant", [("i1", "true", "u1"), ("u2", "false", "i2")])

@@ -57,6 +57,53 @@ TEST_F(GribFiles, AreFoundByTheirFirstBytes) {
   EXPECT_FALSE(is_grib(scratch_.path() + "/none"));
 }
 
+Bytes text_bytes(std::string_view text) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+TEST_F(GribFiles, MayHaveLongHeadersAndGribInThem) {
+  const auto message = two();
+  const auto one = places(message)->at(1).offset;
+  const std::string_view soh("\r\r\nGRIB\r\r\n\x01\r\r\n001\r\r\nHTXA85 ECMF 311200\r\r\n");
+  const std::string long_header = std::string(40'000, '*') + "\n" + std::string(20'000, '\0');
+  for (const auto& header :
+       {std::string("GRIB FILE of ECMWF, made from 2 GRIB messages\n"), std::string("GRIBGRIB GRIB\r\r\n"),
+        std::string(soh), long_header, std::string(2000, 'x') + "GRIB2 " + std::string(70'000, ' ')}) {
+    auto bytes = text_bytes(header);
+    bytes.insert(bytes.end(), message.begin(), message.begin() + static_cast<std::ptrdiff_t>(one));
+    const auto second = bytes.size() + header.size();
+    const auto between = text_bytes(header);
+    bytes.insert(bytes.end(), between.begin(), between.end());
+    bytes.insert(bytes.end(), message.begin() + static_cast<std::ptrdiff_t>(one), message.end());
+    const auto found = places(bytes);
+    ASSERT_TRUE(found.ok()) << header.substr(0, 40) << ": " << found.error().message;
+    ASSERT_EQ(found->size(), 2U) << header.substr(0, 40);
+    EXPECT_EQ(found->at(0).offset, header.size());
+    EXPECT_EQ(found->at(1).offset, second);
+    EXPECT_EQ(is_grib(write(bytes)), header.size() < 65'000) << header.substr(0, 40);
+  }
+}
+
+TEST_F(GribFiles, AreNotThoseWhereGribIsAWordOrAName) {
+  EXPECT_FALSE(is_grib(write(text_bytes("what GRIB is, in a text\n"))));
+  // A classic netCDF file with a text of the name GRIB: its type is 2, where a message has its edition.
+  EXPECT_FALSE(is_grib(write(text_bytes(std::string_view("CDF\1\0\0\0\4GRIB\0\0\0\2\0\0\0\4", 24)))));
+}
+
+TEST_F(GribFiles, MayHaveGribInTheirValues) {
+  testing::GribMessage m;
+  m.values = {'G' << 8U | 'R', 'I' << 8U | 'B', 1, 2, 'G' << 8U | 'R', 'I' << 8U | 'B', 257, 514, 0, 0, 0, 0};
+  auto bytes = testing::encoded(m);
+  m.level = 850;
+  const auto second = testing::encoded(m);
+  bytes.insert(bytes.end(), second.begin(), second.end());
+  const auto found = places(bytes);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found->size(), 2U);
+  EXPECT_EQ(found->at(1).offset, bytes.size() - second.size());
+}
+
 TEST_F(GribFiles, OfAnyLengthThatIsNotWholeAreRefused) {
   const auto whole = two();
   const auto one = places(whole)->at(0).bytes;

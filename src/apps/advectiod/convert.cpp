@@ -22,6 +22,7 @@
 #include "core/executor.h"
 #include "core/field.h"
 #include "operators/operated_field.h"
+#include "operators/references.h"
 #include "platform/machine.h"
 #include "server/stored_schema.h"
 #include "sinks/adios2/bp5_file_sink.h"
@@ -291,6 +292,7 @@ Result<Output> Conversion::plan_output(std::string path, const std::vector<std::
   const auto& original = input_->schema();
   std::vector<std::optional<std::uint32_t>> numbers;
   auto schema = with_variables(original, chosen, request_.variables.empty() && !request_.split, numbers);
+  if (chosen.size() < original.variables.size()) drop_dangling_names(schema);
   const auto along = input_->along();
   if (along && numbers[*along])
     if (auto& d = schema.dimensions[*numbers[*along]]; !d.unlimited) d.length = records_.size();

@@ -8,6 +8,7 @@
 
 #include "config/glob.h"
 #include "config/nearest.h"
+#include "operators/references.h"
 
 namespace advectio {
 namespace {
@@ -89,6 +90,8 @@ std::vector<std::uint32_t> with_coordinates(const Schema& schema, const std::vec
     if (!out.insert(variable).second) continue;
     const auto others = named_by(schema, variable);
     open.insert(open.end(), others.begin(), others.end());
+    for (const auto& term : formula_terms_of(schema.variables[variable]))
+      if (const auto other = find(schema, term)) open.push_back(*other);
     for (const auto d : schema.variables[variable].dimensions) {
       if (const auto same = find(schema, schema.dimensions[d].name)) open.push_back(*same);
       for (const auto t : times)

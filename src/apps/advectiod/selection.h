@@ -17,8 +17,8 @@ namespace advectio {
 /// is none, with the nearest one.
 Result<std::vector<std::uint32_t>> variables_named(const Schema& schema, const std::vector<std::string>& names);
 
-/// `chosen`, and what belongs to them: coordinates, their bounds, grid mappings, and what tells the time. In the
-/// schema's order.
+/// `chosen`, and what belongs to them: coordinates, their bounds and formula terms, grid mappings, and what tells the
+/// time. In the schema's order.
 std::vector<std::uint32_t> with_coordinates(const Schema& schema, const std::vector<std::uint32_t>& chosen);
 
 /// True where a variable belongs to others in that way, or is a dimension's coordinate.

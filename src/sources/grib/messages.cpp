@@ -84,6 +84,18 @@ Result<std::uint64_t> length_1(File& file, FieldPlace place, std::uint64_t said)
   return values < 120 ? (said & ~large) * 120 - values + 4 : said;
 }
 
+/// The four bytes behind "GRIB" are text: it is a word of a bulletin's header. In a message the last one is the
+/// edition; a damaged one alone makes no word of it. Or they are blanks and SOH, 1, with which the next bulletin
+/// begins.
+bool is_word(const std::byte* at) {
+  const auto blank = [](std::byte b) {
+    const auto c = static_cast<unsigned>(b);
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+  };
+  const auto letter = [&](std::byte b) { return blank(b) || (b > std::byte{' '} && b <= std::byte{'~'}); };
+  return std::all_of(at + 4, at + 8, letter) || (at[7] == std::byte{1} && std::all_of(at + 4, at + 7, blank));
+}
+
 /// The first place from `from` on where a message begins; none: there is no more.
 Result<std::optional<std::uint64_t>> next_message(File& file, std::uint64_t from, std::uint64_t size) {
   Bytes window;
@@ -91,7 +103,20 @@ Result<std::optional<std::uint64_t>> next_message(File& file, std::uint64_t from
     window.resize(std::min(bytes, size - from));
     ADVECTIO_TRY(file.read(from, window));
     const std::string_view text(reinterpret_cast<const char*>(window.data()), window.size());
-    if (const auto found = text.find(magic); found != std::string_view::npos) return std::optional(from + found);
+    std::uint64_t beyond = 0;  // of this window: all before is no message
+    for (auto found = text.find(magic); found != std::string_view::npos; found = text.find(magic, beyond)) {
+      if (size - from - found < indicator_bytes_1) return std::optional(from + found);  // it is cut off
+      if (found + indicator_bytes_1 > text.size()) {
+        beyond = found;  // the next window has it whole
+        break;
+      }
+      if (!is_word(window.data() + found)) return std::optional(from + found);
+      beyond = found + magic.size();
+    }
+    if (beyond != 0) {
+      from += beyond;
+      continue;
+    }
     from += window.size() < magic.size() ? window.size() : window.size() - magic.size() + 1;
   }
   return std::optional<std::uint64_t>();
@@ -253,15 +278,18 @@ Bytes grid_section(const Bytes& message) {
 
 bool begins_with_message(const Bytes& first_bytes) {
   const std::string_view text(reinterpret_cast<const char*>(first_bytes.data()), first_bytes.size());
-  const auto found = text.find(magic);
-  if (found == std::string_view::npos || found + indicator_bytes_1 > text.size()) return false;
-  const auto edition = static_cast<unsigned>(first_bytes[found + 7]);
-  if (found == 0) return true;
-  // Bulletins begin with control characters, digits and capital letters.
-  return edition >= 1 && edition <= 2 &&
-         std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(found), [](char c) {
-           return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c >= '\0' && c <= ' ') || c == '*' || c == '#';
-         });
+  if (text.starts_with("CDF")) return false;  // netCDF, in which GRIB may be a name
+  for (auto found = text.find(magic); found != std::string_view::npos; found = text.find(magic, found + magic.size())) {
+    if (found + indicator_bytes_1 > text.size()) return false;
+    // Before it: control characters and text.
+    if (std::any_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(found),
+                    [](char c) { return static_cast<unsigned char>(c) > '~'; }))
+      return false;
+    if (is_word(first_bytes.data() + found)) continue;
+    const auto edition = static_cast<unsigned>(first_bytes[found + 7]);
+    return found == 0 || edition == 1 || edition == 2;
+  }
+  return false;
 }
 
 }  // namespace advectio::grib

@@ -1,7 +1,8 @@
 // Where the messages of a GRIB file lie, by their own headers (WMO-No. 306, FM 92 GRIB; edition 1 and
 // 2). Nothing is decoded here.
 //
-//  * Messages may have other bytes before, between and behind them: headers of bulletins, padding.
+//  * Messages may have other bytes before, between and behind them: headers of bulletins, padding. These may be
+//    long, and may have the letters GRIB in them.
 //  * A message of edition 2 may hold several fields, which share its first sections. Each is a field of
 //    its own here, and `field_bytes` makes a message of it alone.
 //  * The section of values is read only where somebody wants the values.
@@ -37,10 +38,10 @@ Result<Bytes> field_bytes(File& file, const FieldPlace& place, bool header_only)
 /// The section that tells the grid, without what may differ between fields of one grid. Empty: there is none.
 Bytes grid_section(const Bytes& message);
 
-/// True: the file begins with a message, or with the header of a bulletin and then a message.
+/// True: the file begins with a message, or with text (the header of a bulletin) and then a message.
 bool begins_with_message(const Bytes& first_bytes);
 
 /// As many first bytes as `begins_with_message` wants.
-inline constexpr std::size_t first_bytes_max = 1024;
+inline constexpr std::size_t first_bytes_max = 64 << 10U;
 
 }  // namespace advectio::grib

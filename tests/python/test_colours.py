@@ -98,6 +98,13 @@ def test_a_long_live_run_keeps_its_sample_small():
     assert nothing.also(seen) == seen.also(nothing) and nothing.sample == ()
 
 
+def test_fields_of_other_names_are_known_by_cfs():
+    assert looks.look_of("t", "K", "air_temperature").units == "°C"
+    assert looks.look_of("var130", "m s-1", "eastward_wind").symmetric
+    assert looks.look_of("DBZH", "dBZ", "equivalent_reflectivity_factor").colour_map == "radar"
+    assert looks.look_of("t", "1", "air_temperature").units is None and looks.look_of("t", "K") == looks.Look()
+
+
 # --- reflectivity -----------------------------------------------------------------------------------------------------------
 
 

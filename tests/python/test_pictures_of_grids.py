@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 np = pytest.importorskip("numpy")
 xr = pytest.importorskip("xarray")
 pytest.importorskip("matplotlib")
 
+from advectio import plotting  # noqa: E402
 from advectio.errors import UserError  # noqa: E402
 from advectio.pictures import drawing, grids, recipes, values  # noqa: E402
 from advectio.pictures.frames import Frame  # noqa: E402
@@ -248,6 +251,55 @@ def test_plain_latitude_and_longitude_stay_so():
     assert isinstance(grids.projection({}, lat, lon, grids.grid_mapping(ds, ("lat", "lon"))), ccrs.PlateCarree)
 
 
+def test_eastward_winds_point_to_the_east_on_any_grid(monkeypatch, tmp_path):
+    """Around the pole east is at a right angle to the line from the pole; winds along the grid go along the picture."""
+    pytest.importorskip("cartopy")
+    from matplotlib.axes import Axes
+
+    attrs, _, _ = MAPPINGS["polar_stereographic"]
+    x = np.linspace(-3e6, 3e6, 12)
+    ds = mapped("polar_stereographic", attrs, x, x[::-1])
+    for name in "uv":
+        ds[name] = ds.t.dims, np.full(ds.t.shape, float(name == "u")), {"units": "m s-1", "grid_mapping": "crs"}
+    seen = []
+    original = Axes.quiver
+    monkeypatch.setattr(Axes, "quiver", lambda self, *a, **o: seen.append(a) or original(self, *a, **o))
+    plot = recipes.of_option("map", "t,wind=u/v")
+    drawing.draw(plot, Frame.of(ds), str(tmp_path / "a.png"))
+    along_grid = seen.pop()
+    assert along_grid[2] == pytest.approx(1 + 0 * along_grid[2]) and along_grid[3] == pytest.approx(0 * along_grid[3], abs=1e-6)
+    ds["u"].attrs["standard_name"], ds["v"].attrs["standard_name"] = "eastward_wind", "northward_wind"
+    drawing.draw(plot, Frame.of(ds), str(tmp_path / "b.png"))
+    px, py, u, v = seen.pop()
+    assert px * u + py * v == pytest.approx(0 * px, abs=1e-2 * 4e6), "at a right angle"
+    assert (px * v - py * u > 0).all() and np.hypot(u, v) == pytest.approx(1 + 0 * u), "against the clock, seen from above"
+
+
+# --- titles -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", ["short", "a long name of a field that takes nearly the whole width of the picture, and more"]
+)
+def test_titles_are_whole(words, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    ds = on_levels(*PRESSURES).drop_vars(["lat", "lon"])
+    ds["t"].attrs["long_name"] = words
+    seen = []
+
+    def measured(self, to, **_):
+        self.canvas.draw()
+        titles = [title for title in (self.axes[0]._left_title, self.axes[0]._right_title) if title.get_text()]
+        seen.append((max(title.get_window_extent().y1 for title in titles), self.bbox.y1))
+        open(to, "w").close()
+
+    monkeypatch.setattr(Figure, "savefig", measured)
+    for square in (ds.isel(lon=slice(0, 7)), ds):
+        drawing.draw(recipes.of_option("map", "t"), Frame.of(square), str(tmp_path / "a.png"))
+    assert all(top <= height for top, height in seen), seen
+
+
 # --- series -----------------------------------------------------------------------------------------------------------------
 
 
@@ -267,3 +319,14 @@ def test_metgrids_pressure_has_no_unit_and_is_in_pascals():
     ds = on_levels("num_metgrid_levels", [0, 1], "1").drop_vars("num_metgrid_levels")
     ds["PRES"] = ds.t.dims, np.broadcast_to(np.array([90000.0, 80000.0])[None, :, None, None], ds.t.shape), {"units": ""}
     assert a_map(ds, "t,level=850 hPa").values[0, 0] == pytest.approx(np.log(900 / 850) / np.log(900 / 800))
+
+
+def test_a_zarr_store_is_drawn_as_a_file_is(tmp_path, capsys):
+    pytest.importorskip("zarr")
+    on_levels(*PRESSURES).to_zarr(tmp_path / "era.zarr", zarr_format=3, consolidated=False)
+    options = plotting.Options(
+        [str(tmp_path / "era.zarr")], ["t,level=850 hPa"], output=str(tmp_path), jobs=1, dpi=50, as_json=True
+    )
+    assert plotting.plot(options) == 0
+    (picture,) = json.loads(capsys.readouterr().out)["pictures"]
+    assert (picture["minimum"], picture["time"]) == (1, "2020-01-01T00:00:00")

@@ -166,11 +166,12 @@ def _titles(axes: Any, plot: Plot, frame: Frame, field: values.Field, level: str
         left = _filled(plot, "title", plot.title, names_of(plot, frame, field.label, field.units, level, "%Y-%m-%d %H:%M"))
     right = "" if plot.title is not None and ("{time" in plot.title or "{lead" in plot.title) else frame.time_text
     # Both titles are on one line where they fit, else the right one is above.
-    if len(left) + len(right) > 72:
-        axes.set_title(f"{right}\n{left}" if right else left, loc="left", fontsize=10.5)
-    else:
-        axes.set_title(left, loc="left", fontsize=10.5)
+    two_lines = len(left) + len(right) > 72 and bool(right)
+    axes.set_title(f"{right}\n{left}" if two_lines else left, loc="left", fontsize=10.5)
+    if not two_lines:
         axes.set_title(right, loc="right", fontsize=10.5)
+    # An axes of equal scales is moved after its titles have been given their room: they would be cut.
+    axes.figure.get_layout_engine().set(h_pad=0.2 if two_lines else 0.09)
 
 
 def _footer(figure: Any, frame: Frame, shown: np.ndarray, units: str, note: str = "") -> tuple[float, float]:
@@ -315,16 +316,21 @@ def _arrows(axes: Any, plot: Plot, frame: Frame, shown: values.Map, grid_x: np.n
 
     assert plot.wind is not None
     parts = []
+    along_meridians = False
     for each in (plot.wind.u, plot.wind.v):
         bare = replace(plot, units=None)
         field = values.field_of(each, frame, bare, None)
         field = replace(field, array=destaggered(field.array))
         level = plot.level if grids.vertical_dimension(field.array) is not None else None
         parts.append(values._level(field, level, frame, bare)[0])
+        along_meridians = str(field.array.attrs.get("standard_name", "")).startswith(("eastward", "northward"))
     u, v = parts
     if u.shape != shown.values.shape or v.shape != shown.values.shape:
         raise UserError(f"{plot.origin}: {plot.wind.u.name} and {plot.wind.v.name} lie on other points than {shown.field.name}")
-    u, v = _turned(axes, u, v, grid_x, grid_y)
+    if along_meridians and shown.place is not None:
+        u, v = _from_east_and_north(axes, u, v, *shown.place)
+    else:
+        u, v = _turned(axes, u, v, grid_x, grid_y)
     step = max(1, round(max(u.shape) / ARROWS_ACROSS))
     cut = (slice(step // 2, None, step), slice(step // 2, None, step))
     speed = np.hypot(u, v)
@@ -353,6 +359,30 @@ def _turned(axes: Any, u: np.ndarray, v: np.ndarray, x: np.ndarray, y: np.ndarra
     up_x, up_y = np.gradient(x, axis=0), np.gradient(y, axis=0) * stretch
     across, up = np.hypot(along_x, along_y), np.hypot(up_x, up_y)
     return u * along_x / across + v * up_x / up, u * along_y / across + v * up_y / up
+
+
+def _from_east_and_north(
+    axes: Any, u: np.ndarray, v: np.ndarray, latitude: np.ndarray, longitude: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of components that CF calls eastward and northward, whatever the grid is."""
+    import numpy as np
+
+    if not hasattr(axes, "projection"):
+        return u, v  # the edges are meridians and parallels
+    import cartopy.crs as ccrs
+
+    degrees = ccrs.PlateCarree(globe=axes.projection.globe)
+    step = np.where(latitude > 0, -1e-3, 1e-3)  # away from the pole
+
+    def place(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
+        found: np.ndarray = axes.projection.transform_points(degrees, lon, lat)[..., :2]
+        return found
+
+    here = place(longitude, latitude)
+    east = place(longitude + 1e-3, latitude) - here
+    north = (place(longitude, latitude + step) - here) * np.sign(step)[..., None]
+    east, north = (each / np.maximum(np.hypot(each[..., 0], each[..., 1]), 1e-30)[..., None] for each in (east, north))
+    return u * east[..., 0] + v * north[..., 0], u * east[..., 1] + v * north[..., 1]
 
 
 def _size(width: float, height: float) -> tuple[float, bool]:

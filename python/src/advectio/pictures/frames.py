@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import glob
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,7 @@ def expanded(patterns: Sequence[str]) -> list[str]:
     """Files of names and patterns, in their order, each once."""
     found: list[str] = []
     for pattern in patterns:
-        if os.path.isdir(pattern):
+        if os.path.isdir(pattern) and not _is_store(pattern):
             raise UserError(f"{pattern} is a directory; name its files, e.g. '{os.path.join(pattern, 'wrfout_d01*')}'")
         matching = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         if not matching:
@@ -141,6 +142,11 @@ def expanded(patterns: Sequence[str]) -> list[str]:
             raise UserError(f"{pattern}: there is no such file{none}")
         found += matching
     return list(dict.fromkeys(found))
+
+
+def _is_store(path: str) -> bool:
+    """A Zarr group: a directory that is read as one file."""
+    return any(os.path.exists(os.path.join(path, name)) for name in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
 def opened(path: str) -> xr.Dataset:
@@ -151,7 +157,11 @@ def opened(path: str) -> xr.Dataset:
     if not os.path.exists(path):
         raise UserError(f"{path}: there is no such file")
     try:
-        ds = open_files.opened(path)
+        if os.path.isdir(path):
+            for_pictures("zarr")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated", RuntimeWarning)
+            ds = open_files.opened(path, "zarr" if os.path.isdir(path) else None)
     except (OSError, RuntimeError) as error:
         raise UserError(f"{path}: cannot be read: {_first_line(error)}", 1) from error
     except ValueError as error:

@@ -55,6 +55,18 @@ _KNOWN: Sequence[tuple[str, Look]] = (
     (r"GHT|geopotential_height|PBLH", Look("m", "viridis")),
 )
 
+# Of names that nobody knows: CF's standard names.
+_BY_STANDARD_NAME: Sequence[tuple[str, Look]] = (
+    (r"equivalent_reflectivity_factor", _ECHO),
+    (r"(air|surface|sea_surface|soil|dew_point|brightness|sea_water\w*)_temperature", _TEMPERATURE),
+    (r"(specific_humidity|humidity_mixing_ratio)", _MOISTURE),
+    (r"(eastward|northward|upward|x|y)_(wind|air_velocity)", _WIND),
+    (r"wind_speed\w*", Look("m/s", "viridis", positive=True)),
+    (r"relative_humidity", Look("%", "YlGnBu", tuple(range(0, 101, 10)))),
+    (r"(air_pressure|surface_air_pressure|air_pressure_at_\w+)", Look("hPa", "viridis")),
+    (r"surface_altitude", Look("m", "cividis")),
+)
+
 # How units are written, by what they are.
 _SPELLINGS = {
     "K": "K", "kelvin": "K", "Kelvin": "K",
@@ -79,20 +91,21 @@ _CONVERSIONS = {
 }  # fmt: skip
 
 
-def look_of(name: str, units: str) -> Look:
-    """Of a field with this name, in this unit."""
-    for pattern, look in _KNOWN:
-        if re.fullmatch(pattern, name):
-            convertible = look.units is None or spelled(units) == look.units or (spelled(units), look.units) in _CONVERSIONS
-            if not convertible:
-                # The same name, another thing: its steps are not to be trusted.
-                look = replace(look, units=None, levels=None, hide_below=False, spans=None)
-                if look.colour_map == "radar":
-                    look = replace(look, colour_map="magma_r")
-            if look.levels and spelled(units) == "1" and look.units == "%":
-                look = replace(look, units="%")
-            return look
+def look_of(name: str, units: str, standard_name: str = "") -> Look:
+    """Of a field with this name, in this unit; of names that nobody knows, by CF's name."""
+    for known, text in ((_KNOWN, name), (_BY_STANDARD_NAME, standard_name)):
+        for pattern, look in known:
+            if re.fullmatch(pattern, text):
+                return _in(look, spelled(units))
     return _ECHO if spelled(units) == "dBZ" else Look()
+
+
+def _in(look: Look, units: str) -> Look:
+    if look.units is not None and units != look.units and (units, look.units) not in _CONVERSIONS:
+        # The same name, another thing: its steps are not to be trusted.
+        look = replace(look, units=None, levels=None, hide_below=False, spans=None)
+        return replace(look, colour_map="magma_r") if look.colour_map == "radar" else look
+    return replace(look, units="%") if look.levels and units == "1" and look.units == "%" else look
 
 
 def spelled(units: str) -> str:

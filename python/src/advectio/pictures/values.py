@@ -59,7 +59,7 @@ def field_of(expression: Expression, frame: Frame, plot: Plot, units: str | None
     if array.dtype.kind not in "fiub":
         raise UserError(f"{plot.origin}: {expression.name} holds no numbers, but {array.dtype}")
     have = looks.spelled(str(array.attrs.get("units", "")))
-    look = looks.look_of(expression.name, have)
+    look = looks.look_of(expression.name, have, str(array.attrs.get("standard_name", "")))
     label = str(array.attrs.get("long_name") or array.attrs.get("description") or array.attrs.get("standard_name") or "")
     label = _readable(label) or expression.name
     wanted = units or plot.units

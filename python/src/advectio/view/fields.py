@@ -74,7 +74,7 @@ def describe(dataset: xr.Dataset, positions: tuple[Floats, Floats] | None = None
                 "dims": dims[-2:],
                 "levels": [_level(dataset, dim, size) for dim, size in zip(dims[:-2], sizes, strict=False)],
                 "cuts": {cut: _orientation(dataset, variable, cut, positions) for cut in cuts},
-                "usual": _usual(str(name), units),
+                "usual": _usual(str(name), units, str(attributes.get("standard_name", ""))),
             }
         )
     # Places last: they are there to be looked up, not to be looked at.
@@ -119,9 +119,9 @@ def _southwards(latitude: Floats, rows: int) -> bool:
     return change < -0.2 * float(np.ptp(latitude))
 
 
-def _usual(name: str, units: str) -> dict[str, Any] | None:
+def _usual(name: str, units: str, standard_name: str) -> dict[str, Any] | None:
     """Palette and range that everybody has for such a field: those of radar displays."""
-    look = looks.look_of(name, units)
+    look = looks.look_of(name, units, standard_name)
     return None if look.spans is None else {"palette": look.colour_map, "low": look.spans[0], "high": look.spans[1]}
 
 

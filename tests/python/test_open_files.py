@@ -18,7 +18,7 @@ from advectio.live import datasets  # noqa: E402
 from advectio.live.stream import Frame  # noqa: E402
 from advectio.pictures import frames as pictures  # noqa: E402
 from advectio.view import sources  # noqa: E402
-from advectio.view.frames import Frames  # noqa: E402
+from advectio.view.frames import Frames, Plane  # noqa: E402
 from advectio.view.server import Dashboard, _listen, _Server  # noqa: E402
 
 FILES, FIELDS, TOKEN = 8, 5, "token"
@@ -134,7 +134,7 @@ def test_six_browsers_and_a_reader_of_zarr_ask_while_files_come(watch, paths):
     server.handle_exit(15, None)
     threads[0].join(20)
     assert (frames.state, wrong) == ("ended", [])
-    assert frames.plane(frames.streams["wrfout_d01"], frames.streams["wrfout_d01"].frames[3], ("v2", ())).max() == 32
+    assert frames.plane(frames.streams["wrfout_d01"], frames.streams["wrfout_d01"].frames[3], Plane("v2", ())).max() == 32
     assert {"open", "variables", "close"} <= watch.asked
     assert watch.without == []
 

@@ -54,6 +54,7 @@ def describe(dataset: xr.Dataset, positions: tuple[Floats, Floats] | None = None
     """The fields that can be drawn: numbers with at least two dimensions longer than 1. `positions`: latitude and longitude
     of the cells, where they are known."""
     found = []
+    axes = _axes(dataset)
     for name, variable in dataset.variables.items():
         sizes = shape(variable)
         if variable.dtype.kind not in "fiub" or len(sizes) < 2 or min(sizes[-2:]) < 2:
@@ -72,8 +73,8 @@ def describe(dataset: xr.Dataset, positions: tuple[Floats, Floats] | None = None
                 "units": units,
                 "shape": list(sizes[-2:]),
                 "dims": dims[-2:],
-                "levels": [_level(dataset, dim, size) for dim, size in zip(dims[:-2], sizes, strict=False)],
-                "cuts": {cut: _orientation(dataset, variable, cut, positions) for cut in cuts},
+                "levels": [_level(axes, dim, size) for dim, size in zip(dims[:-2], sizes, strict=False)],
+                "cuts": {cut: _orientation(axes, variable, cut, positions) for cut in cuts},
                 "usual": _usual(str(name), units, str(attributes.get("standard_name", ""))),
             }
         )
@@ -81,34 +82,29 @@ def describe(dataset: xr.Dataset, positions: tuple[Floats, Floats] | None = None
     return sorted(found, key=lambda field: str(field["units"]).lower().startswith(("degree_", "degrees_")))
 
 
-def _orientation(
-    dataset: xr.Dataset, variable: xr.Variable, cut: str, positions: tuple[Floats, Floats] | None
-) -> dict[str, bool]:
+Axes = dict[str, grids.LevelAxis | None]  # by dimension
+
+
+def _axes(dataset: xr.Dataset) -> Axes:
+    found: Axes = {}
+    for dim in map(str, dataset.sizes):
+        axis = grids.level_axis(dataset, dim)
+        usable = axis is not None and len(axis.values) > 1 and np.isfinite(axis.values[[0, -1]]).all()
+        found[dim] = axis if usable else None
+    return found
+
+
+def _orientation(axes: Axes, variable: xr.Variable, cut: str, positions: tuple[Floats, Floats] | None) -> dict[str, bool]:
     """Whether row 0 of the plane is drawn at the top, and column 0 on the right."""
     order = _order(variable, cut)
-    row, column = str(variable.dims[order[-2]]), str(variable.dims[order[-1]])
-    down = _first_is_top(dataset, row)
-    left = _falls(dataset, column)  # None: the file does not tell
-    if positions is not None and cut == "map" and down is None:
+    rows, columns = (axes[str(variable.dims[d])] for d in order[-2:])
+    down = rows is not None and rows.first_is_top
+    mirrored = columns is not None and bool(columns.values[-1] < columns.values[0])
+    if positions is not None and cut == "map" and rows is None:
         down = _southwards(positions[0], variable.shape[order[-2]])
-    if positions is not None and cut == "column" and left is None:
-        left = _southwards(positions[0], variable.shape[order[-1]])
-    return {"down": bool(down), "mirrored": bool(left)}
-
-
-def _axis(dataset: xr.Dataset, dim: str) -> grids.LevelAxis | None:
-    axis = grids.level_axis(dataset, dim)
-    return axis if axis is not None and len(axis.values) > 1 and np.isfinite(axis.values[[0, -1]]).all() else None
-
-
-def _first_is_top(dataset: xr.Dataset, dim: str) -> bool | None:
-    axis = _axis(dataset, dim)
-    return None if axis is None else axis.first_is_top
-
-
-def _falls(dataset: xr.Dataset, dim: str) -> bool | None:
-    axis = _axis(dataset, dim)
-    return None if axis is None else bool(axis.values[-1] < axis.values[0])
+    if positions is not None and cut == "column" and columns is None:
+        mirrored = _southwards(positions[0], variable.shape[order[-1]])
+    return {"down": down, "mirrored": mirrored}
 
 
 def _southwards(latitude: Floats, rows: int) -> bool:
@@ -125,9 +121,9 @@ def _usual(name: str, units: str, standard_name: str) -> dict[str, Any] | None:
     return None if look.spans is None else {"palette": look.colour_map, "low": look.spans[0], "high": look.spans[1]}
 
 
-def _level(dataset: xr.Dataset, dim: str, size: int) -> dict[str, Any]:
-    level: dict[str, Any] = {"name": dim, "size": size, "down": bool(_first_is_top(dataset, dim))}
-    axis = grids.level_axis(dataset, dim)
+def _level(axes: Axes, dim: str, size: int) -> dict[str, Any]:
+    axis = axes[dim]
+    level: dict[str, Any] = {"name": dim, "size": size, "down": axis is not None and axis.first_is_top}
     if axis is not None and len(axis.values) == size:
         level["values"] = [float(value) for value in axis.values]
         level["units"] = axis.units

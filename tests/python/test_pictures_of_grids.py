@@ -164,6 +164,22 @@ def test_a_section_goes_from_south_to_north_also_in_files_from_the_north():
     assert section.where == "60.00°S 45.00°E to 60.00°N 45.00°E"
 
 
+def test_so_does_one_of_a_grid_that_has_its_places_in_two_dimensions(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    ds = on_levels(*PRESSURES)
+    lat, lon = np.meshgrid(LAT, LON, indexing="ij")
+    ds = ds.drop_vars(["lat", "lon"]).rename(lat="y", lon="x")
+    ds["lat"], ds["lon"] = (("y", "x"), lat, {"units": "degrees_north"}), (("y", "x"), lon, {"units": "degrees_east"})
+    ds["t"][:] = lat
+    section = a_section(ds, "t,x=1")
+    assert section.values[0].tolist() == LAT[::-1].tolist() and section.along.values.tolist() == [6, 5, 4, 3, 2, 1, 0]
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, to, **_: (seen.append(self.axes[0].get_xlim()), open(to, "w").close()))
+    drawing.draw(recipes.of_option("section", "t,x=1"), Frame.of(ds), str(tmp_path / "a.png"))
+    assert seen == [(6, 0)], "the last row of the file, the southern one, is on the left"
+
+
 # --- grid mappings ----------------------------------------------------------------------------------------------------------
 
 SPHERE = {"earth_radius": 6371229.0}

@@ -102,10 +102,10 @@ def described(dataset, name: str = "t"):
 
 
 def test_a_map_has_north_at_the_top_whichever_way_the_file_goes():
-    assert described(on_levels(NORTH_FIRST))["cuts"]["map"] == {"down": True, "mirrored": False}
-    assert described(on_levels(SOUTH_FIRST))["cuts"]["map"] == {"down": False, "mirrored": False}
+    assert described(on_levels(NORTH_FIRST))["cuts"]["map"] == {"down": True, "mirrored": False, "stretched": False}
+    assert described(on_levels(SOUTH_FIRST))["cuts"]["map"] == {"down": False, "mirrored": False, "stretched": False}
     westwards = on_levels(SOUTH_FIRST).assign_coords(lon=("lon", [270.0, 180, 90, 0], {"units": "degrees_east"}))
-    assert described(westwards)["cuts"]["map"] == {"down": False, "mirrored": True}
+    assert described(westwards)["cuts"]["map"] == {"down": False, "mirrored": True, "stretched": False}
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -125,7 +125,7 @@ def test_so_has_a_grid_whose_latitudes_have_two_dimensions(down):
 def test_rows_of_a_projection_from_the_north():
     y = xr.Variable("y", [3e6, 0.0, -3e6], {"units": "m", "standard_name": "projection_y_coordinate"})
     dataset = xr.Dataset({"t": (("y", "x"), np.zeros((3, 3)))}, coords={"y": y, "x": ("x", [0.0, 1.0, 2.0])})
-    assert described(dataset)["cuts"]["map"] == {"down": True, "mirrored": False}
+    assert described(dataset)["cuts"]["map"] == {"down": True, "mirrored": False, "stretched": False}
     assert described(dataset.isel(y=slice(None, None, -1)))["cuts"]["map"]["down"] is False
 
 
@@ -141,9 +141,14 @@ def test_rows_of_a_projection_from_the_north():
 )
 def test_sections_are_the_right_way_up_and_go_from_south_to_north(levels, attrs, down):
     found = described(on_levels(NORTH_FIRST, levels, **attrs))
-    assert found["cuts"]["row"] == {"down": down, "mirrored": False}
-    assert found["cuts"]["column"] == {"down": down, "mirrored": True}
+    assert found["cuts"]["row"] == {"down": down, "mirrored": False, "stretched": True}
+    assert found["cuts"]["column"] == {"down": down, "mirrored": True, "stretched": True}
     assert found["levels"][0]["down"] == down
+
+
+def test_a_field_of_levels_and_one_row_is_a_section_too():
+    found = described(on_levels(NORTH_FIRST, (500.0, 1000.0)).isel(lat=0))
+    assert found["cuts"] == {"map": {"down": True, "mirrored": False, "stretched": True}}
 
 
 def test_planes_of_sections_and_profiles():

@@ -535,7 +535,7 @@ def draw_section(plot: Plot, frame: Frame, shown: values.Section, scale: Scale, 
         axes.set_ylim(top=float(np.nanmax(shown.up)))
     if shown.upside_down:
         axes.set_ylim(float(np.nanmax(shown.up)), float(np.nanmin(shown.up)))
-    axes.set_xlim(float(shown.along.values.min()), float(shown.along.values.max()))
+    axes.set_xlim(float(shown.along.values[0]), float(shown.along.values[-1]))
     axes.set_xlabel(f"{shown.along.label}, {shown.where}", fontsize=9)
     axes.set_ylabel(shown.up_label, fontsize=9)
     axes.tick_params(labelsize=8.5)

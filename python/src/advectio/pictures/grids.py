@@ -175,6 +175,7 @@ class LevelAxis:
     units: str  # as in the file
     down: bool  # grows downwards: depth, pressure, `positive: down`
     formula: bool  # the values only name the levels: hybrid levels, sigma
+    vertical: bool  # by its attributes
 
     @property
     def first_is_top(self) -> bool:
@@ -223,7 +224,7 @@ def axis_of(name: str, variable: Any) -> LevelAxis:
     down = down or ("sigma" in standard and standard.startswith("atmosphere_"))
     if positive and units not in _HPA:  # pressure falls upwards, whatever the attribute says
         down = positive == "down"
-    return LevelAxis(np.atleast_1d(np.asarray(variable.values, dtype=float)), name, units, down, formula)
+    return LevelAxis(np.atleast_1d(np.asarray(variable.values, dtype=float)), name, units, down, formula, _vertical(variable))
 
 
 def _vertical(variable: Any) -> bool:

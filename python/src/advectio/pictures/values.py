@@ -278,7 +278,7 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
         steps = np.arange(number, dtype=float)
         y, x = (np.full(number, float(index)), steps) if axis == "y" else (steps, np.full(number, float(index)))
         along = grids.plain_axis(frame.ds, dims[1] if axis == "y" else dims[0], number)
-        if len(along.values) > 1 and along.values[0] > along.values[-1]:
+        if _northwards_is_back(along, place if axis == "x" else None, y, x):
             # The file goes from north to south, or from east to west; the picture does not.
             along = replace(along, values=along.values[::-1])
             y, x = y[::-1], x[::-1]
@@ -312,6 +312,18 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
         label, down = f"{axis_up.name} ({units})" if units not in ("", "1") else axis_up.name, axis_up.down
     up = np.repeat(levels[:, None], len(along.values), 1)
     return Section(field, values, along, up, label, down, None, where)
+
+
+def _northwards_is_back(along: Axis, place: tuple[np.ndarray, np.ndarray] | None, y: np.ndarray, x: np.ndarray) -> bool:
+    """The section's last point lies in the south, or in the west, of its first one: by its axis, else by the places."""
+    if len(along.values) < 2:
+        return False
+    if along.values[0] > along.values[-1]:
+        return True
+    if place is None or not along.label.endswith("(index)"):
+        return False
+    latitude = grids.along_line(place[0], y, x)
+    return bool(latitude[0] > latitude[-1])
 
 
 def _ground(frame: Frame, dims: tuple[str, str], y: np.ndarray, x: np.ndarray) -> np.ndarray | None:

@@ -95,7 +95,7 @@ def _axes(dataset: xr.Dataset) -> Axes:
 
 
 def _orientation(axes: Axes, variable: xr.Variable, cut: str, positions: tuple[Floats, Floats] | None) -> dict[str, bool]:
-    """Whether row 0 of the plane is drawn at the top, and column 0 on the right."""
+    """Whether row 0 of the plane is drawn at the top, column 0 on the right, and rows are levels."""
     order = _order(variable, cut)
     rows, columns = (axes[str(variable.dims[d])] for d in order[-2:])
     down = rows is not None and rows.first_is_top
@@ -104,7 +104,8 @@ def _orientation(axes: Axes, variable: xr.Variable, cut: str, positions: tuple[F
         down = _southwards(positions[0], variable.shape[order[-2]])
     if positions is not None and cut == "column" and columns is None:
         mirrored = _southwards(positions[0], variable.shape[order[-1]])
-    return {"down": down, "mirrored": mirrored}
+    # Levels are no squares of the earth: they fill the height.
+    return {"down": down, "mirrored": mirrored, "stretched": cut != "map" or (rows is not None and rows.vertical)}
 
 
 def _southwards(latitude: Floats, rows: int) -> bool:

@@ -91,7 +91,7 @@ const planeOf = (field) => ({ variable: field.name, cut: cutOf(field), at: atOf(
 const askPlane = oneAtATime(async () => {
   const field = fieldNow();
   if (!field || chosen.shown !== "map") return;
-  map.setCells(shapeOf(field), field.cuts[cutOf(field)], cutOf(field) !== "map");
+  map.setCells(shapeOf(field), field.cuts[cutOf(field)]);
   if (!map.canvas.width) return;
   const began = performance.now();
   await attempt("map", async () => {

@@ -21,17 +21,16 @@ export class MapView {
     this.points = [];
     this.view = { x0: 0, y0: 0, scale: 1 };
     this.whole = true;
-    this.turned = { down: false, mirrored: false };
-    this.stretched = false;
+    this.turned = { down: false, mirrored: false, stretched: false };
     new ResizeObserver(() => this.resized()).observe(canvas);
     this.listen();
   }
 
   /** A plane of other size, or another way up: back to the whole. */
-  setCells(shape, turned, stretched) {
-    const same = this.cells && this.cells[0] === shape[0] && this.cells[1] === shape[1] && this.stretched === stretched;
-    if (same && this.turned.down === turned.down && this.turned.mirrored === turned.mirrored) return;
-    [this.cells, this.turned, this.stretched] = [shape, turned, stretched];
+  setCells(shape, turned) {
+    const same = this.cells && this.cells[0] === shape[0] && this.cells[1] === shape[1];
+    if (same && ["down", "mirrored", "stretched"].every((how) => this.turned[how] === turned[how])) return;
+    [this.cells, this.turned] = [shape, turned];
     this.plane = null; // of another shape: it would be drawn at the wrong place
     this.fit();
   }
@@ -44,7 +43,7 @@ export class MapView {
 
   /** How much higher than wide a cell is drawn. */
   get stretch() {
-    if (!this.cells || !this.stretched || !this.canvas.width) return 1;
+    if (!this.cells || !this.turned.stretched || !this.canvas.width) return 1;
     const [ny, nx] = this.cells;
     return (this.canvas.height / ny) / (this.canvas.width / nx);
   }

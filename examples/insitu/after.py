@@ -10,6 +10,7 @@ import sys
 import matplotlib.pyplot as plt
 import xarray as xr
 from advectio.decoding import decode
+from advectio.pictures.looks import palette
 
 
 def frames(paths):
@@ -21,7 +22,7 @@ def frames(paths):
 
 *source, output = sys.argv[1:]
 os.makedirs(output, exist_ok=True)
-RADAR = plt.get_cmap("magma_r").with_extremes(under="white")
+RADAR = palette("radar").with_extremes(under="white")  # one colour for each 5 dBZ
 for ds in frames(source):
     frame = ds.isel(Time=0)
     name = str(frame.Time.dt.strftime("%Y-%m-%d_%H%M%S").item()).zfill(17)

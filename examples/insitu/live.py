@@ -12,11 +12,12 @@ import sys
 import advectio
 import matplotlib.pyplot as plt
 from advectio.decoding import decode
+from advectio.pictures.looks import palette
 
 source, output = sys.argv[1:]
 os.makedirs(output, exist_ok=True)
 policy = os.environ.get("ADVECTIO_INSITU_POLICY", "latest")  # "wait": a picture of every frame
-RADAR = plt.get_cmap("magma_r").with_extremes(under="white")
+RADAR = palette("radar").with_extremes(under="white")  # one colour for each 5 dBZ
 for ds in advectio.frames(source, policy=policy):
     frame = decode(ds).isel(Time=0)
     name = str(frame.Time.dt.strftime("%Y-%m-%d_%H%M%S").item()).zfill(17)

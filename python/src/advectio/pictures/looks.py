@@ -198,10 +198,10 @@ def nice_levels(low: float, high: float, look: Look, number: int = 16, sample: S
 def palette(name: str) -> Any:
     """A colour map by its name: one of matplotlib's or ours. Raises ValueError with the nearest name."""
     import matplotlib
-    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.colors import ListedColormap
 
     if name in OWN_PALETTES:
-        return LinearSegmentedColormap.from_list(name, OWN_PALETTES[name], N=256)
+        return ListedColormap(OWN_PALETTES[name], name)
     if name not in matplotlib.colormaps:
         from difflib import get_close_matches
 

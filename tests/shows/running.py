@@ -18,9 +18,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "python"))  # forked.py, shapes.py
+sys.path.append(str(ROOT / "tests" / "shows" / "programs"))  # stopping.py
 
 from forked import forks  # noqa: E402
+from stopping import stop_server  # noqa: E402, F401
 
+# Programs that tests write on the spot begin with it: they stop the server.
+STOPPING = (ROOT / "tests" / "shows" / "programs" / "stopping.py").read_text()
 TIMEOUT_S = 180.0
 COMMAND = ROOT / ".venv" / "bin" / "advectio"
 

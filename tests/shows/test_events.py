@@ -11,14 +11,16 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
-from running import COMMAND, PYTHON, Advectio, environment
+from running import COMMAND, PYTHON, STOPPING, Advectio, environment
 from test_coupling import Workflow
 from test_crashes import kill_run, server_of
 from test_live_readers import LISTEN
 from two_hosts import HERE, Host
 
 # Stops the server before the file can be complete, and says `closed` when it has closed it. Then it goes on when `on` is there.
-WRITE = """
+WRITE = (
+    STOPPING
+    + """
 import os, pathlib, signal, sys, time
 import netCDF4
 import numpy as np
@@ -32,7 +34,7 @@ with netCDF4.Dataset(name, "w") as file:
     times = file.createVariable("Times", "S1", ("Time", "DateStrLen"))
     v = file.createVariable("v", "f8", ("Time", "x"), zlib=True)
     if "stop" in sys.argv:
-        os.kill(server(), signal.SIGSTOP)
+        stop_server()
     for frame in range(3):
         times[frame] = np.array(list(f"2005-08-28_{12 + frame}:00:00"), "S1")
         v[frame] = np.random.default_rng(frame).random(100_000)
@@ -43,6 +45,7 @@ while "stop" in sys.argv and not os.path.exists("on"):
 if "stop" in sys.argv:
     os.kill(server(), signal.SIGCONT)
 """
+)
 CF = """
 import netCDF4
 with netCDF4.Dataset("cf.nc", "w") as file:

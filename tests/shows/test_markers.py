@@ -10,7 +10,7 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
-from running import PYTHON, ROOT, Advectio, Result, run_plainly
+from running import PYTHON, ROOT, STOPPING, Advectio, Result, run_plainly, stop_server
 from test_crashes import kill_run, processes_of, server_of
 
 SEEN_BY_OTHERS = """
@@ -75,6 +75,7 @@ def test_markers_of_every_kind_are_there_inside_and_not_outside(advectio: Advect
 def test_the_same_calls_give_the_same_plainly(output: Path):
     """The program sees its own markers as it does without us."""
     program = MARKING.read_text().replace("os.kill(server(),", "(lambda *_: 0)(0,")
+    program = program.replace("import stopping\n", "").replace("stopping.stop_server()", "")
     result = run_plainly([PYTHON, "-c", program], output)
     assert result.code == 0, result.said
     for name, text in (HELD | REPLACED).items():
@@ -148,7 +149,7 @@ def test_markers_of_fortran_are_there_inside_and_not_outside(advectio: Advectio,
     running = advectio.start([fortran], output)
     with (output / "go").open("w") as pipe:  # the program waits for a line, with its file open
         (server,) = server_of(running, advectio.run_dirs[-1])
-        os.kill(server, signal.SIGSTOP)
+        assert stop_server(advectio.run_dirs[-1]) == server
         pipe.write("\n")
     running.wait_for(lambda: len(running.lines) == len(FORTRAN), "the markers were made")
     assert said_in_fortran(running.lines) == FORTRAN
@@ -178,7 +179,8 @@ def test_fortran_says_the_same_plainly(output: Path, fortran: Path):
 
 
 RANKS = (
-    SEEN_BY_OTHERS
+    STOPPING
+    + SEEN_BY_OTHERS
     + """
 import os, pathlib, signal, time
 import netCDF4
@@ -187,7 +189,7 @@ rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
 control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
 server = int.from_bytes(control[12:16], "little")
 if rank == 0:
-    os.kill(server, signal.SIGSTOP)
+    stop_server()
     pathlib.Path("stopped").touch()
 while not os.path.exists("stopped"):
     time.sleep(0.01)
@@ -217,7 +219,8 @@ def test_a_marker_of_one_rank_speaks_of_the_files_of_all(advectio: Advectio, out
 
 
 NODES = (
-    SEEN_BY_OTHERS
+    STOPPING
+    + SEEN_BY_OTHERS
     + """
 import os, pathlib, signal, time
 import netCDF4
@@ -232,7 +235,7 @@ if rank == 1:
     file = netCDF4.Dataset("hist.nc", "w")
     file.createDimension("x", 100_000)
     file.createVariable("v", "f8", ("x",))[:] = np.arange(100_000)
-    os.kill(servers["n1"], signal.SIGSTOP)
+    stop_server(next(stage for stage in stages if stage.name == "n1"))
     file.close()
     pathlib.Path("closed").touch()
 else:
@@ -255,7 +258,8 @@ def test_a_marker_waits_for_files_that_another_node_has_closed(advectio: Advecti
 
 
 OWN_PATTERNS = (
-    SEEN_BY_OTHERS
+    STOPPING
+    + SEEN_BY_OTHERS
     + """
 import os, pathlib, signal
 import netCDF4
@@ -264,7 +268,7 @@ server = int.from_bytes(control[12:16], "little")
 file = netCDF4.Dataset("hist.nc", "w")
 file.createDimension("x", 1000)
 file.createVariable("v", "f8", ("x",))[:] = 1.0
-os.kill(server, signal.SIGSTOP)
+stop_server()
 file.close()
 os.makedirs("flags")
 for name in ("a.fin", "b.done", "flags/c"):
@@ -292,7 +296,8 @@ def test_the_config_says_which_names_are_markers(advectio: Advectio, output: Pat
 
 
 RENAMES = (
-    SEEN_BY_OTHERS
+    STOPPING
+    + SEEN_BY_OTHERS
     + """
 import json, os, pathlib, signal, subprocess, sys
 import netCDF4
@@ -310,7 +315,7 @@ write("replaced.nc", -1.0).close()
 netCDF4.Dataset("replaced.nc").close()  # complete
 names = ["plain", "replaced", "twice", "gone", "moved", "linked", "kept", "opened"]
 files = {name: write(f"{name}.nc.tmp", float(i)) for i, name in enumerate(names)}
-os.kill(server, signal.SIGSTOP)
+stop_server()
 for name in names[:-1]:
     files[name].close()
 for name in ("plain", "replaced", "twice", "gone", "opened"):
@@ -363,7 +368,9 @@ def test_a_file_that_is_renamed_gets_its_final_name_when_it_is_complete(advectio
             assert (file["v"][:] == value).all(), name
 
 
-LAST_NAME = """
+LAST_NAME = (
+    STOPPING
+    + """
 import os, pathlib, signal, sys, time
 import netCDF4
 import numpy as np
@@ -371,7 +378,7 @@ control = pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()
 with netCDF4.Dataset("hist.nc.tmp", "w") as file:
     file.createDimension("x", 1000)
     file.createVariable("v", "f8", ("x",))[:] = 5.0
-    os.kill(int.from_bytes(control[12:16], "little"), signal.SIGSTOP)
+    stop_server()
 os.rename("hist.nc.tmp", "hist.nc")
 print("renamed", flush=True)
 if sys.argv[1] == "die":
@@ -379,6 +386,7 @@ if sys.argv[1] == "die":
 while True:
     time.sleep(1)
 """
+)
 
 
 @pytest.mark.parametrize("dies", ["server", "program", "all"])

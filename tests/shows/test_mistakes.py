@@ -400,7 +400,8 @@ def test_join_of_what_is_no_tile(told: Told, out: Path):
     assert (result.code, result.stderr) == (
         2,
         "advectio: error: plain.nc is not a tile of split output: it has none of the attributes that say where a tile lies "
-        "(WRF's …_PATCH_START_…, SCALE's size_global of axes, NEMO's DOMAIN_position_first)\n",
+        "(WRF's …_PATCH_START_…, SCALE's size_global of axes, NEMO's DOMAIN_position_first, FMS's domain_decomposition, "
+        "MITgcm's tile_number), and its coordinates are held against those of no other tile\n",
     )
 
 

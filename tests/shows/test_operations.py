@@ -9,7 +9,7 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
-from running import COMMAND, PYTHON, ROOT, Advectio, Running, environment
+from running import COMMAND, PYTHON, ROOT, STOPPING, Advectio, Running, environment
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 RUN = "advectio run -- mpirun -n 64 ./model.exe"
@@ -17,13 +17,15 @@ OUTSIDE = {k: v for k, v in environment().items() if k != "LD_PRELOAD"}
 
 # Writes its files, stops the server before they can be complete, and makes markers: NAME, or NAME=TEXT. Then it goes on when
 # `on` is there.
-MODEL = """
+MODEL = (
+    STOPPING
+    + """
 import os, pathlib, signal, sys, time
 import netCDF4
 import numpy as np
 server = int.from_bytes(pathlib.Path(os.environ["ADVECTIO_RUN"], "control").read_bytes()[12:16], "little")
 names, markers = (words.split() for words in sys.argv[1:])
-os.kill(server, signal.SIGSTOP)
+stop_server()
 for name in names:
     with netCDF4.Dataset(name, "w") as file:
         file.createDimension("x", 100_000)
@@ -36,6 +38,7 @@ while not os.path.exists("on"):
     time.sleep(0.01)
 os.kill(server, signal.SIGCONT)
 """
+)
 
 
 def blocks(heading: str, language: str) -> list[str]:

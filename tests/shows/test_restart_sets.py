@@ -10,12 +10,14 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 import pytest
-from running import PYTHON, TIMEOUT_S, Advectio, Result, Running
+from running import PYTHON, STOPPING, TIMEOUT_S, Advectio, Result, Running
 from test_crashes import kill_run, server_of
 from two_hosts import HERE, Host
 
 # Its arguments are what it does, one after the other. Values follow from the name of the file and from `attempt`.
-PROGRAM = """
+PROGRAM = (
+    STOPPING
+    + """
 import os, pathlib, signal, sys, time
 import netCDF4
 import numpy as np
@@ -39,7 +41,7 @@ for word in sys.argv[1:]:
         kept.append(write(what))
         kept[-1].sync()
     elif do == "stop":
-        server(signal.SIGSTOP)
+        stop_server()
     elif do == "go":
         server(signal.SIGCONT)
     elif do == "wait":
@@ -50,6 +52,7 @@ for word in sys.argv[1:]:
     elif do == "die":
         os.kill(os.getpid(), signal.SIGKILL)
 """
+)
 SETS = 'sets: [{name: restart, match: ["rst_d01_{instant}", "rst_d02_{instant}"], link: latest, keep: 2, pointer: pointer}]\n'
 
 

@@ -14,6 +14,7 @@ import time
 
 import netCDF4
 import numpy as np
+import stopping
 
 
 def server() -> int:
@@ -23,7 +24,10 @@ def server() -> int:
 def stop_server(how: signal.Signals) -> None:
     if "ADVECTIO_RUN" in os.environ:
         with contextlib.suppress(ProcessLookupError):  # the test has killed it
-            os.kill(server(), how)
+            if how == signal.SIGSTOP:
+                stopping.stop_server()
+            else:
+                os.kill(server(), how)
 
 
 def wait_for(name: str) -> None:

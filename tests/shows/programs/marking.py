@@ -13,6 +13,7 @@ import time
 
 import netCDF4
 import numpy as np
+import stopping
 
 
 def server() -> int:
@@ -39,7 +40,7 @@ file.createDimension("x", values.shape[0])
 file.createDimension("y", values.shape[1])
 file.createDimension("z", values.shape[2])
 file.createVariable("v", "f8", ("x", "y", "z"), zlib=True)[:] = values
-os.kill(server(), signal.SIGSTOP)
+stopping.stop_server()
 file.close()
 
 pathlib.Path("python.done").write_text("done\n")

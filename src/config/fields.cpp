@@ -962,8 +962,8 @@ const std::vector<Field<DatasetPolicy>>& dataset_fields() {
       choice_field<P, Frames>(
           "frames", &P::frames, "auto, sync, record",
           {{"auto", Frames::automatic}, {"sync", Frames::sync}, {"record", Frames::record}},
-          "What ends a frame: sync: nc_sync; record: also the first block of the next record; auto: that block where "
-          "all variables of the record have been put. The end of the file ends one, too; see promises.md."),
+          "The end of a frame. sync: nc_sync; record: also the first block of the next record; auto: that block if all "
+          "variables of the record have been put. The close of the file ends a frame, too; see promises.md."),
       flag_field("join", &P::join,
                  "true: the tiles that ranks write (match fits their names) become one file on the way out, see "
                  "split-files.md."),

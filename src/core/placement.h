@@ -15,8 +15,7 @@
 
 namespace advectio {
 
-/// Whose way to say the place (core/tile_ways.h). They are told apart by the attributes that carry it, never by the
-/// names of files.
+/// The model whose attributes say the place (core/tile_ways.h). Names of files are not looked at.
 enum class TileKind : std::uint8_t {
   wrf,          ///< global attributes WEST-EAST_PATCH_START_UNSTAG …, WEST-EAST_GRID_DIMENSION …
   scale,        ///< attributes of the axes: size_global, start_global, halo_global, halo_local

@@ -74,9 +74,9 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 64);
 
 inline constexpr std::uint16_t flag_implicit = 1;    ///< sync: asked for by a reader, not by the program
-inline constexpr std::uint16_t flag_record = 4;      ///< sync of writer 0 alone: it goes on to its next record
-inline constexpr std::uint16_t flag_collective = 8;  ///< put, settle: within a collective call of the program
 inline constexpr std::uint16_t flag_pending = 2;     ///< put: counts only once a settle record names it
+inline constexpr std::uint16_t flag_record = 4;      ///< sync of writer 0 alone: its next record begins
+inline constexpr std::uint16_t flag_collective = 8;  ///< put, settle: within a collective call of the program
 
 constexpr std::uint64_t padded(std::uint64_t n) noexcept {
   return (n + alignment - 1) / alignment * alignment;

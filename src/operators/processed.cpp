@@ -131,8 +131,9 @@ void Plan::take_along() {
   drop_lost_cells();
 }
 
-/// What the formula of levels needs. Fields of it change with time, and have the statistics of the others: the mean of
-/// the surface's pressure belongs to the means on levels. Levels that are interpolated need no formula.
+/// The formula of levels needs other variables, and they come along. A field among them has the statistics of the
+/// others: the mean of the surface's pressure belongs to the means on levels. Levels that are interpolated need no
+/// formula.
 void Plan::take_formula(const Variable& levels) {
   if (rule_.levels) return;
   for (const auto& name : formula_terms_of(levels)) {

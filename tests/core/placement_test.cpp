@@ -150,16 +150,19 @@ TEST(Placement, PatchesOfWrfBecomeWhatOneProcessWrites) {
   expect_each_once(*w);
 }
 
+/// The beginnings of tiles, but for the first.
+std::vector<std::int32_t> random_cuts(std::int32_t length, std::mt19937& random) {
+  std::vector<std::int32_t> cuts;
+  for (std::int32_t at = 1; at < length; ++at)
+    if (random() % 5 == 0) cuts.push_back(at);
+  return cuts;
+}
+
 TEST(Placement, AnyDecompositionOfWrfFillsEveryPointOnce) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     const auto n = [&] { return static_cast<std::int32_t>(1 + random() % 30); };
-    const auto cuts = [&](std::int32_t length) {
-      std::vector<std::int32_t> out;
-      for (std::int32_t at = 1; at < length; ++at)
-        if (random() % 5 == 0) out.push_back(at);
-      return out;
-    };
+    const auto cuts = [&random](std::int32_t length) { return random_cuts(length, random); };
     const auto nx = n(), ny = n();
     auto tiles = wrf_tiles(nx, cuts(nx), ny, cuts(ny));
     std::shuffle(tiles.begin(), tiles.end(), random);
@@ -414,12 +417,7 @@ TEST(Placement, AnyDecompositionOfFmsFillsEveryPointOnce) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const auto n = [&] { return static_cast<std::int32_t>(1 + random() % 20); };
-    const auto cuts = [&](std::int32_t length) {
-      std::vector<std::int32_t> out;
-      for (std::int32_t at = 1; at < length; ++at)
-        if (random() % 5 == 0) out.push_back(at);
-      return out;
-    };
+    const auto cuts = [&random](std::int32_t length) { return random_cuts(length, random); };
     const auto nx = n(), ny = n();
     auto tiles = fms_tiles(nx, cuts(nx), ny, cuts(ny));
     std::shuffle(tiles.begin(), tiles.end(), random);

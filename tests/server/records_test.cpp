@@ -8,8 +8,8 @@ constexpr std::uint64_t part = 200;  // values of one writer in a record
 
 /// Its part of record `r`.
 template <typename Dataset>
-bool put_record(Dataset& d, std::uint32_t writer, std::uint64_t r, std::uint64_t variable_value = 0) {
-  const std::vector<float> row(part, static_cast<float>(r * 10 + writer + variable_value));
+bool put_record(Dataset& d, std::uint32_t writer, std::uint64_t r) {
+  const std::vector<float> row(part, static_cast<float>(r * 10 + writer));
   return d.put(0, {{r, writer * part}, {1, part}}, {}, {row.data(), {}}, 4).ok();
 }
 
@@ -115,6 +115,13 @@ class SharedRecordsTest : public RecordsTest {
     const Collective in_call(&d);
     return put_record(d, w, r);
   }
+  static bool put_records(SharedDataset& d, std::uint32_t w, std::uint64_t records, unsigned pause_us = 0) {
+    for (std::uint64_t r = 0; r < records; ++r) {
+      if (!put_together(d, w, r)) return false;
+      if (pause_us > 0) ::usleep(pause_us);
+    }
+    return true;
+  }
   void go() {
     for (auto& p : programs_) p->go();
   }
@@ -157,8 +164,7 @@ TEST_F(SharedRecordsTest, AreVisibleBeforeAnythingIsSynced) {
 
 TEST_F(SharedRecordsTest, AreWholeInTheFileWhenTheirProgramsAreKilled) {
   programs([](SharedDataset& d, std::uint32_t w) {
-    for (std::uint64_t r = 0; r < 5; ++r)
-      if (!put_together(d, w, r)) return 2;
+    if (!put_records(d, w, 5)) return 2;
     return ::kill(::getpid(), SIGKILL);
   });
   start();
@@ -173,8 +179,7 @@ TEST_F(SharedRecordsTest, AreWholeInTheFileWhenTheirProgramsAreKilled) {
 
 TEST_F(SharedRecordsTest, ThatAreAbortedStayAsFarAsTheyHadEnded) {
   programs([](SharedDataset& d, std::uint32_t w) {
-    for (std::uint64_t r = 0; r < 3; ++r)
-      if (!put_together(d, w, r)) return 2;
+    if (!put_records(d, w, 3)) return 2;
     return d.abort().ok() ? 0 : 3;
   });
   start();
@@ -187,10 +192,7 @@ TEST_F(SharedRecordsTest, ThatAreAbortedStayAsFarAsTheyHadEnded) {
 
 TEST_F(SharedRecordsTest, AreCountedOnceHoweverOftenTheServerIsReplaced) {
   programs([](SharedDataset& d, std::uint32_t w) {
-    for (std::uint64_t r = 0; r < 150; ++r) {
-      if (!put_together(d, w, r)) return 2;
-      ::usleep(800 + 300 * w);
-    }
+    if (!put_records(d, w, 150, 800 + 300 * w)) return 2;
     return d.close().ok() ? 0 : 3;
   });
   start(8);
@@ -242,10 +244,7 @@ TEST_F(SharedRecordsTest, KeepTheirNumbersWhenTheServerDiesWithinACommit) {
 
 TEST_F(SharedRecordsTest, OfWritersFarApartFitASmallStage) {
   programs([](SharedDataset& d, std::uint32_t w) {
-    for (std::uint64_t r = 0; r < 300; ++r) {
-      if (!put_together(d, w, r)) return 2;
-      ::usleep(w == 0 ? 0 : 1000);
-    }
+    if (!put_records(d, w, 300, w == 0 ? 0 : 1000)) return 2;
     return d.close().ok() ? 0 : 3;
   });
   start(6);

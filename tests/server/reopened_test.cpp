@@ -34,6 +34,15 @@ class ReopenedTest : public ServerTest {
     if (!close) return 0;
     return (*d)->close().ok() ? 0 : 4;
   }
+  /// So many records, each by one that opens the file. Then the file `put` is there.
+  [[nodiscard]] int put_all(Session& s, std::uint64_t records) const {
+    if (!create(s, out("a.nc"))) return 1;
+    for (std::uint64_t t = 1; t < records; ++t)
+      if (const int failed = append(s, out("a.nc"), t); failed != 0) return failed;
+    (void)!::close(::creat((scratch_ / "put").c_str(), 0600));
+    s.finish();
+    return 0;
+  }
   static bool is_finished(Session& s, const std::string& path) {
     return eventually([&] { return !s.is_in_flight(path); });
   }
@@ -62,14 +71,7 @@ class ReopenedTest : public ServerTest {
 
 TEST_F(ReopenedTest, InFlightItGoesOnAsTheSameDatasetAndNothingWaits) {
   store_.commits_stand = true;
-  Program a(run_dir(), [this](Session& s) {
-    if (!create(s, out("a.nc"))) return 1;
-    for (std::uint64_t t = 1; t < 4; ++t)
-      if (const int failed = append(s, out("a.nc"), t); failed != 0) return failed;
-    (void)!::close(::creat((scratch_ / "put").c_str(), 0600));
-    s.finish();
-    return 0;
-  });
+  Program a(run_dir(), [this](Session& s) { return put_all(s, 4); });
   start();
   a.go();
   // All of it is put while the server has not committed anything.
@@ -305,14 +307,7 @@ TEST_F(ReopenedTest, AMarkerOfTheFirstCloseDoesNotWaitForTheSecond) {
 TEST_F(ReopenedTest, AFurtherOutputGoesOnToo) {
   store_.commits_stand = true;
   config_ = parse_config("datasets: [{match: \"*.nc\", outputs: [{path: \"more-{name}\"}]}]\n", "test").value();
-  Program a(run_dir(), [this](Session& s) {
-    if (!create(s, out("a.nc"))) return 1;
-    for (std::uint64_t t = 1; t < 3; ++t)
-      if (const int failed = append(s, out("a.nc"), t); failed != 0) return failed;
-    (void)!::close(::creat((scratch_ / "put").c_str(), 0600));
-    s.finish();
-    return 0;
-  });
+  Program a(run_dir(), [this](Session& s) { return put_all(s, 3); });
   start();
   a.go();
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(scratch_ / "put"); }));

@@ -188,6 +188,7 @@ class HandOver {
 
  private:
   int link_to(const std::string& hidden, std::string& link) const;
+  int let_go(shadow::Stall& stall, int code);
   int create_real(const std::string& name, int& id) const;
   int take_number(const std::string& name) const;
   int bring_up_to_date();
@@ -364,6 +365,17 @@ int HandOver::link_to(const std::string& hidden, std::string& link) const {
   return NC_NOERR;
 }
 
+/// Our number is the real file's from here on. The server lets go of the file. `code`: of what came before.
+int HandOver::let_go(shadow::Stall& stall, int code) {
+  p_.shadow.close();
+  p_.shadow.follow();
+  stall.report();
+  const auto handed = p_.out->hand_over();
+  p_.out.reset();
+  p_.together.forget_out();
+  return code == NC_NOERR && !handed.ok() ? code_of(handed.error()) : code;
+}
+
 int HandOver::open() {
   shadow::Stall stall(p_.stall);
   if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
@@ -372,14 +384,7 @@ int HandOver::open() {
   auto link = hidden;
   const Removed at_the_end{hidden.c_str()};
   int code = link_to(hidden, link);
-  p_.shadow.close();
-  // From here on our number is the real file's.
-  p_.shadow.follow();
-  stall.report();
-  const auto handed = p_.out->hand_over();
-  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
-  p_.out.reset();
-  p_.together.forget_out();
+  code = let_go(stall, code);
   if (code != NC_NOERR) return code;
   const bool is_there = same_file(f_.where, link);
   const auto name = !is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where;
@@ -409,15 +414,8 @@ int HandOver::run() {
   const Removed at_the_end{alone ? hidden.c_str() : nullptr};
   int code = alone ? link_to(hidden, link) : NC_NOERR;
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
-  p_.shadow.close();
   const auto servers = p_.out->file_path();
-  // From here on our number is the real file's.
-  p_.shadow.follow();
-  stall.report();
-  const auto handed = p_.out->hand_over();
-  if (code == NC_NOERR && !handed.ok()) code = code_of(handed.error());
-  p_.out.reset();
-  p_.together.forget_out();
+  code = let_go(stall, code);
   if (p_.together.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
   // For what is defined from here on.
   if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);

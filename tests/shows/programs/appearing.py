@@ -17,17 +17,13 @@ import numpy as np
 import stopping
 
 
-def server() -> int:
-    return int.from_bytes(pathlib.Path(os.environ.get("ADVECTIO_RUN", ""), "control").read_bytes()[12:16], "little")
-
-
 def stop_server(how: signal.Signals) -> None:
     if "ADVECTIO_RUN" in os.environ:
         with contextlib.suppress(ProcessLookupError):  # the test has killed it
             if how == signal.SIGSTOP:
                 stopping.stop_server()
             else:
-                os.kill(server(), how)
+                os.kill(stopping.server_of_stage(pathlib.Path(os.environ["ADVECTIO_RUN"])), how)
 
 
 def wait_for(name: str) -> None:

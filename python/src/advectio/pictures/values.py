@@ -301,7 +301,7 @@ def section_of(plot: Plot, frame: Frame, expression: Expression | None = None, u
     if pressure is not None and pressure.shape == array.shape:
         return Section(field, values, along, grids.along_line(pressure, y, x), "pressure (hPa)", True, None, where)
     if axis_up is None or axis_up.formula:
-        # The levels themselves, the first one below unless it is told that they go down.
+        # Levels by their numbers. The first is the lowest, unless the axis says that they go down.
         levels, label = np.arange(array.sizes[up_dim], dtype=float), f"{up_dim} (index)"
         down = axis_up is not None and axis_up.first_is_top
     else:

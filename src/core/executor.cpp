@@ -26,16 +26,25 @@ Executor::~Executor() {
 }
 
 void Executor::run(std::function<void()> job) {
-  add(std::move(job), level_, false);
+  add(std::move(job), level_, nullptr, 0);
+}
+
+void Executor::run(std::function<void()> job, Flow& flow, std::uint64_t cost) {
+  add(std::move(job), level_, &flow, cost);
 }
 
 void Executor::run_first(std::function<void()> job) {
-  add(std::move(job), first_of_all, true);
+  add(std::move(job), first_of_all, nullptr, 0);
 }
 
 std::size_t Executor::backlog() const {
   const std::lock_guard lock(mutex_);
   return jobs_.size();
+}
+
+bool Executor::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return !jobs_.empty() || running_ >= threads_;
 }
 
 void Executor::resize(unsigned threads) {
@@ -54,7 +63,7 @@ void Executor::resize(unsigned threads) {
   wake_.notify_all();
 }
 
-void Executor::add(std::function<void()> work, unsigned level, bool first) {
+void Executor::add(std::function<void()> work, unsigned level, Flow* flow, std::uint64_t cost) {
   if (threads_ == 0) {
     work();
     return;
@@ -62,11 +71,16 @@ void Executor::add(std::function<void()> work, unsigned level, bool first) {
   bool some_rest = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto higher = [](const Job& a, const Job& b) { return a.level > b.level; };
-    const Job here{level, {}};
-    const auto at = first ? std::lower_bound(jobs_.begin(), jobs_.end(), here, higher)
-                          : std::upper_bound(jobs_.begin(), jobs_.end(), here, higher);
-    jobs_.insert(at, Job{level, std::move(work)});
+    Job job{level, 0, std::move(work)};
+    if (level != first_of_all) job.at = now_[level];
+    if (flow != nullptr) {
+      job.at = std::max(job.at, flow->next_);
+      flow->next_ = job.at + cost;
+    }
+    const auto before = [](const Job& a, const Job& b) { return a.level != b.level ? a.level > b.level : a.at < b.at; };
+    const auto place =
+        level == first_of_all ? jobs_.begin() : std::upper_bound(jobs_.begin(), jobs_.end(), job, before);
+    jobs_.insert(place, std::move(job));
     some_rest = resting_ > 0;
   }
   some_rest ? wake_.notify_all() : wake_.notify_one();
@@ -74,7 +88,7 @@ void Executor::add(std::function<void()> work, unsigned level, bool first) {
 
 void Executor::work(unsigned number) {
   for (;;) {
-    Job job{0, {}};
+    Job job{0, 0, {}};
     {
       std::unique_lock lock(mutex_);
       if (number >= threads_ && !ending_) {
@@ -87,8 +101,12 @@ void Executor::work(unsigned number) {
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
+      if (job.level != first_of_all) now_[job.level] = std::max(now_[job.level], job.at);
+      ++running_;
     }
     job.work();
+    const std::lock_guard lock(mutex_);
+    --running_;
   }
 }
 

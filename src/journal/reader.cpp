@@ -162,23 +162,27 @@ Record Reader::record_at(const std::shared_ptr<const Mapping>& segment, std::uin
   return record;
 }
 
-void Reader::again(std::uint64_t sequence, const std::function<bool(const Record&)>& take) const {
+void Reader::again(std::uint64_t sequence, Cursor& cursor, const std::function<bool(const Record&)>& take) const {
   struct Part {
+    std::uint64_t index;
     std::shared_ptr<const Mapping> segment;
     std::uint64_t last_sequence;
   };
   std::vector<Part> parts;  // as it is now: `take` may let segments go
   for (const auto& h : held_)
-    if (h.last_sequence > sequence) parts.push_back({h.mapping, h.last_sequence});
-  for (const auto& part : parts)
-    for (std::uint64_t at = segment_header_bytes;;) {
+    if (h.last_sequence > sequence) parts.push_back({h.index, h.mapping, h.last_sequence});
+  for (const auto& part : parts) {
+    const bool is_there = cursor.segment == part.index && cursor.at > 0 && cursor.sequence <= sequence;
+    for (auto at = is_there ? cursor.at : segment_header_bytes;;) {
       const auto header = header_at(*part.segment, at, part.segment->bytes());
       if (!header || header->sequence > part.last_sequence) break;
       const auto record = record_at(part.segment, at, *header);
       if (record.sequence > sequence && !take(record)) return;
-      if (record.sequence == part.last_sequence) break;
       at += record.whole.size();
+      cursor = {part.index, at, record.sequence};
+      if (record.sequence == part.last_sequence) break;
     }
+  }
 }
 
 Result<std::optional<Record>> Reader::next() {

@@ -49,9 +49,14 @@ class Reader {
   /// Errors: Code::corrupt with segment, offset and reason; the journal can be read no further then.
   Result<std::optional<Record>> next();
 
+  /// Where somebody is who reads records again: behind all up to this one.
+  struct Cursor {
+    std::uint64_t segment = 0, at = 0, sequence = 0;
+  };
   /// Once more the records behind `sequence` that `next` has given, as far as their segments are held: in the same
-  /// memory, with the same leases. Until `take` returns false.
-  void again(std::uint64_t sequence, const std::function<bool(const Record&)>& take) const;
+  /// memory, with the same leases. Until `take` returns false. `cursor` follows, so that the next call finds its place;
+  /// a new one may be used for any `sequence`, any other for what is not before it.
+  void again(std::uint64_t sequence, Cursor& cursor, const std::function<bool(const Record&)>& take) const;
 
   [[nodiscard]] const WriterState& writer() const noexcept { return *shared_state_; }
   [[nodiscard]] std::uint64_t journal() const noexcept { return shared_state_->journal; }

@@ -14,7 +14,7 @@ Durability::Durability(Run& run)
     : run_(run),
       queue_(
           std::in_place, [this](const auto& job) { return run_.survives_power ? note(job) : Result<void>{}; },
-          [this] { journal::ring(run_.stage.control().work); }) {}
+          [this] { run_.wake(); }) {}
 
 bool Durability::is_done_with(const Output& d, std::uint64_t journal, std::uint64_t sequence) const {
   if (d.state == State::ending || d.state == State::failed) return false;

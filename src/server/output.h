@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "assembly/tile_sequencer.h"
 #include "cluster/peers.h"
 #include "config/config.h"
+#include "journal/reader.h"
 #include "journal/stage.h"
 #include "server/events_said.h"
 #include "server/figures.h"
@@ -95,6 +97,16 @@ struct FurtherOutput {
 
 struct Output;
 
+/// What is to be committed.
+struct Commit {
+  std::uint64_t sequence = 0;   ///< up to this record, or common sync
+  std::uint64_t synced_ns = 0;  ///< when the frame that ends here was synced; 0: none does
+  bool in_midst = false;        ///< the frame goes on
+  std::uint64_t record = 0;     ///< the frame ends with that sync of writer 0, which is no sync of all; 0: it does not
+  std::function<Result<void>()> then = {};  ///< what comes behind it
+  std::uint64_t waits_since_ns = 0;         ///< for its sink
+};
+
 /// Where an output is a tile of another, which is written in its stead.
 struct TileOf {
   Output* whole = nullptr;
@@ -126,9 +138,13 @@ struct Output : std::enable_shared_from_this<Output> {
   DatasetPolicy policy;
   State state = State::open;
   MappedState<SharedState> shared_state;
-  bool whole = false;      ///< all that write it have closed it, and it has all that they have put
-  bool postponed = false;  ///< its records are read, and wait for more urgent ones (Records)
-  bool hidden = false;     ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
+  bool whole = false;  ///< all that write it have closed it, and it has all that they have put
+  /// Its sink is about to take all of that to the file. Nothing else is given to it meanwhile.
+  std::optional<Commit> commit;
+  /// Its records are read, and wait in the stage: for that, or for more urgent ones (Records).
+  bool postponed = false;
+  journal::Reader::Cursor cursor;  ///< where it goes on in its journal
+  bool hidden = false;             ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
 
   StoredSchema schema;
   FileOnDisk file;

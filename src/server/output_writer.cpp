@@ -81,6 +81,7 @@ void OutputWriter::collect_durable() {
 
 /// A record of a dataset that one process writes.
 Result<void> OutputWriter::act(const std::shared_ptr<Output>& d, const Record& r, bool verify) {
+  ADVECTIO_TRY(end_commit(d));
   d->progress.seen = r.sequence;
   switch (r.type) {
     case RecordType::schema: return on_schema(*d, r);
@@ -221,6 +222,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
 
 /// The sink takes up its file again when it is needed.
 void OutputWriter::let_go(Output& d) {
+  d.commit.reset();
   if (d.sink) {
     count_sink(d);
     d.sink->abandon();
@@ -244,7 +246,7 @@ void OutputWriter::spare_descriptors() {
                    [](const Output* a, const Output* b) { return a->sink.used < b->sink.used; });
   std::for_each(unused.begin(), middle, [this](Output* o) {
     if (o->waiting.empty()) return let_go(*o);
-    auto done = commit(o->shared_from_this(), o->progress.seen, 0);
+    auto done = commit(o->shared_from_this(), {o->progress.seen});
     done ? let_go(*o) : fail(*o, std::move(done).error());
   });
   if (is_short_of_descriptors()) durability_.await_half();
@@ -287,77 +289,122 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
   return give_block(d, block);
 }
 
-/// Bring everything the sink has taken into the readable file. `synced_ns`: when the frame that ends here was synced.
-Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
-                                  bool in_midst, std::uint64_t record) {
+Result<void> OutputWriter::begin_commit(const std::shared_ptr<Output>& d, Commit what) {
+  ADVECTIO_TRY(end_commit(d));
   ADVECTIO_TRY(ready_sink(*d));
-  const bool live = is_read(*d);
-  if (synced_ns != 0 && live) run_.live->publish(*d, d->progress.frames_ended - 1, synced_ns, ledger_);
+  if (what.synced_ns != 0 && is_read(*d)) run_.live->publish(*d, d->progress.frames_ended - 1, what.synced_ns, ledger_);
   ADVECTIO_TRY(d->frame.give_to(*d->sink, *d->schema.written));
-  d->frame.note_commit(synced_ns != 0);
+  d->frame.note_commit(what.synced_ns != 0);
+  if (d->progress.uncommitted) ADVECTIO_TRY_WITH(d->sink->seal(), "commit");
+  d->commit = std::move(what);
+  const auto over = advance_commit(d);
+  if (!over) return over.error();
+  if (!*over) d->commit->waits_since_ns = monotonic_ns();
+  return {};
+}
+
+Result<bool> OutputWriter::advance_commit(const std::shared_ptr<Output>& d) {
+  if (d->commit && d->progress.uncommitted) {
+    auto sealed = d->sink->advance();
+    if (!sealed) {
+      d->commit.reset();
+      return std::move(sealed).error().with("commit");
+    }
+    charge(*d);
+    if (!*sealed) return false;
+  }
+  ADVECTIO_TRY(end_commit(d));
+  return true;
+}
+
+Result<void> OutputWriter::end_commit(const std::shared_ptr<Output>& d) {
+  if (!d->commit) return {};
+  const auto what = std::move(*d->commit);
+  d->commit.reset();
+  if (what.waits_since_ns != 0) d->figures.busy_ns += monotonic_ns() - what.waits_since_ns;
   if (d->progress.uncommitted) {
+    const bool live = is_read(*d);
     if (live) run_.live->note_commit(*d, true);
-    auto done = in_midst ? d->sink->checkpoint() : d->sink->end();
+    auto done = what.in_midst ? d->sink->checkpoint() : d->sink->end();
     if (live) run_.live->note_commit(*d, false);
     if (!done) return std::move(done).error().with("commit");
   }
-  auto synced = d->waiting.take();
-  if (synced_ns != 0) synced.push_back(synced_ns);
-  d->clear_frame();
-  if (!in_midst) d->frame.begin_again();
-  d->progress.uncommitted = false;
+  ADVECTIO_TRY(note_commit(*d, what));
+  return what.then ? what.then() : Result<void>{};
+}
+
+Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, Commit what) {
+  ADVECTIO_TRY(begin_commit(d, std::move(what)));
+  return end_commit(d);
+}
+
+void OutputWriter::advance_sinks() {
+  for (const auto& d : ledger_.outputs)
+    if (d->sink && d->frame.begun() && !d->commit && d->state == State::open)
+      if (auto done = d->sink->advance(); !done) fail(*d, std::move(done).error());
+}
+
+/// It is in the file: whoever asks how far the output is hears of it.
+Result<void> OutputWriter::note_commit(Output& d, const Commit& what) {
+  auto sequence = what.sequence;
+  auto synced = d.waiting.take();
+  if (what.synced_ns != 0) synced.push_back(what.synced_ns);
+  d.clear_frame();
+  if (!what.in_midst) d.frame.begin_again();
+  d.progress.uncommitted = false;
   ++run_.commits;
-  count_sink(*d);
+  count_sink(d);
   if (!synced.empty()) {
-    d->progress.frames_visible = d->progress.frames_ended;
-    if (record > 0)
-      count_frames(*d->shared_state, d->progress.frames_visible, record, journal::counted_by_record);
+    d.progress.frames_visible = d.progress.frames_ended;
+    if (what.record > 0)
+      count_frames(*d.shared_state, d.progress.frames_visible, what.record, journal::counted_by_record);
     else
-      count_frames(*d->shared_state, d->progress.frames_visible, sequence);
-    if (name_file(run_, *d, false)) d->file.note_name();
-    if (live) run_.live->note_visible(*d);
-    ADVECTIO_TRY_WITH(run_.coupled->frame(*d), "for other programs");
+      count_frames(*d.shared_state, d.progress.frames_visible, sequence);
+    if (name_file(run_, d, false)) d.file.note_name();
+    if (is_read(d)) run_.live->note_visible(d);
+    ADVECTIO_TRY_WITH(run_.coupled->frame(d), "for other programs");
   }
-  if (d->shared()) {
-    d->writers.note_commit();
-    sequence = std::max(sequence, d->shared_state->visible.load());  // 0: in the midst of a sync
+  if (d.shared()) {
+    d.writers.note_commit();
+    sequence = std::max(sequence, d.shared_state->visible.load());  // 0: in the midst of a sync
   } else {
-    d->progress.visible = sequence;
+    d.progress.visible = sequence;
   }
   const auto now = realtime_ns();
-  for (const auto at : synced) d->figures.to_visible.add(seconds(now - std::min(now, at)));
-  journal::set_visible(*d->shared_state, sequence);
+  for (const auto at : synced) d.figures.to_visible.add(seconds(now - std::min(now, at)));
+  journal::set_visible(*d.shared_state, sequence);
   run_.forward(true);
-  run_.events->look(*d);
-  if (d->policy.durable || d->promises_durable()) {
-    auto make = d->sink->make_durable();
+  run_.events->look(d);
+  if (d.policy.durable || d.promises_durable()) {
+    auto make = d.sink->make_durable();
     // A file is no use after a loss of power without its name.
-    if (d->file.needs_durable_names())
-      make = [make = std::move(make), &files = run_.files, path = d->path, link = d->file.link]() -> Result<void> {
+    if (d.file.needs_durable_names())
+      make = [make = std::move(make), &files = run_.files, path = d.path, link = d.file.link]() -> Result<void> {
         ADVECTIO_TRY(make());
         return journal::make_file_names_durable(files, path, link);
       };
-    Events::note_commit(*d, sequence);
-    durability_.push(d, std::move(make), sequence, std::move(synced));
+    Events::note_commit(d, sequence);
+    durability_.push(d.shared_from_this(), std::move(make), sequence, std::move(synced));
   }
   return {};
 }
 
-Result<void> OutputWriter::commit_record(const std::shared_ptr<Output>& d, const Record& r) {
-  return commit(d, 0, r.time_ns, false, r.sequence);
-}
-
 /// In the midst of a frame.
 Result<bool> OutputWriter::commit_part(const std::shared_ptr<Output>& d) {
+  ADVECTIO_TRY(end_commit(d));
   ADVECTIO_TRY(ready_sink(*d));
   if (!d->sink->abilities().checkpoints) return false;
   const bool any = d->progress.uncommitted;
-  ADVECTIO_TRY(commit(d, d->shared() ? 0 : d->join.sequencer ? d->progress.visible : d->progress.seen, 0, true));
+  Commit part;
+  part.sequence = d->shared() ? 0 : d->join.sequencer ? d->progress.visible : d->progress.seen;
+  part.in_midst = true;
+  ADVECTIO_TRY(commit(d, std::move(part)));
   d->progress.partial = d->progress.partial || any;
   return true;
 }
 
-Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Record& r) {
+/// `closed_at`: the sequence of that record, where it closes the output.
+Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Record& r, std::uint64_t closed_at) {
   auto sync = journal::decode_sync(r.meta);
   if (!sync) return std::move(sync).error();
   d->progress.end_frame(sync->frame);
@@ -376,9 +423,12 @@ Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Recor
     d->progress.partial = false;
     return {};
   }
-  ADVECTIO_TRY(commit(d, r.sequence, sync->frame > 0 ? r.time_ns : 0));
-  d->progress.partial = false;
-  return {};
+  Commit what{r.sequence, sync->frame > 0 ? r.time_ns : 0};
+  what.then = [this, &o = *d, closed_at]() -> Result<void> {
+    o.progress.partial = false;
+    return closed_at == 0 || goes_on(o, closed_at) ? Result<void>{} : finish(o.shared_from_this());
+  };
+  return begin_commit(d, std::move(what));
 }
 
 /// Frames so small that the commit is most of their cost are committed together, when the program is ahead of us: a
@@ -398,8 +448,7 @@ Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Reco
     sync.type = RecordType::sync;
     return on_sync(d, sync);
   }
-  ADVECTIO_TRY(on_sync(d, r));
-  return goes_on(*d, r.sequence) ? Result<void>{} : finish(d);
+  return on_sync(d, r, r.sequence);
 }
 
 bool OutputWriter::goes_on(const Output& d, std::uint64_t closed_at) const {
@@ -421,7 +470,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
     end(*d, State::finished);
     return {};
   }
-  if (!d->sink) ADVECTIO_TRY(commit(d, d->progress.visible, 0));
+  if (!d->sink) ADVECTIO_TRY(commit(d, {d->progress.visible}));
   auto make_durable = d->sink->make_durable();
   const bool live = is_read(*d);
   if (live) run_.live->note_commit(*d, true);
@@ -469,6 +518,7 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
                     '-' + std::to_string(s.number) + '-' + std::to_string(s.output) + '-' +
                     std::to_string(s.created_ns);
   }
+  request.wake = [&run = run_] { run.wake(); };
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
   if (d.file.power_lost() && !d.progress.any_durable() && !is_hdf5(request.format) && !d.continues_file())
@@ -490,6 +540,7 @@ Result<void> OutputWriter::bring_to_last_commit(const Output& d) {
 
 /// Drop what is not committed, and know that it is dropped: `abandon` cannot say that the disk has refused.
 Result<void> OutputWriter::take_back(Output& d) {
+  d.commit.reset();
   if (!d.sink && !d.file.may_hold_commits()) return {};
   if (d.sink) d.sink->abandon();
   d.sink.close();
@@ -556,6 +607,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   ++run_.commits;
   if (d.is_elsewhere()) return end_elsewhere(d);
   d.figures.stall.end_frame();
+  d.commit.reset();
   d.sink.close();
   d.clear_frame();
   d.schema.forget();

@@ -25,13 +25,16 @@ class OutputWriter {
   /// the end of the frame, behind them. Comes after `ready_sink`.
   Result<void> give_block(Output& d, const Block& block);
   Result<void> on_put(Output& d, const Record& r, bool verify);
-  /// All that the sink has taken is in the readable file on return, up to this record (or common sync). `synced_ns`:
-  /// when the frame that ends here was synced; 0: none does. `in_midst`: the frame goes on. Frames that wait are
-  /// committed with it. `record`: of `commit_record`.
-  Result<void> commit(const std::shared_ptr<Output>& d, std::uint64_t sequence, std::uint64_t synced_ns,
-                      bool in_midst = false, std::uint64_t record = 0);
-  /// The frame that ends with that sync of writer 0, which is no sync of all.
-  Result<void> commit_record(const std::shared_ptr<Output>& d, const Record& r);
+  /// All that the sink has taken comes to be in the readable file; frames that wait, too. That may take a while: until
+  /// then the output has a `commit`.
+  Result<void> begin_commit(const std::shared_ptr<Output>& d, Commit what);
+  /// Does for it what can be done now. True: it is over. Where there is an error it is over, too.
+  Result<bool> advance_commit(const std::shared_ptr<Output>& d);
+  /// The same, and waits for it.
+  Result<void> end_commit(const std::shared_ptr<Output>& d);
+  Result<void> commit(const std::shared_ptr<Output>& d, Commit what);
+  /// Chunks of a frame under way that wait for memory.
+  void advance_sinks();
   /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and
   /// nothing of the frame may leave the stage.
   Result<bool> commit_part(const std::shared_ptr<Output>& d);
@@ -78,7 +81,8 @@ class OutputWriter {
   void leave_stage(Output& d, bool left);
   void remove_store(const Output& d) const;
   [[nodiscard]] bool was_removed(const Output& d) const;
-  Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r);
+  Result<void> note_commit(Output& d, const Commit& what);
+  Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r, std::uint64_t closed_at = 0);
   /// By live readers.
   [[nodiscard]] bool is_read(const Output& d) const { return run_.live && !d.is_further(); }
   [[nodiscard]] bool may_wait(const Output& d, std::uint64_t sequence) const;

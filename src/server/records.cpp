@@ -54,7 +54,7 @@ void Records::handle(Journal& j, const Record& r, bool verify) {
     const auto d = it->second;
     const bool may_give_way = begun && is_alone(*d) && d->state == State::open && r.sequence > d->progress.seen &&
                               r.type != RecordType::create && r.type != RecordType::enter;
-    if (may_give_way && (d->postponed || gives_way(*d)))
+    if (may_give_way && (d->postponed || has_to_wait(*d)))
       postpone(d);
     else
       hand(j, r, d, begun, verify);
@@ -63,14 +63,18 @@ void Records::handle(Journal& j, const Record& r, bool verify) {
 
 /// To one of them.
 void Records::hand(Journal& j, const Record& r, const std::shared_ptr<Output>& d, Result<void> begun, bool verify) {
-  if (run_.options.encoders != nullptr) {
-    const bool any_urgent = urgencies_.most() != Urgency::normal;
-    run_.options.encoders->set_level(any_urgent ? static_cast<unsigned>(urgencies_.of(*d)) : 0);
-  }
+  set_level(*d);
   auto done = begun ? give(j, r, d, verify) : std::move(begun);
   if (!done && !d->waiting.empty()) done = again_one_by_one(j, r.dataset, d);
   writer_.charge(d->is_tile() ? *d->tile.whole : *d);
   if (!done) writer_.fail(*d, std::move(done).error());
+  if (d->commit) postpone(d);
+}
+
+void Records::set_level(const Output& d) {
+  if (run_.options.encoders == nullptr) return;
+  const bool any_urgent = urgencies_.most() != Urgency::normal;
+  run_.options.encoders->set_level(any_urgent ? static_cast<unsigned>(urgencies_.of(d)) : 0);
 }
 
 /// Something more urgent is in the stage. Not while that is full: every segment counts then.
@@ -98,33 +102,69 @@ bool Records::go_on_with_postponed(bool nothing_else) {
     if (d->over() || d->state == State::failed) d->postponed = false;
   std::erase_if(postponed_, [](const auto& d) { return !d->postponed; });
   if (postponed_.empty() || run_.in_debt()) return false;
+  const bool any_over = advance_commits();
   std::stable_sort(postponed_.begin(), postponed_.end(),
                    [this](const auto& a, const auto& b) { return urgencies_.of(*a) > urgencies_.of(*b); });
-  const auto d = postponed_.front();
-  if (!nothing_else && gives_way(*d)) return false;
-  go_on(d, nothing_else ? Until::frame : Until::urgent);
+  const auto next =
+      std::find_if(postponed_.begin(), postponed_.end(), [](const auto& d) { return d->postponed && !d->commit; });
+  if (next == postponed_.end() || (!nothing_else && gives_way(**next))) return any_over;
+  go_on(std::shared_ptr(*next), nothing_else ? Until::frame : Until::urgent);
   run_.forward(false);
   return true;
+}
+
+/// True when one is over.
+bool Records::advance_commits() {
+  bool any = false;
+  const auto all = postponed_;
+  for (const auto& d : all) {
+    if (!d->commit) continue;
+    set_level(*d);
+    auto over = writer_.advance_commit(d);
+    if (over && !*over) continue;
+    any = true;
+    if (!over) handle_failure(d, std::move(over).error());
+    run_.answer();
+  }
+  return any;
+}
+
+/// Of a commit that was under way.
+void Records::handle_failure(const std::shared_ptr<Output>& d, Error error) {
+  d->postponed = false;
+  Result<void> done = std::move(error);
+  if (const auto [j, number] = place_of(*d); j != nullptr && !d->shared() && !d->waiting.empty())
+    done = again_one_by_one(*j, number, d);
+  if (!done) writer_.fail(*d, std::move(done).error());
+}
+
+/// The journal of an output that one process writes, and its number there.
+std::pair<Journal*, std::uint32_t> Records::place_of(const Output& d) const {
+  for (const auto& [name, j] : ledger_.journals)
+    for (const auto& [number, own] : j->datasets)
+      if (own.get() == &d && j->reader) return {j.get(), number};
+  return {nullptr, 0};
 }
 
 void Records::go_on(const std::shared_ptr<Output>& d, Until until) {
   d->postponed = false;
   std::erase(postponed_, d);
-  if (d->shared()) {
+  if (auto done = writer_.end_commit(d); !done) {
+    handle_failure(d, std::move(done).error());
+  } else if (d->shared()) {
     auto done = shared_.advance(d, run_.verify, [&] {
       const auto now = std::exchange(until, until == Until::frame ? Until::urgent : until);
-      return now != Until::end && gives_way(*d) && postpone(d);
+      return now != Until::end && has_to_wait(*d) && postpone(d);
     });
     if (done) done = shared_.end_if_all_over(d);
     if (!done) writer_.fail(*d, std::move(done).error());
-  } else {
-    for (auto& [name, j] : ledger_.journals) {
-      const auto own =
-          std::find_if(j->datasets.begin(), j->datasets.end(), [&d](const auto& x) { return x.second == d; });
-      if (own == j->datasets.end() || !j->reader) continue;
-      go_on_alone(*j, own->first, d, until);
-      break;
-    }
+  } else if (const auto [j, number] = place_of(*d); j != nullptr) {
+    go_on_alone(*j, number, d, until);
+  }
+  if (until == Until::end && d->commit) {
+    if (auto done = writer_.end_commit(d); !done) handle_failure(d, std::move(done).error());
+    d->postponed = false;
+    std::erase(postponed_, d);
   }
   // One that gives way again keeps its turn.
   if (d->postponed) std::rotate(postponed_.begin(), postponed_.end() - 1, postponed_.end());
@@ -137,7 +177,7 @@ void Records::go_on(const std::shared_ptr<Output>& d, Until until) {
 
 void Records::go_on_alone(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d, Until until) {
   std::uint64_t bytes = 0;
-  j.reader->again(d->progress.seen, [&](const Record& r) {
+  j.reader->again(d->progress.seen, d->cursor, [&](const Record& r) {
     if (r.dataset != number || r.sequence <= d->progress.seen) return true;
     if (d->over() || d->state == State::failed) return false;
     const bool enough = bytes > slice_bytes || run_.in_debt() || (until == Until::urgent && gives_way(*d));
@@ -145,13 +185,14 @@ void Records::go_on_alone(Journal& j, std::uint32_t number, const std::shared_pt
     bytes += r.payload.size() + 4096;
     if (until == Until::frame && r.type != RecordType::put) until = Until::urgent;
     hand(j, r, d, {}, run_.verify);
-    return true;
+    if (until == Until::end || !d->commit) return true;
+    return false;
   });
 }
 
 Result<void> Records::advance(const std::shared_ptr<Output>& d, bool verify) {
-  if (d->postponed || (gives_way(*d) && postpone(d))) return {};
-  return shared_.advance(d, verify, [&] { return gives_way(*d) && postpone(d); });
+  if (d->postponed || (has_to_wait(*d) && postpone(d))) return {};
+  return shared_.advance(d, verify, [&] { return has_to_wait(*d) && postpone(d); });
 }
 
 Result<void> Records::give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify) {
@@ -326,7 +367,9 @@ void Records::end_with_all(Journal& j, std::uint32_t number) {
     run_.log.info(
         d->path + ": ended with everything that was put, as " +
         (j.alive ? "a process asks that was forked from its writer" : "its writer has gone and asked for that"));
-    if (auto done = give(j, r, d, false); !done) writer_.fail(*d, std::move(done).error());
+    auto done = give(j, r, d, false);
+    if (done) done = writer_.end_commit(d);
+    if (!done) writer_.fail(*d, std::move(done).error());
   }
 }
 
@@ -449,6 +492,7 @@ Result<void> Records::replay_from(Reader& again, Journal& j, std::uint32_t numbe
     if (!next->has_value()) break;
     if ((*next)->dataset == number) ADVECTIO_TRY(give(j, **next, d, true));
   }
+  ADVECTIO_TRY(writer_.end_commit(d));
   if (d->over() || !d->progress.uncommitted) return {};
   if (!j.alive && !keeps_all(*d)) return writer_.take_back(*d);  // nobody will sync it
   ADVECTIO_TRY(writer_.commit_part(d));
@@ -489,6 +533,7 @@ Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
     }
   }
   ADVECTIO_TRY(shared_.advance(d, true, [] { return false; }));
+  ADVECTIO_TRY(writer_.end_commit(d));
   ADVECTIO_TRY(shared_.end_if_all_over(d));
   if (d->over() || !d->progress.uncommitted) return {};
   ADVECTIO_TRY(writer_.commit_part(d));

@@ -1,5 +1,5 @@
-// Records as they are read: each goes to all outputs of its dataset. And once more, where an output has failed, or has
-// given way to more urgent ones: it is *postponed* then, and its records wait in the stage.
+// Records as they are read: each goes to all outputs of its dataset. And once more, where an output has failed, or was
+// *postponed*: its sink is busy with a commit, or more urgent ones come first. Its records wait in the stage meanwhile.
 #pragma once
 
 #include "server/further_outputs.h"
@@ -25,7 +25,8 @@ class Records {
 
   /// Handle what a journal has, for a while. True when there was something.
   bool follow(Journal& j);
-  /// Writes records of one postponed output: the most urgent, or of several the one that has waited longest.
+  /// Advances the commits under way. Then writes records of one postponed output that has none: the most urgent, or of
+  /// several the one that has waited longest.
   /// `nothing_else`: for a frame at least, whatever may be more urgent. True when it has done something.
   bool go_on_with_postponed(bool nothing_else);
   /// The process has ended without closing: what was synced is in the file, the frame under way is dropped.
@@ -44,6 +45,11 @@ class Records {
   /// How far a postponed output is written: until a more urgent one has something, a frame at least, or to the end.
   enum class Until : std::uint8_t { urgent, frame, end };
   void go_on(const std::shared_ptr<Output>& d, Until until);
+  bool advance_commits();
+  void handle_failure(const std::shared_ptr<Output>& d, Error error);
+  [[nodiscard]] std::pair<Journal*, std::uint32_t> place_of(const Output& d) const;
+  void set_level(const Output& d);
+  [[nodiscard]] bool has_to_wait(const Output& d) { return d.commit || gives_way(d); }
   void go_on_alone(Journal& j, std::uint32_t number, const std::shared_ptr<Output>& d, Until until);
   Result<void> advance(const std::shared_ptr<Output>& d, bool verify);
   Result<void> give(Journal& j, const Record& r, const std::shared_ptr<Output>& d, bool verify);

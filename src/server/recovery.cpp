@@ -296,7 +296,7 @@ void Recovery::keep_promise(const std::shared_ptr<Output>& d) {
   const bool may_wait = !run_.options.recover && d->promises_durable() && d->shared_state->writers == 0 &&
                         !d->is_tile() && !d->is_further() && !d->is_elsewhere();
   if (!may_wait || !d->schema.written || d->shared_state->visible.load() <= d->shared_state->durable.load()) return;
-  if (auto done = writer_.commit(d, d->progress.visible, 0); !done) writer_.fail(*d, std::move(done).error());
+  if (auto done = writer_.commit(d, {d->progress.visible}); !done) writer_.fail(*d, std::move(done).error());
 }
 
 /// Those of several writers are promised by their files alone: they are left as those are. True for all others.

@@ -132,6 +132,12 @@ struct Run {
   void report(const std::string& text);
   /// A step forward: whoever waits for it looks again. `rang`: programs wait for it.
   void forward(bool rang);
+  /// Any thread: there may be something for the loop.
+  void wake() {
+    ++own_rings;
+    journal::ring(stage.control().work);
+  }
+  std::atomic<std::uint32_t> own_rings{0};
   /// While what is written is paid for (`server.drain_max`) nothing is done.
   bool in_debt() { return rate.limited() && rate.in_debt(monotonic_ns()); }
   [[nodiscard]] Trust trust_in(const std::string& journal) const {

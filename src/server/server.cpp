@@ -261,7 +261,8 @@ Outcome ServerImpl::run() {
 }
 
 ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
-  const bool giving_way = space_.give_way(run_.stage.control().work.load(std::memory_order_acquire), now);
+  const auto rings = run_.stage.control().work.load(std::memory_order_acquire) - run_.own_rings;
+  const bool giving_way = space_.give_way(rings, now);
   if (run_.pool) run_.pool->rest(giving_way);
   if (giving_way) return Turn::gave_way;
   // In an idle drain the death of a program may be all that is waited for.
@@ -271,6 +272,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     moved = records_.follow(*j) || moved;
     run_.answer();
   }
+  writer_.advance_sinks();
   moved = records_.go_on_with_postponed(!moved) || moved;
   if (look || !moved) journal_set_.look_for_writers();
   if (run_.shutdown.leaving() && ending_.may_leave()) {

@@ -33,6 +33,8 @@ struct SinkRequest {
   bool together = false;    ///< several ranks write it together, and may open it together later
   std::string owner;        ///< of a store: which dataset it is of; empty: of any
   bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
+  /// Called on any thread where there may be something for `Sink::advance`; empty: the sink waits.
+  std::function<void()> wake;
 };
 using SinkFactory = std::function<Result<std::unique_ptr<Sink>>(const SinkRequest&)>;
 

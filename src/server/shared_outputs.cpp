@@ -51,7 +51,7 @@ Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verif
     const auto step = d->writers.sequencer->next();
     if (!step) return {};
     ADVECTIO_TRY(do_step(d, *step, verify));
-    if (number(step->sync_index) != 0 && stop()) return {};
+    if ((number(step->sync_index) != 0 || d->commit) && stop()) return {};
     if (steps % at_once != 0) continue;
     run_.forward(false);
     run_.answer();
@@ -61,6 +61,7 @@ Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verif
 
 Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step,
                                     bool verify) {
+  ADVECTIO_TRY(writer_.end_commit(d));
   if (number(step.sync_index) != 0) return end_sync(d, step);
   const Record& r = step.parts[0].record;
   switch (r.type) {
@@ -87,9 +88,13 @@ Result<void> SharedOutputs::end_record(const std::shared_ptr<Output>& d, const R
   d->progress.sync_frame(++d->progress.frames_ended);
   const auto sync = journal::decode_sync(r.meta);  // not there where blocks behind it were written first
   d->figures.stall.note(true, sync && !d->is_further() ? seconds(sync->stall_ns) : 0);
-  ADVECTIO_TRY(writer_.commit_record(d, r));
-  d->progress.partial = false;
-  return {};
+  Commit what{0, r.time_ns};
+  what.record = r.sequence;
+  what.then = [&o = *d]() -> Result<void> {
+    o.progress.partial = false;
+    return {};
+  };
+  return writer_.begin_commit(d, std::move(what));
 }
 
 /// Every writer has synced, closed or aborted.
@@ -120,9 +125,12 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
     d->writers.close_all();  // whose record was taken before its time, perhaps by an earlier server
     d->shared_state->closed_sync.store(~number(step.sync_index), std::memory_order_release);
   }
-  ADVECTIO_TRY(writer_.commit(d, number(step.sync_index), frame ? synced_ns : 0));
-  d->progress.partial = false;
-  return closed ? writer_.finish(d) : Result<void>{};
+  Commit what{number(step.sync_index), frame ? synced_ns : 0};
+  what.then = [this, &o = *d, closed]() -> Result<void> {
+    o.progress.partial = false;
+    return closed ? writer_.finish(o.shared_from_this()) : Result<void>{};
+  };
+  return writer_.begin_commit(d, std::move(what));
 }
 
 /// The ranks abort a dataset together. One alone does so where it has no memory to close it.

@@ -52,6 +52,11 @@ void Space::make_room() {
   for (const auto& d : ledger_.outputs) {
     if (d->over() || d->state == State::failed || d->is_elsewhere() || !d->progress.uncommitted || d->join.sequencer)
       continue;
+    // That makes room when it is over.
+    if (d->commit) {
+      any = true;
+      continue;
+    }
     if (d->sink && !d->sink->abilities().checkpoints) continue;
     run_.log.info(d->path + ": committing in the midst of a frame to make room in the stage");
     auto done = writer_.commit_part(d);

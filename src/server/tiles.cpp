@@ -195,7 +195,7 @@ Result<void> Tiles::end_sync(Output& whole, const TileSequencer::CommonSync& syn
   whole.shared_state->frames_synced.store(whole.progress.frames_synced, std::memory_order_relaxed);
   whole.shared_state->synced.store(number(sync.index), std::memory_order_release);
   whole.progress.seen = number(sync.index);
-  ADVECTIO_TRY(writer_.commit(whole.shared_from_this(), number(sync.index), sync.frame > 0 ? sync.synced_ns : 0));
+  ADVECTIO_TRY(writer_.commit(whole.shared_from_this(), {number(sync.index), sync.frame > 0 ? sync.synced_ns : 0}));
   whole.join.sequencer->committed();
   whole.progress.partial = whole.join.sequencer->is_ahead();
   whole.shared_state->sync_index.store(whole.progress.partial ? 1 : 0, std::memory_order_release);
@@ -284,6 +284,7 @@ void Tiles::give_back(Output& whole, Output& d) {
     writer_.fail(d, done.error());
     break;
   }
+  if (auto done = writer_.end_commit(self); !done) writer_.fail(d, std::move(done).error());
   if (gone && !d.over() && d.state != State::failed) writer_.drop_rest(d, d.writer);
   run_.forward(true);
 }

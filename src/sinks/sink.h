@@ -1,6 +1,9 @@
 // The contract of a destination of fields. Calls into one sink are serial; parallelism is inside.
 //
-// Life:  open (each sink has its own factory) → declare → ((begin → ready*)+ → end)* → close
+// Life:  open (each sink has its own factory) → declare → ((begin → ready*)+ → [seal → advance*] → end)* → close
+//
+// A commit waits for threads that compress. Who has other things to do meanwhile calls `seal`, then
+// `advance` from time to time; when that says so, the commit has little more than metadata to write.
 //
 // Every sink promises this, and the conformance suite (tests/sinks/) checks it as far as the sink's
 // abilities go:
@@ -79,7 +82,8 @@ class Sink {
 
   /// This part of the field has been put, and may be read from now on. Parts may overlap, and may
   /// come twice: then the sink must hold the values that the field has now. May return before they
-  /// are in the file; blocks while too much memory is in flight. The sink may keep the field, and
+  /// are in the file. Blocks while too much memory is in flight, where the sink's factory was not told whom
+  /// to wake: then what there is no memory for waits for `advance`. The sink may keep the field, and
   /// lets go of it before `end`, `checkpoint`, `close` or `abandon` returns. Unlimited dimensions
   /// grow as parts ask for it.
   virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
@@ -93,6 +97,13 @@ class Sink {
     static_cast<void>(variable), static_cast<void>(box), static_cast<void>(mask), static_cast<void>(bytes);
     return Error{Code::unsupported, "chunks of another file as they are", 0};
   }
+
+  /// All parts of the commit have been given: no `declare` nor `ready` comes before it. Does not wait.
+  virtual Result<void> seal() { return {}; }
+
+  /// Does what can be done now, for a few milliseconds, also before `seal`. Waits for no thread. True: nothing that was
+  /// given waits for one; after `seal` it stays so until the commit.
+  virtual Result<bool> advance() { return true; }
 
   /// The frame is complete, and so are those begun before it that have not ended. All of it is readable on return (the
   /// promise `visible`). Also without a `begin`, where nothing but the schema has changed. Blocks.

@@ -68,6 +68,31 @@ TEST(Executor, TakesJobsOfAHigherLevelFirst) {
   EXPECT_EQ(order, "gfbedac");
 }
 
+TEST(Executor, LetsFlowsOfALevelTakeTurnsByTheCostOfTheirJobs) {
+  std::string order;
+  std::promise<void> begun, may_go;
+  Executor::Flow a, b, c;
+  {
+    Executor executor(1);
+    EXPECT_FALSE(executor.is_busy());
+    executor.run([&] {
+      begun.set_value();
+      may_go.get_future().wait();
+    });
+    begun.get_future().wait();
+    EXPECT_TRUE(executor.is_busy());
+    const auto add = [&](Executor::Flow& flow, std::uint64_t cost, char name) {
+      executor.run([&order, name] { order += name; }, flow, cost);
+    };
+    for (const char name : {'a', 'A', 'a', 'A'}) add(a, 100, name);
+    for (const char name : {'b', 'B', 'b'}) add(b, 10, name);
+    executor.set_level(1);
+    add(c, 1000, 'c');
+    may_go.set_value();
+  }
+  EXPECT_EQ(order, "cabBbAaA");
+}
+
 TEST(Executor, RunsJobsOnAsManyThreadsAsItWasGivenLast) {
   Executor executor(1);
   const auto at_one_time = [&executor](unsigned jobs) {

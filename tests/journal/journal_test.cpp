@@ -150,7 +150,8 @@ TEST_F(JournalTest, GivesRecordsAgainFromTheSegmentsThatItHolds) {
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(r->next().value().has_value());
   const auto expect_again = [&](std::uint64_t behind, std::uint64_t first, std::uint64_t last) {
     auto next = first;
-    r->again(behind, [&](const Record& record) {
+    Reader::Cursor cursor;
+    r->again(behind, cursor, [&](const Record& record) {
       expect_same(record, said[next - 1], next);
       EXPECT_TRUE(std::any_of(r->held().begin(), r->held().end(),
                               [&record](const auto& held) { return held.mapping == record.lease; }));
@@ -164,7 +165,8 @@ TEST_F(JournalTest, GivesRecordsAgainFromTheSegmentsThatItHolds) {
   const auto released = r->held().front().last_sequence;
   ASSERT_TRUE(r->release_oldest(stage_, true).ok());
   expect_again(0, released + 1, 50);
-  r->again(50, [](const Record&) {
+  Reader::Cursor cursor;
+  r->again(50, cursor, [](const Record&) {
     ADD_FAILURE() << "nothing is behind it";
     return true;
   });

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "capture/dataset.h"
 #include "journal/scratch.h"
@@ -45,7 +46,18 @@ struct Store {
   std::atomic<bool> commits_stand{false};  ///< none returns
   std::atomic<bool> is_standing{false};    ///< the server is in one
   std::vector<std::string> order;          ///< of all commits: of which file
-  std::atomic<bool> disk_stands{false};    ///< nothing becomes durable
+  std::set<std::string> encoding;          ///< these files: sealed, and their threads have not ended (`advance`)
+  std::string fail_advance_of;             ///< a thread of that one has failed
+  [[nodiscard]] bool is_encoding(const std::string& name) {
+    const std::lock_guard guard(mutex);
+    return encoding.contains(name);
+  }
+  void encode(std::set<std::string> names) {
+    const std::lock_guard guard(mutex);
+    encoding = std::move(names);
+  }
+  std::map<std::string, int> asked;      ///< by file: how often it was asked while it encodes
+  std::atomic<bool> disk_stands{false};  ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
   std::atomic<int> refusals{0};           ///< how often it has refused to open one
@@ -91,6 +103,13 @@ class MemorySink final : public Sink {
           values[i * box.count[1]];
     borrowed_.emplace_back(field, part);
     return {};
+  }
+  Result<bool> advance() override {
+    const std::lock_guard guard(store_.mutex);
+    if (name_ == store_.fail_advance_of) return system_error("append to " + name_, ENOSPC);
+    if (!store_.encoding.contains(name_)) return true;
+    ++store_.asked[name_];
+    return false;
   }
   Result<void> checkpoint() override {
     if (!store_.checkpoints) return Error{Code::unsupported, "a commit in the midst of a frame", 0};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "core/field.h"
@@ -30,7 +31,9 @@ class FedSink {
     if (!field) return std::move(field).error();
     return sink_->ready(operated(std::move(field).value(), operators_), {block.box, block.stride});
   }
+  /// Every other time in three calls.
   Result<void> commit() {
+    if (std::exchange(seals_, !seals_)) ADVECTIO_TRY(seal());
     auto done = sink_->end();
     begun_ = false;
     frame_.clear();
@@ -41,6 +44,7 @@ class FedSink {
   /// The frame has ended, and is committed with a later one.
   void wait_for_the_next() { begun_ = false; }
   Result<void> checkpoint() {
+    if (std::exchange(seals_, !seals_)) ADVECTIO_TRY(seal());
     auto done = sink_->checkpoint();
     frame_.clear();
     return done;
@@ -59,11 +63,21 @@ class FedSink {
   Sink& sink() { return *sink_; }
 
  private:
+  Result<void> seal() {
+    ADVECTIO_TRY(sink_->seal());
+    for (;;) {
+      const auto sealed = sink_->advance();
+      if (!sealed) return sealed.error();
+      if (*sealed) return {};
+      std::this_thread::yield();
+    }
+  }
+
   Frame frame_;
   std::unique_ptr<Sink> sink_;
   std::shared_ptr<const Operators> operators_;
   std::uint64_t number_;
-  bool begun_ = false;
+  bool begun_ = false, seals_ = true;
 };
 
 inline Result<std::unique_ptr<FedSink>> fed(Result<std::unique_ptr<Sink>> sink) {

@@ -99,6 +99,20 @@ Kind netcdf4_helped() {
   return k;
 }
 
+/// Parts wait for memory.
+Kind netcdf4_little_memory() {
+  auto k = netcdf4();
+  k.name = "netcdf4_little_memory";
+  k.every = 2;
+  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
+    Netcdf4Options options;
+    options.wake = [] {};
+    options.memory_max = 4096;
+    return open_netcdf4(files, path, options, executor, resume);
+  };
+  return k;
+}
+
 Kind netcdf4_for_parallel_hdf5() {
   auto k = netcdf4();
   k.name = "netcdf4_for_parallel_hdf5";
@@ -197,8 +211,9 @@ Kind bp5() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sinks, EverySink,
-                         ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_for_parallel_hdf5(),
-                                           netcdf4_after_others(), cdf5(), zarr(), bp5(), raw_directory()),
+                         ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_little_memory(),
+                                           netcdf4_for_parallel_hdf5(), netcdf4_after_others(), cdf5(), zarr(), bp5(),
+                                           raw_directory()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -103,6 +103,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
     ZarrOptions options;
     options.memory = shared.memory;
     options.helpers = helpers;
+    options.wake = request.wake;
     options.ordered = request.ordered;
     options.owner = request.owner;
     options.level = request.policy.level;
@@ -131,6 +132,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
   options.memory = shared.memory;
   options.skeletons = shared.skeletons;
   options.helpers = helpers;
+  options.wake = request.wake;
   options.ordered = request.ordered;
   options.for_parallel_hdf5 = request.together;
   options.level = request.policy.level;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -20,6 +21,16 @@ std::uint64_t thread_cpu_ns() noexcept {
 }
 
 namespace {
+
+/// Chunks that the caller makes where no thread is free: each, and all of one flush.
+constexpr std::size_t small_chunk = 16U << 10U, small_chunks_max = 64U << 10U;
+constexpr std::uint64_t advance_ns = 5'000'000;
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
 
 Box box_at(const ChunkedVariable& v, const std::array<std::uint64_t, ChunkAssembly::rank_max>& start) {
   return {{start.begin(), start.begin() + static_cast<std::ptrdiff_t>(v.chunk.size())}, v.chunk};
@@ -44,12 +55,16 @@ struct ChunkAssembly::Shared {
   std::size_t running = 0;  // started and not in `done` yet
   std::atomic<std::uint64_t> encode_ns = 0;
   std::shared_ptr<MemoryBudget> budget;
+  std::function<void()> wake;
+  Executor::Flow flow;
 
   void hand_in(Done chunk) {
     const std::lock_guard lock(mutex);
     done.push_back(std::move(chunk));
     --running;
     news.notify_all();
+    // Under the lock: what it rings may end when nothing is running any more.
+    if (wake) wake();
   }
 };
 
@@ -130,13 +145,14 @@ std::size_t ChunkAssembly::KeyHash::operator()(const Key& k) const noexcept {
 }
 
 ChunkAssembly::ChunkAssembly(ChunkStore& store, Executor& executor, std::shared_ptr<MemoryBudget> budget,
-                             Helpers* helpers)
+                             Helpers* helpers, std::function<void()> wake)
     : store_(store),
       executor_(executor),
       helpers_(helpers),
       budget_(std::move(budget)),
       shared_(std::make_shared<Shared>()) {
   shared_->budget = budget_;
+  shared_->wake = std::move(wake);
 }
 
 ChunkAssembly::~ChunkAssembly() {
@@ -161,20 +177,23 @@ Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
   for (;;) {
     const auto chunk = box_at(v, key.start), needed = clip(chunk, v.limit), part = intersect(needed, box);
     auto& entry = entries_[key];
+    if (entry.field != field) entry.covered = false;
     entry.variable = variable;
     entry.field = field;
     entry.dirty = true;
     if (!dense) {
-      // What it covers is not known by counting: it waits for `flush`.
+      // What it covers is not known by counting: it waits for `seal`.
       entry.started = true;
     } else if (part == needed) {
       entry.touched = part.volume();
-      ADVECTIO_TRY(start(key, entry, needed == chunk));
+      entry.covered = true;
+      want(key, entry);
     } else {
       entry.touched += part.volume();
       if (!entry.started && entry.touched >= std::max(needed.volume(), entry.try_at)) {
         entry.try_at = 2 * entry.touched;
-        if (field->covers(needed)) ADVECTIO_TRY(start(key, entry, needed == chunk));
+        entry.covered = field->covers(needed);
+        if (entry.covered) want(key, entry);
       }
     }
 
@@ -186,45 +205,91 @@ Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
     }
     if (i == 0) break;
   }
-  ADVECTIO_TRY(hand_over_finished(false));
-  return entries_.size() > chunks_max ? flush() : Result<void>();
-}
-
-/// Wait until `bytes` more may be under way.
-Result<void> ChunkAssembly::make_room(std::uint64_t bytes) {
+  if (entries_.size() > chunks_max) return flush();
   for (;;) {
-    bool any = false;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      any = shared_->running > 0 || !shared_->done.empty();
-    }
-    // Without this, sinks that share a budget could wait for each other for ever.
-    if (budget_->reserve(bytes, !any)) return {};
-    ADVECTIO_TRY(hand_over_finished(true));
+    auto done = advance();
+    if (!done) return std::move(done).error();
+    if (waiting_.empty() || shared_->wake) return {};
+    await_news();
   }
 }
 
-/// `whole`: as in Job.
-Result<void> ChunkAssembly::start(const Key& key, Entry& entry, bool whole, std::optional<Buffer> base) {
+/// A chunk is finished, or nothing is under way.
+void ChunkAssembly::await_news() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->news.wait(lock, [&] { return !shared_->done.empty() || shared_->running == 0; });
+}
+
+/// False: that would be too much memory.
+bool ChunkAssembly::reserve(std::uint64_t bytes) {
+  bool any = false;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    any = shared_->running > 0 || !shared_->done.empty();
+  }
+  // Without this, sinks that share a budget could wait for each other for ever.
+  return budget_->reserve(bytes, !any);
+}
+
+void ChunkAssembly::want(const Key& key, Entry& entry) {
+  entry.started = true;
+  if (!std::exchange(entry.waiting, true)) waiting_.push_back(key);
+}
+
+/// The chunk that has waited longest. False: none waits, or there is no memory for it.
+Result<bool> ChunkAssembly::start_next() {
+  if (waiting_.empty()) return false;
+  auto& entry = entries_[waiting_.front()];
+  auto started = start(waiting_.front(), entry);
+  if (!started || !*started) return started;
+  entry.waiting = false;
+  waiting_.pop_front();
+  return true;
+}
+
+/// False: there is no memory for it.
+Result<bool> ChunkAssembly::start(const Key& key, Entry& entry) {
   const auto& v = *entry.variable;
   const auto bytes = v.chunk_bytes();
-  entry.started = true;
+  const auto& extent = extents_[key.variable];
+  const auto chunk = box_at(v, key.start), there = clip(chunk, extent);
+  if (!entry.covered) entry.covered = entry.field->covers(there);
+  const bool whole = entry.covered && there == chunk;
+  const auto view = whole && !v.swap ? entry.field->view(chunk) : std::span<const std::byte>();
+  const bool as_it_is = v.pipeline.stages.empty() && !view.empty();
+  const auto reserved = as_it_is ? 0
+                                 : (view.empty() ? bytes : 0) + std::min<std::size_t>(v.pipeline.stages.size(), 2) *
+                                                                    encoded_bytes_max(v.pipeline, bytes);
+  if (!as_it_is && !reserve(reserved)) return false;
   entry.dirty = false;
   ++entry.version;
-  const auto view = whole && !v.swap ? entry.field->view(box_at(v, key.start)) : std::span<const std::byte>();
-  if (v.pipeline.stages.empty() && !view.empty()) return store_.put(key.variable, v, start_of(key.start, v), 0, view);
-
-  const auto reserved = (view.empty() ? bytes : 0) +
-                        std::min<std::size_t>(v.pipeline.stages.size(), 2) * encoded_bytes_max(v.pipeline, bytes);
-  ADVECTIO_TRY(make_room(reserved));
+  if (as_it_is) {
+    ADVECTIO_TRY(store_.put(key.variable, v, start_of(key.start, v), 0, view));
+    return true;
+  }
+  std::optional<Buffer> base;
+  if (!entry.covered) {
+    auto read = read_base(key, entry, extent, base.emplace());
+    if (!read) {
+      budget_->release(reserved);
+      return std::move(read).error();
+    }
+  }
+  const bool small = helpers_ == nullptr && bytes <= small_chunk && made_here_bytes_ + bytes <= small_chunks_max &&
+                     executor_.is_busy();
   auto job = std::make_shared<Job>(Job{key, entry.version, reserved, entry.variable, entry.field, view, whole,
                                        std::move(base), shared_, executor_, helpers_});
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->running;
   }
-  executor_.run([job] { make(job); });
-  return {};
+  if (small) {
+    made_here_bytes_ += bytes;
+    make(job);
+  } else {
+    executor_.run([job] { make(job); }, shared_->flow, bytes);
+  }
+  return true;
 }
 
 void ChunkAssembly::make(const std::shared_ptr<Job>& job) {
@@ -338,19 +403,17 @@ Result<void> ChunkAssembly::hand_over(Done done) {
   return {};
 }
 
-Result<void> ChunkAssembly::hand_over_finished(bool wait) {
-  for (;;) {
-    Done done;
-    {
-      std::unique_lock lock(shared_->mutex);
-      if (wait) shared_->news.wait(lock, [&] { return !shared_->done.empty() || shared_->running == 0; });
-      if (shared_->done.empty()) return {};
-      done = std::move(shared_->done.front());
-      shared_->done.pop_front();
-    }
-    ADVECTIO_TRY(hand_over(std::move(done)));
-    wait = false;
+/// False: no chunk is finished.
+Result<bool> ChunkAssembly::hand_over_next() {
+  Done done;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->done.empty()) return false;
+    done = std::move(shared_->done.front());
+    shared_->done.pop_front();
   }
+  ADVECTIO_TRY(hand_over(std::move(done)));
+  return true;
 }
 
 Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent,
@@ -361,28 +424,46 @@ Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const 
   return store_.get(key.variable, v, start_of(key.start, v), extent, base.data());
 }
 
-Result<void> ChunkAssembly::flush() {
-  for (auto& [key, entry] : entries_) {
-    if (!entry.dirty) continue;
-    const auto& extent = extents_[key.variable];
-    const auto chunk = box_at(*entry.variable, key.start), there = clip(chunk, extent);
-    if (entry.field->covers(there)) {
-      ADVECTIO_TRY(start(key, entry, there == chunk));
-    } else {
-      std::optional<Buffer> base(std::in_place);
-      ADVECTIO_TRY(read_base(key, entry, extent, *base));
-      ADVECTIO_TRY(start(key, entry, false, std::move(base)));
-    }
-    ADVECTIO_TRY(hand_over_finished(false));
+void ChunkAssembly::seal() {
+  if (std::exchange(sealed_, true)) return;
+  for (auto& [key, entry] : entries_)
+    if (entry.dirty) want(key, entry);
+}
+
+Result<bool> ChunkAssembly::advance() {
+  return advance(now_ns() + advance_ns);
+}
+
+Result<bool> ChunkAssembly::advance(std::uint64_t until_ns) {
+  for (bool any = true; any;) {
+    auto handed = hand_over_next();
+    if (!handed) return handed;
+    auto started = start_next();
+    if (!started) return started;
+    any = *handed || *started;
+    if (any && until_ns != UINT64_MAX && now_ns() > until_ns) return false;
   }
-  for (;;) {
-    ADVECTIO_TRY(hand_over_finished(true));
+  if (!waiting_.empty()) return false;
+  {
     const std::lock_guard lock(shared_->mutex);
-    if (shared_->running == 0 && shared_->done.empty()) break;
+    if (shared_->running > 0 || !shared_->done.empty()) return false;
   }
-  entries_.clear();
-  extents_.clear();
-  return {};
+  if (std::exchange(sealed_, false)) {
+    entries_.clear();
+    extents_.clear();
+    made_here_bytes_ = 0;
+  }
+  return true;
+}
+
+Result<void> ChunkAssembly::flush() {
+  seal();
+  for (;;) {
+    auto all = advance(UINT64_MAX);
+    if (!all) return std::move(all).error();
+    if (*all) return {};
+    await_news();
+  }
 }
 
 void ChunkAssembly::abandon() noexcept {
@@ -394,6 +475,9 @@ void ChunkAssembly::abandon() noexcept {
   }
   entries_.clear();
   extents_.clear();
+  waiting_.clear();
+  sealed_ = false;
+  made_here_bytes_ = 0;
 }
 
 }  // namespace advectio

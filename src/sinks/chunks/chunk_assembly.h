@@ -2,18 +2,22 @@
 // compressed on the executor's threads, straight from the memory of the stage; the sink's own thread
 // hands the result to the sink's ChunkStore as it is.
 //
-//  * A chunk that is covered is started at once. Any other waits for `flush`, which takes what is
-//    missing from what the store holds already, or from the fill value.
+//  * A chunk that is covered is started as soon as there is memory for it. Any other waits for `seal`;
+//    what is missing is taken from what the store holds already, or from the fill value.
 //  * When a part comes after its chunk was started, the chunk is made again; of two results the
 //    later started one counts.
-//  * A chunk for which no thread here is free may be compressed by another node (core/helpers.h).
-//  * Memory of chunks under way is bounded by a budget; one chunk may always be under way.
+//  * A chunk for which no thread here is free may be compressed by another node (core/helpers.h). Where there
+//    is none the sink's own thread makes a few small ones: they would wait for chunks that take long.
+//  * Memory of chunks under way is bounded by a budget; one chunk of each assembly may always be under way.
+//  * `seal` and `advance` wait for no thread, nor does `add` where somebody is to be woken (`wake`): parts wait for
+//    memory then.
 #pragma once
 
 #include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -99,8 +103,10 @@ class ChunkAssembly {
   /// Remembered between two flushes; more make one happen.
   static constexpr std::size_t chunks_max = 1 << 18;
 
-  /// `store` outlives this. `helpers`: null, or longer here than this.
-  ChunkAssembly(ChunkStore& store, Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers);
+  /// `store` outlives this. `helpers`: null, or longer here than this. `wake` is called on any thread when there may
+  /// be something for `advance`; empty: `add` waits until there is memory.
+  ChunkAssembly(ChunkStore& store, Executor& executor, std::shared_ptr<MemoryBudget> budget, Helpers* helpers,
+                std::function<void()> wake = {});
   ~ChunkAssembly();
   ChunkAssembly(const ChunkAssembly&) = delete;
   ChunkAssembly& operator=(const ChunkAssembly&) = delete;
@@ -110,7 +116,14 @@ class ChunkAssembly {
   Result<void> add(const std::shared_ptr<const Field>& field, const std::shared_ptr<const ChunkedVariable>& variable,
                    const std::vector<std::uint64_t>& extent, const Box& box, bool dense = true);
 
-  /// Everything added is handed to the store, and the fields are let go.
+  /// Nothing is added before all is handed to the store.
+  void seal();
+
+  /// Hands to the store what is made, and starts what there is memory for, for a few milliseconds. True: nothing is
+  /// under way. After `seal` all is handed to the store then, and the fields are let go.
+  Result<bool> advance();
+
+  /// Everything added is handed to the store, and the fields are let go. Waits for threads.
   Result<void> flush();
 
   /// Wait for the threads that read fields, and forget everything.
@@ -133,8 +146,10 @@ class ChunkAssembly {
     std::uint64_t touched = 0;  // elements, counted twice where parts overlap
     std::uint64_t try_at = 0;   // touched so much, they may cover the chunk
     std::uint64_t version = 0;  // of the job started last
-    bool started = false;
-    bool dirty = false;  // there are parts that no job has seen
+    bool started = false;       // or waits for memory, or for `seal`
+    bool covered = false;       // the field has all of it
+    bool dirty = false;         // there are parts that no job has seen
+    bool waiting = false;       // is in `waiting_`
   };
   struct Done {
     Key key;
@@ -148,13 +163,17 @@ class ChunkAssembly {
   struct Job;
   struct Shared;  // what jobs reach, which may outlive an abandoned call
 
-  Result<void> start(const Key& key, Entry& entry, bool whole, std::optional<Buffer> base = std::nullopt);
+  void want(const Key& key, Entry& entry);
+  Result<bool> start_next();
+  Result<bool> start(const Key& key, Entry& entry);
+  Result<bool> advance(std::uint64_t until_ns);
   static void make(const std::shared_ptr<Job>& job);
   static void make_here(const Job& job, Buffer gathered, const std::byte* source, Done& done);
   static void make_elsewhere(const std::shared_ptr<Job>& job, unsigned place, std::shared_ptr<const Message> request);
-  Result<void> make_room(std::uint64_t bytes);
+  bool reserve(std::uint64_t bytes);
+  void await_news();
   Result<void> hand_over(Done done);
-  Result<void> hand_over_finished(bool wait);
+  Result<bool> hand_over_next();
   Result<void> read_base(const Key& key, const Entry& entry, const std::vector<std::uint64_t>& extent, Buffer& base);
 
   ChunkStore& store_;
@@ -164,6 +183,9 @@ class ChunkAssembly {
   std::shared_ptr<Shared> shared_;
   std::unordered_map<Key, Entry, KeyHash> entries_;
   std::unordered_map<std::uint32_t, std::vector<std::uint64_t>> extents_;
+  std::deque<Key> waiting_;  ///< to be started
+  bool sealed_ = false;
+  std::uint64_t made_here_bytes_ = 0;  ///< by this thread, since the last flush
 };
 
 }  // namespace advectio

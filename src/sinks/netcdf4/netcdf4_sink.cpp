@@ -69,7 +69,7 @@ class Netcdf4Sink final : public TransactionalSink {
         storage_(std::move(storage)),
         options_(options),
         chunks_(store_, executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
-                options.helpers) {}
+                options.helpers, options.wake) {}
 
   ~Netcdf4Sink() override { abandon(); }
 
@@ -96,6 +96,8 @@ class Netcdf4Sink final : public TransactionalSink {
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
   Result<void> take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
                            std::span<const std::byte> bytes) override;
+  void seal_parts() override { chunks_.seal(); }
+  Result<bool> advance_parts() override { return chunks_.advance(); }
   Result<void> commit(bool last) override;
 
   Result<void> leave() override {

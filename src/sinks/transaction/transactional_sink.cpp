@@ -69,6 +69,19 @@ Result<void> TransactionalSink::commit_all(bool last) {
   return commit(last);
 }
 
+Result<void> TransactionalSink::seal() {
+  ADVECTIO_TRY(usable());
+  seal_parts();
+  return {};
+}
+
+Result<bool> TransactionalSink::advance() {
+  ADVECTIO_TRY(usable());
+  auto done = advance_parts();
+  ADVECTIO_TRY(judge(done ? Result<void>{} : Result<void>(done.error())));
+  return done;
+}
+
 Result<void> TransactionalSink::end() {
   ADVECTIO_TRY(usable());
   begun_ = false;

@@ -20,6 +20,8 @@ class TransactionalSink : public Sink {
   Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) final;
   Result<void> ready_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
                             std::span<const std::byte> bytes) final;
+  Result<void> seal() final;
+  Result<bool> advance() final;
   Result<void> end() final;
   Result<void> checkpoint() final;
   Result<void> close() final;
@@ -37,6 +39,10 @@ class TransactionalSink : public Sink {
                                    std::span<const std::byte> bytes) {
     return Sink::ready_stored(variable, box, mask, bytes);
   }
+  /// Parts that wait for others need not any more.
+  virtual void seal_parts() {}
+  /// As `advance`.
+  virtual Result<bool> advance_parts() { return true; }
   /// All that was taken becomes readable, and every field is let go. `last`: `close` asks for it.
   virtual Result<void> commit(bool last) = 0;
   /// After the last commit: leave the file as it will be, and call `closed` once there is nothing

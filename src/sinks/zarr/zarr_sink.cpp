@@ -100,7 +100,7 @@ class ZarrSink final : public TransactionalSink {
         options_(options),
         shards_(files, path),
         chunks_(shards_, executor, options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
-                options.helpers) {}
+                options.helpers, options.wake) {}
 
   ~ZarrSink() override { abandon(); }
 
@@ -138,6 +138,8 @@ class ZarrSink final : public TransactionalSink {
 
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  void seal_parts() override { chunks_.seal(); }
+  Result<bool> advance_parts() override { return chunks_.advance(); }
   Result<void> commit(bool last) override;
 
   Result<void> leave() override {

@@ -44,6 +44,8 @@ struct ZarrOptions {
   /// Who compresses chunks where this process' threads have too many; null: nobody. Outlives the
   /// sink.
   Helpers* helpers = nullptr;
+  /// Called on any thread where there may be something for `advance`; empty: `ready` waits for memory.
+  std::function<void()> wake;
   /// From its first commit on the store can be brought to a commit after a loss of power, too,
   /// whatever part of it has reached the disk. Commits then wait for the disk. Without, a loss of
   /// power leaves what was made durable; of frames committed after that, readers may find damaged

@@ -410,7 +410,6 @@ bool Records::follow(Journal& j) {
     }
     if (!next->has_value()) {
       read_to_end = true;
-      if (!any_postponed(j)) j.reach_end();
       break;
     }
     j.note_record();
@@ -444,6 +443,7 @@ bool Records::follow(Journal& j) {
       continue;
     if (auto done = advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
   }
+  if (read_to_end && !any_postponed(j)) j.reach_end();
   if (any && run_.has_other_nodes()) nodes_.send_progress_of(j);
   if (any) run_.forward(false);
   return any;

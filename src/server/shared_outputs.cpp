@@ -14,7 +14,10 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
   (void)read_on_();
   if (d->over() || d->state == State::failed || !d->schema.written) return false;
   // Before anything is given out of turn: a sink that only commits whole frames would commit it with this one.
-  if (auto ready = writer_.ready_sink(*d); !ready) {
+  auto ready = writer_.end_commit(d);
+  if (ready && d->over()) return true;
+  if (ready) ready = writer_.ready_sink(*d);
+  if (!ready) {
     writer_.fail(*d, std::move(ready).error());
     return true;
   }
@@ -48,6 +51,9 @@ Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verif
   // One record may make a whole frame's blocks ready.
   constexpr std::uint64_t at_once = 1024;
   for (std::uint64_t steps = 1; !d->over(); ++steps) {
+    // Before anything else is taken from the sequencer: what that has given counts as committed.
+    ADVECTIO_TRY(writer_.end_commit(d));
+    if (d->over()) return {};
     const auto step = d->writers.sequencer->next();
     if (!step) return {};
     ADVECTIO_TRY(do_step(d, *step, verify));
@@ -61,7 +67,6 @@ Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verif
 
 Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step,
                                     bool verify) {
-  ADVECTIO_TRY(writer_.end_commit(d));
   if (number(step.sync_index) != 0) return end_sync(d, step);
   const Record& r = step.parts[0].record;
   switch (r.type) {

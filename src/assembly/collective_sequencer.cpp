@@ -27,6 +27,14 @@ void CollectiveSequencer::resume(std::size_t writer, std::uint64_t sequence, Syn
   queues_[writer].sync_index = sync_index;
 }
 
+void CollectiveSequencer::remember(const CollectiveSequencer& before) {
+  const auto keep = [this](const Record& end) {
+    if (end.sequence <= queues_[0].seen) ends_of_records_.push_back(end);
+  };
+  std::for_each(before.returned_ends_.begin(), before.returned_ends_.end(), keep);
+  std::for_each(before.ends_of_records_.begin(), before.ends_of_records_.end(), keep);
+}
+
 Result<void> CollectiveSequencer::take(std::size_t writer, const Record& record) {
   auto& queue = queues_[writer];
   if (record.sequence <= queue.seen) return {};
@@ -78,6 +86,7 @@ std::optional<CollectiveSequencer::Step> CollectiveSequencer::next() {
   if (!ends_of_records_.empty() && all_have_come_to(ends_of_records_.front().collective_index)) {
     Step step;
     step.parts.push_back({0, ends_of_records_.front()});
+    returned_ends_.push_back(ends_of_records_.front());
     ends_of_records_.pop_front();
     return step;
   }

@@ -23,6 +23,12 @@ class CollectiveSequencer {
   /// An earlier server has committed this writer's records up to `sequence`, and its syncs up to `sync_index`.
   void resume(std::size_t writer, std::uint64_t sequence, journal::SyncIndex sync_index);
 
+  /// What the one before this has returned is not committed, and comes again. Records that it had overtaken do not; it
+  /// remembers which of them ended a record. Comes after `resume`.
+  void remember(const CollectiveSequencer& before);
+  /// All that has been returned is committed.
+  void note_commit() { returned_ends_.clear(); }
+
   /// The next record of a writer. Errors: Code::corrupt.
   Result<void> take(std::size_t writer, const journal::Record& record);
   /// No record with a smaller collective index will come from this writer. Returns false where that was known.
@@ -65,7 +71,9 @@ class CollectiveSequencer {
   static bool ends_sync(const journal::Record& record) noexcept;
 
   std::vector<WriterQueue> queues_;
-  std::deque<journal::Record> ends_of_records_;  ///< overtaken by records behind them; without their bytes
+  /// Overtaken by records behind them; without their bytes.
+  std::deque<journal::Record> ends_of_records_;
+  std::vector<journal::Record> returned_ends_;  ///< of these, since the last commit
 };
 
 }  // namespace advectio

@@ -31,6 +31,11 @@ bool speaks_of(const Journal& j, const Output& d) {
   return std::any_of(j.datasets.begin(), j.datasets.end(), [&d](const auto& x) { return x.second.get() == &d; });
 }
 
+/// No record with a smaller collective index comes from the writer of that slot.
+std::uint64_t come_to(const SlotState& slot) {
+  return slot.schema_pending != 0 ? std::min(slot.collective_index, slot.schema_pending) : slot.collective_index;
+}
+
 /// Without a `close` everything that was put counts, not only what was synced.
 bool keeps_all(const Output& d) {
   if (!is_alone(d)) return false;
@@ -437,10 +442,7 @@ bool Records::follow(Journal& j) {
         run_.peers->send_slot(d->id, *d->shared_state, static_cast<std::uint32_t>(writer), slots[i]);
       continue;
     }
-    const auto schema_pending = slots[i].schema_pending;
-    if (!d->writers.sequencer->passed(writer, schema_pending != 0 ? std::min(slots[i].collective_index, schema_pending)
-                                                                  : slots[i].collective_index))
-      continue;
+    if (!d->writers.sequencer->passed(writer, come_to(slots[i]))) continue;
     if (auto done = advance(d, run_.verify); !done) writer_.fail(*d, std::move(done).error());
   }
   if (read_to_end && !any_postponed(j)) j.reach_end();
@@ -511,8 +513,10 @@ Result<void> Records::again_one_by_one(Journal& j, std::uint32_t number, const s
 /// The same where there are several.
 Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
   d->writers.begin_again();
+  bool any_alive = false;
   for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
     const auto* there = ledger_.journal_of(d->writers.shares[w].journal);
+    any_alive = any_alive || there == nullptr || there->alive;
     if (there == nullptr) continue;
     const Journal& j = *there;
     if (j.broken()) return Error{Code::corrupt, "journal " + j.name + " cannot be read", EIO};
@@ -531,11 +535,14 @@ Result<void> Records::replay_shared(const std::shared_ptr<Output>& d) {
       d->writers.shares[w].note(type);
       ADVECTIO_TRY(d->writers.sequencer->take(w, **next));
     }
+    // Nobody else says it any more.
+    if (j.over()) (void)d->writers.sequencer->passed(w, come_to(state_of(shared_.slot_of(*d, w))));
   }
   ADVECTIO_TRY(shared_.advance(d, true, [] { return false; }));
   ADVECTIO_TRY(writer_.end_commit(d));
   ADVECTIO_TRY(shared_.end_if_all_over(d));
   if (d->over() || !d->progress.uncommitted) return {};
+  if (!any_alive) return writer_.take_back(*d);  // nobody will sync it
   ADVECTIO_TRY(writer_.commit_part(d));
   return {};
 }

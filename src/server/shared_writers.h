@@ -51,9 +51,10 @@ struct SharedWriters {
   }
   /// All that is not committed comes once more.
   void begin_again() {
-    sequencer = std::make_unique<CollectiveSequencer>(shares.size());
+    const auto before = std::exchange(sequencer, std::make_unique<CollectiveSequencer>(shares.size()));
     for (std::size_t w = 0; w < shares.size(); ++w)
       sequencer->resume(w, shares[w].visible, journal::SyncIndex{slots[w].sync_index.load()});
+    if (before) sequencer->remember(*before);
   }
   /// A writer's records up to `sequence` have nothing to do with it.
   void begin_behind(std::size_t writer, std::uint64_t sequence) {
@@ -83,6 +84,7 @@ struct SharedWriters {
   /// All that the sequencer has given is committed. Writer 0 comes last: after a death in between, its sync that ends a
   /// record ends it again, with what the others give again.
   void note_commit() {
+    sequencer->note_commit();
     for (std::size_t w = shares.size(); w-- > 0;) {
       shares[w].visible = sequencer->given(w);
       slots[w].sync_index.store(journal::number(sequencer->sync_index(w)), std::memory_order_relaxed);

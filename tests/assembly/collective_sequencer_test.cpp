@@ -179,6 +179,33 @@ TEST(CollectiveSequencer, AtAnyPriceLeavesTheEndOfARecordForLater) {
   EXPECT_THAT(all(sequencer), ElementsAre("0:2"));
 }
 
+// Records behind the end of another are committed; then the commit of that end fails, and all since comes again.
+TEST(CollectiveSequencer, RemembersEndsOfRecordsThatAreNotCommitted) {
+  for (const bool committed : {false, true}) {
+    SCOPED_TRACE(committed);
+    CollectiveSequencer sequencer(2), again(2);
+    Says a, b;
+    for (const auto& r :
+         {a(RecordType::put, 1), a(RecordType::sync, 2, 0, journal::flag_record), a(RecordType::put, 2)})
+      ASSERT_TRUE(sequencer.take(0, r).ok());
+    while (sequencer.next_at_any_price()) continue;
+    sequencer.note_commit();
+    EXPECT_TRUE(sequencer.passed(1, 2));
+    EXPECT_THAT(all(sequencer), ElementsAre("0:2"));
+    if (committed) sequencer.note_commit();
+    again.resume(0, 3, {});
+    again.remember(sequencer);
+    EXPECT_THAT(all(again), IsEmpty());
+    EXPECT_TRUE(again.passed(0, 2));
+    EXPECT_TRUE(again.passed(1, 2));
+    if (committed) {
+      EXPECT_THAT(all(again), IsEmpty());
+    } else {
+      EXPECT_THAT(all(again), ElementsAre("0:2"));
+    }
+  }
+}
+
 TEST(CollectiveSequencer, AtAnyPriceGivesAlsoAClose) {
   CollectiveSequencer sequencer(3);
   Says a, b, c;

@@ -177,6 +177,27 @@ TEST_F(SharedRecordsTest, AreWholeInTheFileWhenTheirProgramsAreKilled) {
   expect_records(4, writers);
 }
 
+// What the disk refused is read again when all writers have gone. The others had come to the call that ended the
+// record, and put nothing in it.
+TEST_F(SharedRecordsTest, AreWholeWhereTheDiskRefusedThemUntilTheirProgramsWereKilled) {
+  programs([](SharedDataset& d, std::uint32_t w) {
+    if (!put_records(d, w, 3)) return 2;
+    {
+      const Collective in_call(&d);
+      if (w == 0 && !put_record(d, w, 3)) return 3;
+    }
+    return ::kill(::getpid(), SIGKILL);
+  });
+  store_.fail_commit_of = "a.nc";
+  start();
+  go();
+  for (auto& p : programs_) EXPECT_EQ(p->wait(), 128 + SIGKILL);
+  wait_turns();
+  store_.allow();
+  EXPECT_EQ(drain()["datasets"][0]["frames_visible"], 3);
+  expect_records(3, writers);
+}
+
 TEST_F(SharedRecordsTest, ThatAreAbortedStayAsFarAsTheyHadEnded) {
   programs([](SharedDataset& d, std::uint32_t w) {
     if (!put_records(d, w, 3)) return 2;

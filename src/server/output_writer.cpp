@@ -338,12 +338,6 @@ Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, Commit what)
   return end_commit(d);
 }
 
-void OutputWriter::advance_sinks() {
-  for (const auto& d : ledger_.outputs)
-    if (d->sink && d->frame.begun() && !d->commit && d->state == State::open)
-      if (auto done = d->sink->advance(); !done) fail(*d, std::move(done).error());
-}
-
 /// It is in the file: whoever asks how far the output is hears of it.
 Result<void> OutputWriter::note_commit(Output& d, const Commit& what) {
   auto sequence = what.sequence;

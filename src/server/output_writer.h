@@ -33,8 +33,6 @@ class OutputWriter {
   /// The same, and waits for it.
   Result<void> end_commit(const std::shared_ptr<Output>& d);
   Result<void> commit(const std::shared_ptr<Output>& d, Commit what);
-  /// Chunks of a frame under way that wait for memory.
-  void advance_sinks();
   /// In the midst of a frame. False: the sink cannot do that (Abilities::checkpoints). Nothing is committed then, and
   /// nothing of the frame may leave the stage.
   Result<bool> commit_part(const std::shared_ptr<Output>& d);

@@ -118,6 +118,22 @@ bool Records::go_on_with_postponed(bool nothing_else) {
   return true;
 }
 
+void Records::advance_sinks() {
+  const auto rings = run_.own_rings.load();
+  if (run_.in_debt() || std::exchange(rings_seen_, rings) == rings) return;
+  for (std::size_t i = 0; i < ledger_.outputs.size(); ++i) {
+    const auto d = ledger_.outputs[i];  // a failure may add to them
+    // Tiles do that with their next block.
+    if (!d->sink || !d->frame.begun() || d->commit || d->state != State::open || d->join.sequencer) continue;
+    set_level(*d);
+    auto done = d->sink->advance();
+    if (done)
+      writer_.charge(*d);
+    else
+      handle_failure(d, std::move(done).error());
+  }
+}
+
 /// True when one is over.
 bool Records::advance_commits() {
   bool any = false;

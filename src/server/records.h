@@ -25,6 +25,8 @@ class Records {
 
   /// Handle what a journal has, for a while. True when there was something.
   bool follow(Journal& j);
+  /// Chunks of frames under way that wait for memory. Looks only where a thread has told of something.
+  void advance_sinks();
   /// Advances the commits under way. Then writes records of one postponed output that has none: the most urgent, or of
   /// several the one that has waited longest.
   /// `nothing_else`: for a frame at least, whatever may be more urgent. True when it has done something.
@@ -75,6 +77,7 @@ class Records {
   JournalSet& journal_set_;
   Urgencies& urgencies_;
   std::vector<std::shared_ptr<Output>> postponed_;  ///< in the order in which they were
+  std::uint32_t rings_seen_ = 0;                    ///< Run::own_rings at the last `advance_sinks`
 };
 
 }  // namespace advectio

@@ -272,7 +272,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     moved = records_.follow(*j) || moved;
     run_.answer();
   }
-  writer_.advance_sinks();
+  records_.advance_sinks();
   moved = records_.go_on_with_postponed(!moved) || moved;
   if (look || !moved) journal_set_.look_for_writers();
   if (run_.shutdown.leaving() && ending_.may_leave()) {

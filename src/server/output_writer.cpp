@@ -297,6 +297,8 @@ Result<void> OutputWriter::begin_commit(const std::shared_ptr<Output>& d, Commit
   d->frame.note_commit(what.synced_ns != 0);
   if (d->progress.uncommitted) ADVECTIO_TRY_WITH(d->sink->seal(), "commit");
   d->commit = std::move(what);
+  // Live readers get frames of all files, and programs get versions of a coupled name, in the order of the program.
+  if (run_.coupled->has(*d) || (is_read(*d) && run_.live->is_wanted(*d))) return end_commit(d);
   const auto over = advance_commit(d);
   if (!over) return over.error();
   if (!*over) d->commit->waits_since_ns = monotonic_ns();

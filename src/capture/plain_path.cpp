@@ -156,7 +156,7 @@ void Path::find_coupled() {
   if (use_.changes() && file->rule->mode != Mode::memory) return;
   const bool looks = use_.looks();
   look_at_moved(*file);
-  // The libraries open files on the disk by these calls, too: they must not wait for a newer one.
+  // The libraries open files on the disk by these calls, too.
   if (!looks && file->rule->mode == Mode::file) {
     if (auto there = workflow->wait_on_disk(*file, say_of_coupling); !there) note(there.error());
     return;

@@ -372,7 +372,12 @@ void Workflow::note_read(const Coupled& file, const std::string& version) const 
 }
 
 Result<void> Workflow::wait_on_disk(const Coupled& file, const Say& say) {
-  auto version = wait(file, For::opening, say);
+  const auto there = Versions::in(file.directory);
+  const bool writes_now = std::any_of(there.writing.begin(), there.writing.end(), [&](const auto& name) {
+    const auto pending = Pending::of(name);
+    return is_own(name) && !there.is_closed(name) && !(pending && pending->kind == Pending::Kind::moved);
+  });
+  auto version = wait(file, writes_now ? For::opening : For::reading, say);
   if (!version) return std::move(version).error();
   note_read(file, *version);
   return {};

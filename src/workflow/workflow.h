@@ -91,7 +91,8 @@ class Workflow {
   /// writes the file and nobody does at present, there is nothing to wait for: Code::not_found. Errors: Code::timeout,
   /// Code::gone (who should write it has died). `say` writes a line of log.
   Result<std::string> wait(const Coupled& file, For use, const Say& say);
-  /// wait until there is a version, which this program then reads where it is (`mode: file`).
+  /// wait until there is a version by a program of `from`, which this program then reads where it is (`mode: file`).
+  /// While the program has the file open for writing, any version will do: its libraries read, too, what they write.
   Result<void> wait_on_disk(const Coupled& file, const Say& say);
   /// wait, and have a name for it.
   Result<Opened> open_to_read(const Coupled& file, const Say& say);

@@ -233,7 +233,7 @@ class Shape:
         steps = []
         for cycle in range(cycles):
             for name in files:  # who opens a file for writing gets his own version: to wait, he reads it first
-                looks = "read" if self.mode == "file" else chance.choice(["sees", "read"])  # fopen finds what is on the disk
+                looks = chance.choice(["sees", "read"])
                 steps.append({"sees": "sees {name}", "read": "read {name} {old}"}[looks].format(name=name, old=2 * cycle + 1))
                 steps.append(f"overwrite {name} {2 * cycle + 1} {2 * cycle + 2} {self.pause_ms // 4}")
         io, ranks = ("pnetcdf", chance.randint(1, 3)) if together else ("netcdf", 1)

@@ -446,6 +446,47 @@ TEST_F(WorkflowTest, OneLibraryOfAProcessDoesNotWaitForWhatTheOtherHasOpen) {
   ASSERT_TRUE(b->close(*opened, true).ok());
 }
 
+TEST_F(WorkflowTest, WhoReadsAFileOnTheDiskWaitsForTheVersionOfTheOther) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  rules_[0].mode = rules_[1].mode = CoupleRule::Mode::file;
+  const auto a = come("a"), b = come("b");
+  const auto file = *b->of(path("x.nc"));
+  put(*a, path("x.nc"), "forecast");
+  ASSERT_TRUE(b->wait_on_disk(file, [](const auto&) {}).ok());
+  put(*b, path("x.nc"), "analysis");
+  // The next forecast may empty the file at any moment.
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    EXPECT_TRUE(b->wait_on_disk(file, [](const auto&) {}).ok());
+    done = true;
+  });
+  while (waits_in(memory()).empty() && !done) std::this_thread::yield();
+  EXPECT_FALSE(done) << "it took its own version";
+  put(*a, path("x.nc"), "next forecast");
+  reader.join();
+}
+
+TEST_F(WorkflowTest, WhoWritesAFileOnTheDiskReadsItMeanwhile) {
+  rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
+  rules_[0].mode = rules_[1].mode = CoupleRule::Mode::file;
+  wait_max_ = milliseconds(300);
+  const auto a = come("a"), b = come("b");
+  const auto other_library = std::make_unique<Workflow>(b->settings());
+  const auto file = *b->of(path("x.nc"));
+  const auto say = [](const std::string&) {};
+  put(*a, path("x.nc"), "forecast");
+  for (int step = 0; step < 2; ++step) {
+    auto opened = b->open_to_write(file, say);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_TRUE(b->wait_on_disk(file, say).ok());
+    EXPECT_TRUE(other_library->wait_on_disk(file, say).ok());
+    ASSERT_TRUE(b->close(*opened, true).ok());
+  }
+  const int fd = open_plainly(*b, path("x.nc"), as_it_is, O_RDWR);
+  EXPECT_TRUE(b->wait_on_disk(file, say).ok());
+  ::close(fd);
+}
+
 TEST_F(WorkflowTest, WhatWasNotClosedWellIsNoVersion) {
   rules_ = {rule("*.nc", {"a"}, {"b"}), rule("*.nc", {"b"}, {"a"})};
   const auto a = come("a"), b = come("b");

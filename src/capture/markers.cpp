@@ -129,8 +129,10 @@ bool MarkerCall::take_notes(const std::string& path, Use use) {
   const auto& stage = run_of_process()->stage;
   if (notes_) return true;
   auto notes = Markers::await(stage);
-  if (notes) notes_ = std::make_shared<const Markers>(std::move(notes).value());
-  if (!notes && stage.there() && use != Use::look) do_without(path, notes.error());
+  if (notes)
+    notes_ = std::make_shared<const Markers>(std::move(notes).value());
+  else if (stage.there() && use != Use::look)
+    do_without(path, notes.error());
   return static_cast<bool>(notes_);
 }
 

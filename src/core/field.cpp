@@ -182,11 +182,6 @@ void AssembledField::widen(std::vector<std::uint64_t>& bounds, const Piece& piec
   }
 }
 
-AssembledField::AssembledField(std::uint32_t variable, DataType type, std::size_t rank)
-    : Field(variable, type), rank_(rank) {}
-
-AssembledField::~AssembledField() = default;
-
 Result<void> AssembledField::add(const Block& block) {
   if (block.box.empty()) return {};
   Piece piece;
@@ -280,6 +275,11 @@ struct AssembledField::Tree {
     return (piece.place[3 * i] + piece.place[3 * i + 1]) / 2;
   }
 };
+
+AssembledField::AssembledField(std::uint32_t variable, DataType type, std::size_t rank)
+    : Field(variable, type), rank_(rank) {}
+
+AssembledField::~AssembledField() = default;
 
 /// Which pieces meet a box, as far as they are not known to be hidden.
 struct AssembledField::Search {

@@ -252,26 +252,29 @@ bool Writer::take_new(std::uint64_t record, Segment& out) {
   const auto bytes = long_segment_bytes(control, record);
   auto made = bytes > segment_bytes_ ? make_long_segment(stage_, directory_, bytes)
                                      : make_segment(stage_, directory_, Pages::reserved);
-  if (!made) note_lack(std::move(made).error(), When::now);
-  if (!made || !made->has_value()) return false;
-  auto& [name, hidden] = **made;
+  if (!made) {
+    note_lack(std::move(made).error(), When::now);
+    return false;
+  }
+  if (!made->has_value()) return false;
+  auto& segment = **made;
   const auto undo = [&] {
-    uncount_segments(stage_.control(), count_of_segment(name));
+    uncount_segments(stage_.control(), count_of_segment(segment.name));
     {
       const std::lock_guard guard(mutex_);
-      mappings_.erase(name);
+      mappings_.erase(segment.name);
     }
-    (void)stage_.files().remove(hidden);
+    (void)stage_.files().remove(segment.path);
   };
   try {
-    const auto path = directory_ + "/" + chain_name(next_index_, name);
-    auto* const data = mapped(name, hidden, false, When::now);
-    if (data == nullptr || !stage_.files().rename(hidden, path)) {
+    const auto path = directory_ + "/" + chain_name(next_index_, segment.name);
+    auto* const data = mapped(segment.name, segment.path, false, When::now);
+    if (data == nullptr || !stage_.files().rename(segment.path, path)) {
       // Out of address space or descriptors: let the caller wait or fail.
       undo();
       return false;
     }
-    out = Segment{std::move(name), data, bytes};
+    out = Segment{std::move(segment.name), data, bytes};
     return true;
   } catch (...) {
     undo();

@@ -88,7 +88,8 @@ TEST_F(GribFiles, MayHaveLongHeadersAndGribInThem) {
 TEST_F(GribFiles, AreNotThoseWhereGribIsAWordOrAName) {
   EXPECT_FALSE(is_grib(write(text_bytes("what GRIB is, in a text\n"))));
   // A classic netCDF file with a text of the name GRIB: its type is 2, where a message has its edition.
-  EXPECT_FALSE(is_grib(write(text_bytes(std::string_view("CDF\1\0\0\0\4GRIB\0\0\0\2\0\0\0\4", 24)))));
+  const char netcdf[] = "CDF\1\0\0\0\4GRIB\0\0\0\2\0\0\0\4";
+  EXPECT_FALSE(is_grib(write(text_bytes({netcdf, sizeof netcdf - 1}))));
 }
 
 TEST_F(GribFiles, MayHaveGribInTheirValues) {

@@ -178,9 +178,9 @@ TEST_F(EventsTest, SayThatAFileIsCompleteWhereAServerDiedJustBefore) {
 }
 
 TEST_F(EventsTest, SayThatAFileWasRemovedOrThatNothingOfItWasSynced) {
+  Program b(run_dir(), [&](Session& s) { return write_frames(s, out("b.nc"), 0, false, false); });
   ASSERT_NO_FATAL_FAILURE(leave_in_flight());
   std::filesystem::remove(present("a.nc"));
-  Program b(run_dir(), [&](Session& s) { return write_frames(s, out("b.nc"), 0, false, false); });
   b.go();
   EXPECT_EQ(b.wait(), 0);
   (void)drain();
@@ -191,7 +191,10 @@ TEST_F(EventsTest, SayThatAFileWasRemovedOrThatNothingOfItWasSynced) {
 
 TEST_F(EventsTest, SayThatTheDiskHasRefusedToMakeAFileDurable) {
   store_.disk_fails = true;
-  write(1);
+  Program a(run_dir(), [&](Session& s) { return write_frames(s, out("a.nc"), 1); });
+  start();
+  a.go();
+  (void)a.wait();  // its code says whether its close has heard of it already
   (void)drain();
   EXPECT_EQ(outcome_, Outcome::incomplete);
   EXPECT_GE(count("failed"), 1U);

@@ -27,6 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shows"))
 
 from running import ROOT, Advectio, Result, Running, environment, output_files, run_plainly
+from seeds import left_beside
 from test_crashes import assert_beginning_is_same, records, synced_frames
 
 REPLAY = Path(os.environ.get("ADVECTIO_REPLAY", ROOT / "build" / "release" / "examples" / "replay" / "replay"))
@@ -207,7 +208,7 @@ def recover(case: Case, advectio: Advectio, carried: Path, result: Result) -> No
         recovered = done.said
         assert done.code == 0, f"{done.said}\nafter\n{result.said}"
         assert not run_dir.exists(), f"{run_dir} is left behind\n{done.said}"
-    left = [path.name for path in carried.rglob(".*advectio*")]
+    left = [path.name for path in left_beside(carried, program_was_killed=not case.ends_well)]
     if case.nodes and "command" in case.victims:  # it is the command that removes its copy of the config
         left = [name for name in left if not name.endswith(".yaml")]
     assert not left, f"left beside the output: {left}\n{recovered}\nafter\n{result.said}"

@@ -196,9 +196,7 @@ def check(case: Case, output: Path, copies: Path) -> int:
         path = output / one["marker"]
         must(path.exists(), f"{path.name} was made, and is not there")
         must(path.read_text() == one["text"], f"{path.name} has another text")
-    # Of a program that was killed within nc_create an empty file may keep its hidden name.
-    is_killed = any(who != "server" for _, who in case.strikes)
-    left = [p for p in sorted(output.rglob(".*advectio*")) if not (is_killed and p.suffix == ".file" and p.stat().st_size == 0)]
+    left = seeds.left_beside(output, program_was_killed=any(who != "server" for _, who in case.strikes))
     must(not left, f"left: {left}")
     for copy in sorted(copies.glob("*/*.nc")):
         if not copy.parent.name.startswith(NO_VALUES):

@@ -139,6 +139,7 @@ bool Records::advance_commits() {
   bool any = false;
   const auto all = postponed_;
   for (const auto& d : all) {
+    if (run_.in_debt()) break;
     if (!d->commit) continue;
     set_level(*d);
     auto over = writer_.advance_commit(d);

@@ -144,7 +144,8 @@ def said_in_fortran(lines: list[str]) -> dict[str, str]:
 
 
 def test_markers_of_fortran_are_there_inside_and_not_outside(advectio: Advectio, output: Path, fortran: Path):
-    os.mkfifo(output / "go")
+    for pipe in ("go", "end"):
+        os.mkfifo(output / pipe)
     (output / "old.ok").write_text("of before\n")
     running = advectio.start([fortran], output)
     with (output / "go").open("w") as pipe:  # the program waits for a line, with its file open
@@ -158,7 +159,7 @@ def test_markers_of_fortran_are_there_inside_and_not_outside(advectio: Advectio,
     os.kill(server, signal.SIGCONT)
     running.wait_for(lambda: (output / "log.f001").exists(), "the first marker was there")
     shutil.copy(output / "hist.nc", output / "copy.nc")
-    (output / "go").write_text("\n")
+    (output / "end").write_text("\n")
     result = running.finish()
     assert result.code == 0 and result.summary["markers_held"] == 4, result.said
     with netCDF4.Dataset(output / "copy.nc") as file:
@@ -172,7 +173,8 @@ def test_markers_of_fortran_are_there_inside_and_not_outside(advectio: Advectio,
 
 
 def test_fortran_says_the_same_plainly(output: Path, fortran: Path):
-    (output / "go").write_text("\n")
+    for pipe in ("go", "end"):
+        (output / pipe).write_text("\n")
     (output / "old.ok").write_text("of before\n")
     result = run_plainly([fortran], output)
     assert result.code == 0 and said_in_fortran(result.stdout.splitlines()) == FORTRAN, result.said

@@ -12,7 +12,7 @@ program marking
   call must(nf90_def_var(file, "v", nf90_double, [x], variable))
   call must(nf90_enddef(file))
   call must(nf90_put_var(file, variable, [(sqrt(real(i, kind(1d0))), i = 1, n)]))
-  call wait
+  call wait("go")
   call must(nf90_close(file))
 
   open(newunit=unit, file="log.f001")
@@ -46,12 +46,13 @@ program marking
   open(newunit=unit, file="new.done", status="new", iostat=i)
   print "(a, l1)", "refused=", i /= 0
   flush(6)
-  call wait
+  call wait("end")
 
 contains
 
-  subroutine wait  ! until there is a line in the pipe
-    open(newunit=unit, file="go", action="read")
+  subroutine wait(pipe)  ! until there is a line in it
+    character(len=*), intent(in) :: pipe
+    open(newunit=unit, file=pipe, action="read")
     read(unit, *)
     close(unit)
   end subroutine wait

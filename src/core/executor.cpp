@@ -71,13 +71,14 @@ void Executor::add(std::function<void()> work, unsigned level, Flow* flow, std::
   bool some_rest = false;
   {
     const std::lock_guard lock(mutex_);
-    Job job{level, 0, std::move(work)};
-    if (level != first_of_all) job.at = now_[level];
+    Job job{level, false, flow, cost, std::move(work)};
     if (flow != nullptr) {
-      job.at = std::max(job.at, flow->next_);
-      flow->next_ = job.at + cost;
+      job.beyond = flow->waiting_ > 0 && flow->waiting_ + cost > ahead_max;
+      flow->waiting_ += cost;
     }
-    const auto before = [](const Job& a, const Job& b) { return a.level != b.level ? a.level > b.level : a.at < b.at; };
+    const auto before = [](const Job& a, const Job& b) {
+      return a.level != b.level ? a.level > b.level : !a.beyond && b.beyond;
+    };
     const auto place =
         level == first_of_all ? jobs_.begin() : std::upper_bound(jobs_.begin(), jobs_.end(), job, before);
     jobs_.insert(place, std::move(job));
@@ -86,9 +87,22 @@ void Executor::add(std::function<void()> work, unsigned level, Flow* flow, std::
   some_rest ? wake_.notify_all() : wake_.notify_one();
 }
 
+Executor::Job Executor::take_next() {
+  auto next = jobs_.begin();
+  if (++taken_ % 4 == 0) {
+    const auto beyond =
+        std::find_if(next, jobs_.end(), [level = next->level](const Job& j) { return j.level != level || j.beyond; });
+    if (beyond != jobs_.end() && beyond->level == next->level) next = beyond;
+  }
+  Job job = std::move(*next);
+  jobs_.erase(next);
+  if (job.flow != nullptr) job.flow->waiting_ -= job.cost;
+  return job;
+}
+
 void Executor::work(unsigned number) {
   for (;;) {
-    Job job{0, 0, {}};
+    Job job{0, false, nullptr, 0, {}};
     {
       std::unique_lock lock(mutex_);
       if (number >= threads_ && !ending_) {
@@ -99,9 +113,7 @@ void Executor::work(unsigned number) {
       wake_.wait(lock, [&] { return ending_ || number >= threads_ || !jobs_.empty(); });
       if (number >= threads_ && !ending_) continue;
       if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-      if (job.level != first_of_all) now_[job.level] = std::max(now_[job.level], job.at);
+      job = take_next();
       ++running_;
     }
     job.work();

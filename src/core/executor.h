@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -16,15 +15,17 @@ namespace advectio {
 /// Jobs begin in the order given, those of a higher level first, on `threads` threads (0: on the caller's, inside
 /// `run`). A job must not throw and must not wait for another job. The destructor runs what was given and joins.
 ///
-/// Flows of one level share the threads by the cost of their jobs: a flow that has few is not behind all jobs of one
-/// that has many (start-time fair queueing; Goyal, Vin and Cheng, SIGCOMM 1996).
+/// A flow that has little to do does not wait behind one that has much: of each flow the first `ahead_max` of cost that
+/// has not begun goes before what all of them have beyond that. Of four jobs one is of those beyond, so that they go
+/// on.
 class Executor {
  public:
   /// Jobs that belong together. It outlives them.
   class Flow {
     friend Executor;
-    std::uint64_t next_ = 0;  ///< where its next job begins, in the sum of costs
+    std::uint64_t waiting_ = 0;  ///< cost of its jobs that have not begun
   };
+  static constexpr std::uint64_t ahead_max = 4U << 20U;
 
   explicit Executor(unsigned threads);
   ~Executor();
@@ -32,7 +33,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   void run(std::function<void()> job);
-  /// The same, in its flow. `cost`: in what the caller counts, for all flows alike.
+  /// The same, in its flow. `cost`: bytes.
   void run(std::function<void()> job, Flow& flow, std::uint64_t cost);
   /// Before all that have not begun.
   void run_first(std::function<void()> job);
@@ -50,7 +51,9 @@ class Executor {
  private:
   struct Job {
     unsigned level;
-    std::uint64_t at;  ///< where it begins, in the sum of costs
+    bool beyond;  ///< of what its flow has much
+    Flow* flow;
+    std::uint64_t cost;
     std::function<void()> work;
   };
   void add(std::function<void()> work, unsigned level, Flow* flow, std::uint64_t cost);
@@ -58,9 +61,9 @@ class Executor {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job> jobs_;                   ///< of high levels first, then by where they begin
-  std::map<unsigned, std::uint64_t> now_;  ///< of each level: where its latest job began
-  unsigned running_ = 0;
+  Job take_next();
+  std::deque<Job> jobs_;  ///< of high levels first, of each those that are `beyond` last
+  unsigned running_ = 0, taken_ = 0;
   bool ending_ = false;
   unsigned resting_ = 0;  ///< threads that are too many
   std::atomic<unsigned> level_{0};

@@ -441,7 +441,9 @@ Result<bool> ChunkAssembly::advance(std::uint64_t until_ns) {
     auto started = start_next();
     if (!started) return started;
     any = *handed || *started;
-    if (any && until_ns != UINT64_MAX && now_ns() > until_ns) return false;
+    if (!any || until_ns == UINT64_MAX || now_ns() <= until_ns) continue;
+    if (shared_->wake) shared_->wake();  // there is more to do
+    return false;
   }
   if (!waiting_.empty()) return false;
   {

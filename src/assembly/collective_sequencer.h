@@ -23,8 +23,8 @@ class CollectiveSequencer {
   /// An earlier server has committed this writer's records up to `sequence`, and its syncs up to `sync_index`.
   void resume(std::size_t writer, std::uint64_t sequence, journal::SyncIndex sync_index);
 
-  /// What the one before this has returned is not committed, and comes again. Records that it had overtaken do not; it
-  /// remembers which of them ended a record. Comes after `resume`.
+  /// This sequencer takes the place of `before`, because a commit has failed. The ends of records that `before` let
+  /// others overtake do not come again from the journals. They are taken over from it. Call it after `resume`.
   void remember(const CollectiveSequencer& before);
   /// All that has been returned is committed.
   void note_commit() { returned_ends_.clear(); }

@@ -57,11 +57,11 @@ class Executor {
     std::function<void()> work;
   };
   void add(std::function<void()> work, unsigned level, Flow* flow, std::uint64_t cost);
+  Job take_next();
   void work(unsigned number);
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  Job take_next();
   std::deque<Job> jobs_;  ///< of high levels first, of each those that are `beyond` last
   unsigned running_ = 0, taken_ = 0;
   bool ending_ = false;

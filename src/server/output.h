@@ -97,14 +97,14 @@ struct FurtherOutput {
 
 struct Output;
 
-/// What is to be committed.
+/// A commit of an output. It is under way until all bytes are in the file.
 struct Commit {
-  std::uint64_t sequence = 0;   ///< up to this record, or common sync
-  std::uint64_t synced_ns = 0;  ///< when the frame that ends here was synced; 0: none does
-  bool in_midst = false;        ///< the frame goes on
-  std::uint64_t record = 0;     ///< the frame ends with that sync of writer 0, which is no sync of all; 0: it does not
-  std::function<Result<void>()> then = {};  ///< what comes behind it
-  std::uint64_t waits_since_ns = 0;         ///< for its sink
+  std::uint64_t sequence = 0;               ///< up to this record, or common sync
+  std::uint64_t synced_ns = 0;              ///< when the frame that ends here was synced; 0: none does
+  bool in_midst = false;                    ///< the frame goes on
+  std::uint64_t record = 0;                 ///< the sync of writer 0 that ends the frame as a record; 0: all sync
+  std::function<Result<void>()> then = {};  ///< called when it has succeeded
+  std::uint64_t waits_since_ns = 0;         ///< when it began to wait for its sink
 };
 
 /// Where an output is a tile of another, which is written in its stead.
@@ -139,7 +139,7 @@ struct Output : std::enable_shared_from_this<Output> {
   State state = State::open;
   MappedState<SharedState> shared_state;
   bool whole = false;  ///< all that write it have closed it, and it has all that they have put
-  /// Its sink is about to take all of that to the file. Nothing else is given to it meanwhile.
+  /// The one under way. The sink gets nothing else meanwhile.
   std::optional<Commit> commit;
   /// Its records are read, and wait in the stage: for that, or for more urgent ones (Records).
   bool postponed = false;
@@ -188,6 +188,7 @@ struct Output : std::enable_shared_from_this<Output> {
   void clear_frame() {
     frame.clear();
     waiting.clear();
+    commit.reset();
   }
 };
 

@@ -222,7 +222,6 @@ Result<void> OutputWriter::ready_sink(Output& d) {
 
 /// The sink takes up its file again when it is needed.
 void OutputWriter::let_go(Output& d) {
-  d.commit.reset();
   if (d.sink) {
     count_sink(d);
     d.sink->abandon();
@@ -536,7 +535,6 @@ Result<void> OutputWriter::bring_to_last_commit(const Output& d) {
 
 /// Drop what is not committed, and know that it is dropped: `abandon` cannot say that the disk has refused.
 Result<void> OutputWriter::take_back(Output& d) {
-  d.commit.reset();
   if (!d.sink && !d.file.may_hold_commits()) return {};
   if (d.sink) d.sink->abandon();
   d.sink.close();
@@ -603,7 +601,6 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   ++run_.commits;
   if (d.is_elsewhere()) return end_elsewhere(d);
   d.figures.stall.end_frame();
-  d.commit.reset();
   d.sink.close();
   d.clear_frame();
   d.schema.forget();

@@ -207,8 +207,7 @@ void Records::go_on_alone(Journal& j, std::uint32_t number, const std::shared_pt
     bytes += r.payload.size() + 4096;
     if (until == Until::frame && r.type != RecordType::put) until = Until::urgent;
     hand(j, r, d, {}, run_.verify);
-    if (until == Until::end || !d->commit) return true;
-    return false;
+    return until == Until::end || !d->commit;
   });
 }
 

@@ -2,8 +2,8 @@
 //
 // Life:  open (each sink has its own factory) → declare → ((begin → ready*)+ → [seal → advance*] → end)* → close
 //
-// A commit waits for threads that compress. Who has other things to do meanwhile calls `seal`, then
-// `advance` from time to time; when that says so, the commit has little more than metadata to write.
+// A commit waits for threads that compress. A caller with other work calls `seal` first, and `advance`
+// from time to time. When `advance` returns true, the commit has little more than metadata to write.
 //
 // Every sink promises this, and the conformance suite (tests/sinks/) checks it as far as the sink's
 // abilities go:
@@ -82,10 +82,10 @@ class Sink {
 
   /// This part of the field has been put, and may be read from now on. Parts may overlap, and may
   /// come twice: then the sink must hold the values that the field has now. May return before they
-  /// are in the file. Blocks while too much memory is in flight, where the sink's factory was not told whom
-  /// to wake: then what there is no memory for waits for `advance`. The sink may keep the field, and
-  /// lets go of it before `end`, `checkpoint`, `close` or `abandon` returns. Unlimited dimensions
-  /// grow as parts ask for it.
+  /// are in the file. Blocks while too much memory is in flight. A sink that was opened with a function
+  /// `wake` does not block: its parts wait for `advance`. The sink may keep the field, and lets go of it
+  /// before `end`, `checkpoint`, `close` or `abandon` returns. Unlimited dimensions grow as parts ask
+  /// for it.
   virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
 
   /// A chunk of `variable` as the destination stores it (`stored_alike`), filled up beyond the variable's end. `box`:

@@ -143,19 +143,23 @@ class SharedRecordsTest : public RecordsTest {
       return d.close().ok() ? 0 : 3;
     });
   }
+  /// The programs write three records. The first is visible when they have begun the second.
+  void see_the_first_of_three() {
+    start();
+    go();
+    let_write(0);
+    let_write(1);
+    wait_for_frames(1);
+    expect_records(1, writers);
+    let_write(2);
+  }
   Meeting meeting_{writers};
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
 TEST_F(SharedRecordsTest, AreVisibleBeforeAnythingIsSynced) {
   programs_that_wait(3);
-  start();
-  go();
-  let_write(0);
-  let_write(1);
-  wait_for_frames(1);
-  expect_records(1, writers);
-  let_write(2);
+  see_the_first_of_three();
   const auto status = end();
   EXPECT_EQ(status["datasets"][0]["frames_visible"], 3);
   EXPECT_EQ(status["datasets"][0]["frames_synced"], 3);
@@ -177,8 +181,8 @@ TEST_F(SharedRecordsTest, AreWholeInTheFileWhenTheirProgramsAreKilled) {
   expect_records(4, writers);
 }
 
-// What the disk refused is read again when all writers have gone. The others had come to the call that ended the
-// record, and put nothing in it.
+// The disk refuses the first record until all writers have died. The last call ends the third record. Writers 1 and 2
+// make that call, but put nothing in it.
 TEST_F(SharedRecordsTest, AreWholeWhereTheDiskRefusedThemUntilTheirProgramsWereKilled) {
   programs([](SharedDataset& d, std::uint32_t w) {
     if (!put_records(d, w, 3)) return 2;
@@ -293,13 +297,7 @@ TEST_F(SharedRecordsTest, AreEndedByPostedBlocksWhereThoseBeforeAreSettled) {
     }
     return d.close().ok() ? 0 : 4;
   });
-  start();
-  go();
-  let_write(0);
-  let_write(1);
-  wait_for_frames(1);
-  expect_records(1, writers);
-  let_write(2);
+  see_the_first_of_three();
   EXPECT_EQ(end()["datasets"][0]["frames_visible"], 3);
   expect_records(3, writers);
 }

@@ -245,7 +245,7 @@ TEST_F(ReopenedTest, AChangeBySomebodyElseBeforeTheFirstCommitIsNeverWrittenOver
     std::ofstream(out("a.nc"), std::ios::app) << "changed";
     const std::vector<float> row(width, 1);
     if (!(*d)->schema(series(width)) || !(*d)->put(0, {{1, 0}, {1, width}}, {}, {row.data(), {}}, 4)) return 3;
-    // The error is said once: by the sync already, where the server has been faster.
+    // One call returns the error: the sync, if the server has met it by then, else `wait_visible`.
     const auto synced = (*d)->sync(), seen = (*d)->wait_visible();
     const auto& said = synced ? seen : synced;
     return !said && said.error().message.find("somebody else has changed the file") != std::string::npos ? 0 : 4;

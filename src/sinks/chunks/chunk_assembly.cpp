@@ -182,7 +182,7 @@ Result<void> ChunkAssembly::add(const std::shared_ptr<const Field>& field,
     entry.field = field;
     entry.dirty = true;
     if (!dense) {
-      // What it covers is not known by counting: it waits for `seal`.
+      // Counting elements does not show whether the chunk is covered. It waits for `seal`.
       entry.started = true;
     } else if (part == needed) {
       entry.touched = part.volume();

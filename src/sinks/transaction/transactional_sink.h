@@ -39,7 +39,7 @@ class TransactionalSink : public Sink {
                                    std::span<const std::byte> bytes) {
     return Sink::ready_stored(variable, box, mask, bytes);
   }
-  /// Parts that wait for others need not any more.
+  /// As `seal`.
   virtual void seal_parts() {}
   /// As `advance`.
   virtual Result<bool> advance_parts() { return true; }

@@ -39,12 +39,12 @@ void Executor::run_first(std::function<void()> job) {
 
 std::size_t Executor::backlog() const {
   const std::lock_guard lock(mutex_);
-  return jobs_.size();
+  return backlog_;
 }
 
 bool Executor::is_busy() const {
   const std::lock_guard lock(mutex_);
-  return !jobs_.empty() || running_ >= threads_;
+  return backlog_ > 0 || running_ >= threads_;
 }
 
 void Executor::resize(unsigned threads) {
@@ -71,38 +71,68 @@ void Executor::add(std::function<void()> work, unsigned level, Flow* flow, std::
   bool some_rest = false;
   {
     const std::lock_guard lock(mutex_);
-    Job job{level, false, flow, cost, std::move(work)};
+    Job job{++given_, level, cost, std::move(work)};
+    ++backlog_;
     if (flow != nullptr) {
-      job.beyond = flow->waiting_ > 0 && flow->waiting_ + cost > ahead_max;
+      if (flow->jobs_.empty()) flows_.push_back(flow);
       flow->waiting_ += cost;
+      flow->level_ = level;
+      flow->jobs_.push_back(std::move(job));
+    } else {
+      const auto place = level == first_of_all
+                             ? jobs_.begin()
+                             : std::upper_bound(jobs_.begin(), jobs_.end(), job,
+                                                [](const Job& x, const Job& y) { return x.level > y.level; });
+      jobs_.insert(place, std::move(job));
     }
-    const auto before = [](const Job& a, const Job& b) {
-      return a.level != b.level ? a.level > b.level : !a.beyond && b.beyond;
-    };
-    const auto place =
-        level == first_of_all ? jobs_.begin() : std::upper_bound(jobs_.begin(), jobs_.end(), job, before);
-    jobs_.insert(place, std::move(job));
     some_rest = resting_ > 0;
   }
   some_rest ? wake_.notify_all() : wake_.notify_one();
 }
 
-Executor::Job Executor::take_next() {
-  auto next = jobs_.begin();
-  if (++taken_ % 4 == 0) {
-    const auto beyond =
-        std::find_if(next, jobs_.end(), [level = next->level](const Job& j) { return j.level != level || j.beyond; });
-    if (beyond != jobs_.end() && beyond->level == next->level) next = beyond;
+void Executor::set_awaited(Flow& flow, bool awaited) {
+  const std::lock_guard lock(mutex_);
+  flow.awaited_ = awaited ? ++awaited_ : 0;
+}
+
+/// Null: it is the turn of a job without a flow.
+Executor::Flow* Executor::next_flow() const {
+  auto level = jobs_.empty() ? 0 : jobs_.front().level;
+  for (const auto* f : flows_) level = std::max(level, f->level_);
+  Flow *small = nullptr, *large = nullptr;
+  // Those that nobody waits for come last.
+  const auto order = [](const Flow& f) { return std::pair(f.awaited_ - 1, f.jobs_.front().number); };
+  for (auto* f : flows_) {
+    if (f->level_ != level) continue;
+    if (f->waiting_ <= little) {
+      if (small == nullptr || f->jobs_.front().number < small->jobs_.front().number) small = f;
+    } else if (large == nullptr || order(*f) < order(*large)) {
+      large = f;
+    }
   }
-  Job job = std::move(*next);
-  jobs_.erase(next);
-  if (job.flow != nullptr) job.flow->waiting_ -= job.cost;
+  const bool lone = !jobs_.empty() && jobs_.front().level == level &&
+                    (small == nullptr || level == first_of_all || jobs_.front().number < small->jobs_.front().number);
+  if (large != nullptr && (taken_ % 4 == 0 || (small == nullptr && !lone))) return large;
+  return lone ? nullptr : small;
+}
+
+Executor::Job Executor::take_next() {
+  ++taken_;
+  --backlog_;
+  auto* flow = next_flow();
+  auto& from = flow != nullptr ? flow->jobs_ : jobs_;
+  Job job = std::move(from.front());
+  from.pop_front();
+  if (flow != nullptr) {
+    flow->waiting_ -= job.cost;
+    if (flow->jobs_.empty()) flows_.erase(std::find(flows_.begin(), flows_.end(), flow));
+  }
   return job;
 }
 
 void Executor::work(unsigned number) {
   for (;;) {
-    Job job{0, false, nullptr, 0, {}};
+    Job job{};
     {
       std::unique_lock lock(mutex_);
       if (number >= threads_ && !ending_) {
@@ -110,9 +140,9 @@ void Executor::work(unsigned number) {
         wake_.wait(lock, [&] { return ending_ || number < threads_; });
         --resting_;
       }
-      wake_.wait(lock, [&] { return ending_ || number >= threads_ || !jobs_.empty(); });
+      wake_.wait(lock, [&] { return ending_ || number >= threads_ || backlog_ > 0; });
       if (number >= threads_ && !ending_) continue;
-      if (jobs_.empty()) return;
+      if (backlog_ == 0) return;
       job = take_next();
       ++running_;
     }

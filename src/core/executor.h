@@ -15,17 +15,28 @@ namespace advectio {
 /// Jobs begin in the order given, those of a higher level first, on `threads` threads (0: on the caller's, inside
 /// `run`). A job must not throw and must not wait for another job. The destructor runs what was given and joins.
 ///
-/// A flow that has little to do does not wait behind one that has much: of each flow the first `ahead_max` of cost that
-/// has not begun goes before what all of them have beyond that. Of four jobs one is of those beyond, so that they go
-/// on.
+/// Jobs of a flow belong together. A flow that has little to do does not wait behind one that has much. Of the flows
+/// with much, those that somebody waits for go first, one after the other, as then the first of them ends early. Of
+/// four jobs one is of a flow with much, so that they go on.
 class Executor {
+  struct Job {
+    std::uint64_t number;  ///< in the order given
+    unsigned level;
+    std::uint64_t cost;
+    std::function<void()> work;
+  };
+
  public:
-  /// Jobs that belong together. It outlives them.
+  /// Outlives its jobs.
   class Flow {
     friend Executor;
-    std::uint64_t waiting_ = 0;  ///< cost of its jobs that have not begun
+    std::deque<Job> jobs_;       ///< that have not begun
+    std::uint64_t waiting_ = 0;  ///< their cost
+    std::uint64_t awaited_ = 0;  ///< the order in which somebody came to wait; 0: nobody waits
+    unsigned level_ = 0;         ///< of the job given last
   };
-  static constexpr std::uint64_t ahead_max = 4U << 20U;
+  /// Cost of jobs that have not begun: no more is little.
+  static constexpr std::uint64_t little = 4U << 20U;
 
   explicit Executor(unsigned threads);
   ~Executor();
@@ -35,6 +46,8 @@ class Executor {
   void run(std::function<void()> job);
   /// The same, in its flow. `cost`: bytes.
   void run(std::function<void()> job, Flow& flow, std::uint64_t cost);
+  /// Somebody waits for all jobs of the flow, from now on or no more.
+  void set_awaited(Flow& flow, bool awaited);
   /// Before all that have not begun.
   void run_first(std::function<void()> job);
   /// Of the jobs that `run` gets from here on. 0 at first.
@@ -49,21 +62,18 @@ class Executor {
   [[nodiscard]] unsigned threads() const noexcept { return threads_; }
 
  private:
-  struct Job {
-    unsigned level;
-    bool beyond;  ///< of what its flow has much
-    Flow* flow;
-    std::uint64_t cost;
-    std::function<void()> work;
-  };
   void add(std::function<void()> work, unsigned level, Flow* flow, std::uint64_t cost);
+  [[nodiscard]] Flow* next_flow() const;
   Job take_next();
   void work(unsigned number);
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job> jobs_;  ///< of high levels first, of each those that are `beyond` last
-  unsigned running_ = 0, taken_ = 0;
+  std::deque<Job> jobs_;      ///< without a flow; of high levels first
+  std::vector<Flow*> flows_;  ///< that have jobs
+  std::uint64_t given_ = 0, awaited_ = 0, taken_ = 0;
+  std::size_t backlog_ = 0;
+  unsigned running_ = 0;
   bool ending_ = false;
   unsigned resting_ = 0;  ///< threads that are too many
   std::atomic<unsigned> level_{0};

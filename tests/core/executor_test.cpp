@@ -84,13 +84,33 @@ TEST(Executor, LetsAFlowThatHasLittleToDoGoBeforeOneThatHasMuch) {
     const auto add = [&](Executor::Flow& flow, std::uint64_t cost, char name) {
       executor.run([&order, name] { order += name; }, flow, cost);
     };
-    for (const char name : {'1', '2', '3', '4', '5'}) add(a, Executor::ahead_max / 2, name);
+    for (const char name : {'1', '2', '3', '4', '5'}) add(a, Executor::little / 2, name);
     for (const char name : {'a', 'b', 'c'}) add(b, 10, name);
     executor.set_level(1);
-    add(c, Executor::ahead_max * 2, 'x');
+    add(c, Executor::little * 2, 'x');
     may_go.set_value();
   }
-  EXPECT_EQ(order, "x132ab4c5") << "the fourth and the eighth job are of what is beyond";
+  EXPECT_EQ(order, "xa1bc2345") << "the fourth job is of the flow that has much";
+}
+
+TEST(Executor, EndsOneFlowAfterTheOtherWhereSomebodyWaits) {
+  std::string order;
+  std::promise<void> begun, may_go;
+  Executor::Flow a, b, c;
+  {
+    Executor executor(1);
+    executor.run([&] {
+      begun.set_value();
+      may_go.get_future().wait();
+    });
+    begun.get_future().wait();
+    for (const auto& [flow, name] : {std::pair(&a, 'a'), std::pair(&b, 'b'), std::pair(&c, 'c')})
+      for (int i = 0; i < 3; ++i) executor.run([&order, name = name] { order += name; }, *flow, Executor::little + 1);
+    executor.set_awaited(c, true);
+    executor.set_awaited(b, true);
+    may_go.set_value();
+  }
+  EXPECT_EQ(order, "cccbbbaaa");
 }
 
 TEST(Executor, RunsJobsOnAsManyThreadsAsItWasGivenLast) {

@@ -426,6 +426,7 @@ Result<void> ChunkAssembly::read_base(const Key& key, const Entry& entry, const 
 
 void ChunkAssembly::seal() {
   if (std::exchange(sealed_, true)) return;
+  executor_.set_awaited(shared_->flow, true);
   for (auto& [key, entry] : entries_)
     if (entry.dirty) want(key, entry);
 }
@@ -451,6 +452,7 @@ Result<bool> ChunkAssembly::advance(std::uint64_t until_ns) {
     if (shared_->running > 0 || !shared_->done.empty()) return false;
   }
   if (std::exchange(sealed_, false)) {
+    executor_.set_awaited(shared_->flow, false);
     entries_.clear();
     extents_.clear();
     made_here_bytes_ = 0;
@@ -478,6 +480,7 @@ void ChunkAssembly::abandon() noexcept {
   entries_.clear();
   extents_.clear();
   waiting_.clear();
+  executor_.set_awaited(shared_->flow, false);
   sealed_ = false;
   made_here_bytes_ = 0;
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace advectio {
 namespace {
@@ -23,31 +24,39 @@ std::uint64_t limit_in(const std::string& file) {
   return in >> bytes ? bytes : kNoLimit;  // "max" does not read as a number
 }
 
-/// The least limit of a control group and those above it.
-std::uint64_t limit_up_from(const std::string& root, std::string group, const std::string& file) {
-  std::uint64_t least = limit_in(root + "/" + file);
-  while (!group.empty() && group != "/") {
-    least = std::min(least, limit_in(root + group + "/" + file));
-    group.erase(group.rfind('/'));
-  }
-  return least;
-}
+struct GroupDirectory {
+  std::string path;
+  bool unified;  ///< version 2
+};
 
-std::uint64_t control_group_limit() {
-  std::uint64_t least = kNoLimit;
-  std::ifstream in("/proc/self/cgroup");
+/// Of the control groups of this process, and those above them, that `controller` may limit. `groups`:
+/// /proc/self/cgroup.
+std::vector<GroupDirectory> group_directories(const std::string& groups, const std::string& root,
+                                              const std::string& controller) {
+  std::vector<GroupDirectory> out;
+  std::ifstream in(groups);
   for (std::string line; std::getline(in, line);) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
+    std::string group = line.substr(second + 1);
     if (group.empty() || group.front() != '/') continue;
-    if (controllers.empty())
-      least = std::min(least, limit_up_from("/sys/fs/cgroup", group, "memory.max"));
-    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-      least = std::min(least, limit_up_from("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+    const bool unified = controllers.empty();
+    if (!unified && ("," + controllers + ",").find("," + controller + ",") == std::string::npos) continue;
+    const auto top = unified ? root : root + "/" + controller;
+    for (; group.size() > 1; group.erase(group.rfind('/'))) out.push_back({top + group, unified});
+    out.push_back({top, unified});
   }
+  return out;
+}
+
+const std::string own_groups = "/proc/self/cgroup", groups_root = "/sys/fs/cgroup";
+
+std::uint64_t control_group_limit() {
+  std::uint64_t least = kNoLimit;
+  for (const auto& [at, unified] : group_directories(own_groups, groups_root, "memory"))
+    least = std::min(least, limit_in(at + (unified ? "/memory.max" : "/memory.limit_in_bytes")));
   return least;
 }
 
@@ -90,17 +99,13 @@ std::uint64_t number_after(const std::string& file, const std::string& name) {
 /// What the control groups of this process leave, where they limit it. Pages of files can be dropped.
 std::uint64_t left_by_control_groups() {
   std::uint64_t least = kNoLimit;
-  std::ifstream in("/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    if (line.rfind("0::/", 0) != 0) continue;
-    for (std::string group = line.substr(3); group.size() > 1; group.erase(group.rfind('/'))) {
-      const std::string at = "/sys/fs/cgroup" + group;
-      const auto limit = limit_in(at + "/memory.max");
-      const auto used = limit_in(at + "/memory.current");
-      if (limit == kNoLimit || used == kNoLimit) continue;
-      const auto held = used - std::min(used, number_after(at + "/memory.stat", "inactive_file "));
-      least = std::min(least, limit - std::min(limit, held));
-    }
+  for (const auto& [at, unified] : group_directories(own_groups, groups_root, "memory")) {
+    if (!unified) continue;
+    const auto limit = limit_in(at + "/memory.max");
+    const auto used = limit_in(at + "/memory.current");
+    if (limit == kNoLimit || used == kNoLimit) continue;
+    const auto held = used - std::min(used, number_after(at + "/memory.stat", "inactive_file "));
+    least = std::min(least, limit - std::min(limit, held));
   }
   return least;
 }
@@ -117,10 +122,29 @@ std::uint64_t usable_memory_bytes() {
   return std::min(pages * page, control_group_limit());
 }
 
+unsigned cores_of_control_groups(const std::string& groups, const std::string& root) {
+  auto least = kNoLimit;
+  for (const auto& [at, unified] : group_directories(groups, root, "cpu")) {
+    std::uint64_t quota = kNoLimit, period = kNoLimit;
+    if (unified) {
+      std::ifstream in(at + "/cpu.max");
+      if (!(in >> quota >> period)) continue;  // "max"
+    } else {
+      quota = limit_in(at + "/cpu.cfs_quota_us"), period = limit_in(at + "/cpu.cfs_period_us");
+    }
+    // -1: no limit. It reads as a number near the greatest.
+    if (period == 0 || period == kNoLimit || quota > (kNoLimit >> 1U)) continue;
+    least = std::min(least, std::max<std::uint64_t>(1, quota / period));
+  }
+  return static_cast<unsigned>(std::min<std::uint64_t>(least, std::numeric_limits<unsigned>::max()));
+}
+
 unsigned usable_cores() {
+  const auto by_groups = cores_of_control_groups(own_groups, groups_root);
   cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
-  return static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (::sched_getaffinity(0, sizeof set, &set) == 0)
+    return std::min(by_groups, static_cast<unsigned>(std::max(1, CPU_COUNT(&set))));
+  return std::min(by_groups, static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
 }
 
 void allow_open_files() noexcept {

@@ -14,8 +14,12 @@ std::uint64_t usable_memory_bytes();
 /// says is available, or less where a control group's limit is nearer (version 2 of control groups only). 0: not known.
 std::uint64_t available_memory_bytes();
 
-/// Cores this process may run on (its affinity mask); at least 1.
+/// Cores this process may use: those of its affinity mask, or less where a control group's quota says so, as in a
+/// container. Whole ones; at least 1.
 unsigned usable_cores();
+/// What the quotas alone leave. `groups`: the file /proc/self/cgroup; `root`: /sys/fs/cgroup. No quota: the greatest
+/// number.
+unsigned cores_of_control_groups(const std::string& groups, const std::string& root);
 
 /// What tells this run of the kernel from any other (36 characters); empty where the system does not say.
 std::string boot_id();

@@ -137,6 +137,15 @@ void Recovery::note_held_name(const Output& d) const {
   if (!noted) run_.report(noted.error().message);
 }
 
+/// The shared state says the same from here on: a damaged page may have said more.
+void Recovery::take_up_frames(Output& d) const {
+  const auto frames = frames_of(d);
+  d.progress.take_up_frames(frames);
+  auto& s = *d.shared_state;
+  const bool is_known = s.writers == 0 || d.shared();  // what the slots say, too
+  if (is_known && !d.is_elsewhere() && s.frames_visible.load() > frames) s.frames_visible.store(frames);
+}
+
 /// Counts the frames that are visible. Each has a record of its own there, whatever a damaged page says.
 std::uint64_t Recovery::frames_of(const Output& d) const {
   // The records of several writers that end a frame are not among those that `visible` counts.
@@ -196,7 +205,7 @@ void Recovery::take_up_datasets() {
                            std::min(d->shared_state->visible.load(), d->shared_state->durable_forced.load()));
     d->progress.take_up(d->shared_state->visible.load());
     d->progress.durable = std::min(d->progress.visible, d->shared_state->durable_forced.load());
-    d->progress.take_up_frames(frames_of(*d));
+    take_up_frames(*d);
     d->progress.frames_durable = d->shared_state->frames_forced.load();
     d->file.note_commits();
     if (run_.power_lost) {
@@ -247,7 +256,7 @@ void Recovery::take_up_datasets() {
         run_.errors.push_back(r.error().message);
         continue;
       }
-      d->progress.take_up_frames(frames_of(*d));
+      take_up_frames(*d);
       for (std::size_t w = 0; w < d->writers.shares.size(); ++w) {
         // What was heard from writers on other nodes holds once it has been heard again.
         if (d->ownership.owns() && d->writers.slots[w].pid == 0) d->writers.slots[w].collective_index.store(0);
@@ -330,7 +339,7 @@ void Recovery::take_up_wholes(const std::vector<std::string>& shared_states) {
     journal::set_visible(*w->shared_state,
                          std::min(w->shared_state->visible.load(), w->shared_state->visible_next.load()));
     w->progress.take_up(w->shared_state->visible.load());
-    w->progress.take_up_frames(frames_of(*w));
+    take_up_frames(*w);
     w->progress.partial = w->shared_state->sync_index.load() > 0;
     w->file.note_commits();
     if (const auto schema = stored_schema(name)) (void)writer_.take_schema(*w, *schema);

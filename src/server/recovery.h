@@ -22,6 +22,7 @@ class Recovery {
  private:
   [[nodiscard]] std::string find_hard_link(const std::string& state_name, const SharedState& shared_state) const;
   [[nodiscard]] Result<Schema> stored_schema(const std::string& state_name) const;
+  void take_up_frames(Output& d) const;
   [[nodiscard]] std::uint64_t frames_of(const Output& d) const;
   [[nodiscard]] std::uint64_t frames_noted(const Output& d) const;
   void leave_at_last_commit(const std::string& state_name, const Error& why);

@@ -114,5 +114,33 @@ TEST_F(FurtherOutputsTest, AreMadeAnewWhereOnlySomeAreThere) {
   EXPECT_EQ(files(), (std::vector<std::string>{"a.nc", "second_a.nc"}));
 }
 
+/// A server has died before it has made any, and a page says that frames of the file are visible.
+TEST_F(FurtherOutputsTest, AreMadeWhereADamagedPageSaysThatFramesAreVisible) {
+  store_.fail_commit_of = "a.nc";
+  Program a(run_dir(), [this](Session& s) {
+    (void)write_frames(s, out("a.nc"), 3, false, false);
+    return ::pause();
+  });
+  start();
+  a.go();
+  ASSERT_TRUE(eventually([this] { return image("second_a.nc").committed.size() == 3; }));
+  stop_after_a_failure();
+  a.kill();
+  change_pages(run_dir(), [](const auto& stage, const auto& name, auto& shared_state) {
+    if (shared_state.output == 0) return;
+    ASSERT_TRUE(system_files().remove(shared_state.link).ok());
+    ASSERT_TRUE(system_files().remove(stage.datasets() + "/" + name).ok());
+  });
+  ASSERT_TRUE(system_files().remove(out("second_a.nc")).ok());
+  for_each_page([](journal::SharedState& shared_state) {
+    shared_state.outputs_made.store(0);
+    shared_state.frames_visible.store(1U << 16U);
+  });
+  recover(2);
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(image("second_a.nc").committed.size(), 3U);
+  EXPECT_EQ(files(), (std::vector<std::string>{"a.nc", "second_a.nc"}));
+}
+
 }  // namespace
 }  // namespace advectio

@@ -302,23 +302,32 @@ class RulesParser {
         else
           return is_none_of("linear, log");
       } else if (key == "preset") {
-        if (text != "wrf") return is_none_of("wrf");
-        rule.wrf = true;
+        if (text != "wrf" && text != "hybrid") return is_none_of("wrf, hybrid");
+        rule.wrf = text == "wrf";
+        rule.hybrid = text == "hybrid";
       } else if (key == "below") {
         if (text != "missing" && text != "nearest") return is_none_of("missing, nearest");
         rule.below = text == "missing" ? LevelsRule::Below::missing : LevelsRule::Below::nearest;
       } else if (key == "coordinate") {
-        if (text.empty()) return Fault{line, "coordinate: an expression is wanted, like \"P + PB\""};
-        rule.coordinate = text;
+        if (auto fault = read_level_coordinate(entry.second, rule)) return fault;
       } else {
-        return Fault{line, "unknown key " + key + "; known: pressure, height, coordinate, preset, method, below"};
+        const std::vector<std::string> known = {"pressure", "height", "coordinate", "preset", "method", "below"};
+        const auto meant = nearest(key, known);
+        return Fault{line, "unknown key " + key + (meant.empty() ? "" : "; did you mean " + meant + "?") +
+                               "; known: pressure, height, coordinate, preset, method, below"};
       }
     }
     if (of.empty()) return Fault{line_of(node), example};
-    if (rule.coordinate.empty() && !rule.wrf)
-      return Fault{line_of(node), "coordinate is missing: what has the " + of +
-                                      " at model levels, like coordinate: \"P + PB\"; or preset: wrf"};
-    if (rule.coordinate.empty() && rule.kind == LevelsRule::Kind::pressure) {
+    if (rule.hybrid && !rule.coordinate.empty())
+      return Fault{config::line_of_key(node, "coordinate"),
+                   "preset: hybrid takes the " + of + " of the files' formula_terms; leave coordinate or preset out"};
+    if (rule.coordinate.empty() && !rule.wrf && !rule.hybrid)
+      return Fault{line_of(node),
+                   "coordinate is missing: what has the " + of +
+                       " at model levels, like coordinate: \"P + PB\"; or preset: wrf, or preset: hybrid"};
+    if (rule.hybrid) {
+      // Each of the files' level coordinates has a formula of its own.
+    } else if (rule.coordinate.empty() && rule.kind == LevelsRule::Kind::pressure) {
       rule.coordinate = "P + PB";
     } else if (rule.coordinate.empty()) {
       rule.coordinate = "destagger((PH + PHB) / 9.81)";
@@ -329,6 +338,24 @@ class RulesParser {
                                                                                        : LevelsRule::Method::linear);
     if (rule.kind == LevelsRule::Kind::height && rule.method == LevelsRule::Method::log)
       return Fault{config::line_of_key(node, "method"), "method: log is for pressure; heights may be 0"};
+    return std::nullopt;
+  }
+
+  /// "P + PB", or {formula: "hyam * P0 + hybm * PS", units: Pa}.
+  Maybe read_level_coordinate(const YAML::Node& node, LevelsRule& rule) {
+    const std::string example =
+        "coordinate: an expression is wanted, like \"P + PB\" or {formula: \"P + PB\", units: Pa}";
+    if (node.IsScalar()) rule.coordinate = node.Scalar();
+    if (node.IsMap())
+      for (const auto& part : node) {
+        const auto key = part.first.IsScalar() ? part.first.Scalar() : "";
+        if (key != "formula" && key != "units")
+          return Fault{line_of(part.first), "coordinate: unknown key " + key + "; known: formula, units"};
+        if (!part.second.IsScalar() || part.second.Scalar().empty())
+          return Fault{line_of(part.second), "coordinate: " + key + ": a text is wanted"};
+        (key == "formula" ? rule.coordinate : rule.coordinate_units) = part.second.Scalar();
+      }
+    if (rule.coordinate.empty()) return Fault{line_of(node), example};
     return std::nullopt;
   }
 

@@ -68,6 +68,7 @@ struct LevelsRule {
   std::string coordinate;        ///< an expression: pressure or height at model levels
   std::string coordinate_units;  ///< where its variables do not tell; else empty
   bool wrf = false;              ///< the preset: staggered variables are taken to mass points first
+  bool hybrid = false;           ///< the preset: the coordinate is that of the files' formula_terms
   std::string origin;
 };
 

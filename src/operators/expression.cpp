@@ -166,22 +166,24 @@ class OfNeighbours final : public Quantity {
   bool mean_;
 };
 
-/// The same values along dimensions that the quantity has not.
+/// The same values along dimensions that the quantity has not, and its own in another order.
 class Repeated final : public Quantity {
  public:
-  Repeated(std::shared_ptr<const Quantity> of, std::vector<bool> has) : of_(std::move(of)), has_(std::move(has)) {}
+  /// `own`: of each dimension of the result its place among those of `of`, where it is one.
+  Repeated(std::shared_ptr<const Quantity> of, std::vector<std::optional<std::size_t>> own)
+      : of_(std::move(of)),
+        own_(std::move(own)),
+        rank_(static_cast<std::size_t>(std::count_if(own_.begin(), own_.end(), [](const auto& o) { return o; }))) {}
   void needs(const Box& box, std::vector<Need>& all) const override { of_->needs(own(box), all); }
   void make(const Box& box, Needed& values, std::span<double> result) const override {
     const auto from = own(box);
     std::vector<double> points(from.volume());
     of_->make(from, values, points);
+    std::vector<std::uint64_t> its(rank_, 1);
+    for (auto i = rank_; i-- > 1;) its[i - 1] = its[i] * from.count[i];
     std::vector<std::uint64_t> step(box.rank(), 0), at(box.rank(), 0);
-    std::uint64_t size = 1;
-    for (auto i = box.rank(); i-- > 0;)
-      if (has_[i]) {
-        step[i] = size;
-        size *= box.count[i];
-      }
+    for (std::size_t i = 0; i < own_.size(); ++i)
+      if (own_[i]) step[i] = its[*own_[i]];
     std::uint64_t place = 0;
     for (auto& r : result) {
       r = points[place];
@@ -197,15 +199,18 @@ class Repeated final : public Quantity {
  private:
   [[nodiscard]] Box own(const Box& box) const {
     Box out;
-    for (std::size_t i = 0; i < has_.size(); ++i) {
-      if (!has_[i]) continue;
-      out.start.push_back(box.start[i]);
-      out.count.push_back(box.count[i]);
+    out.start.resize(rank_);
+    out.count.resize(rank_);
+    for (std::size_t i = 0; i < own_.size(); ++i) {
+      if (!own_[i]) continue;
+      out.start[*own_[i]] = box.start[i];
+      out.count[*own_[i]] = box.count[i];
     }
     return out;
   }
   std::shared_ptr<const Quantity> of_;
-  std::vector<bool> has_;
+  std::vector<std::optional<std::size_t>> own_;
+  std::size_t rank_;
 };
 
 enum class Units : std::uint8_t { kept, none };
@@ -284,8 +289,9 @@ constexpr std::array<std::pair<std::string_view, Reduction>, 4> reductions = {{
 
 class Compiler {
  public:
-  Compiler(const std::string& text, const Schema& schema, std::uint32_t time)
-      : text_(text), rest_(text), schema_(schema), time_(time) {}
+  Compiler(const std::string& text, const Schema& schema, std::uint32_t time, const std::vector<Definition>& others,
+           std::vector<std::string> under_way)
+      : text_(text), rest_(text), schema_(schema), time_(time), others_(others), under_way_(std::move(under_way)) {}
 
   Result<Typed> run() {
     auto made = choice();
@@ -379,7 +385,8 @@ class Compiler {
       if (!times && !take("/")) break;
       auto b = sign();
       if (!b) return b;
-      const auto left = a->units, right = b->units;
+      const auto dimensionless = [](const std::string& units) { return units == "1" ? std::string() : units; };
+      const auto left = dimensionless(a->units), right = dimensionless(b->units);
       a = two(times ? [](double x, double y) { return x * y; } : Two([](double x, double y) { return x / y; }),
               std::move(*a), std::move(*b), "", false);
       if (!a) return a;
@@ -455,12 +462,24 @@ class Compiler {
         return refuse("variable " + name + ": time is not its first dimension, which is not supported");
       return typed_variable(schema_, i, time_);
     }
+    const bool of_itself = std::find(under_way_.begin(), under_way_.end(), name) != under_way_.end();
+    for (const auto& other : others_) {
+      names.push_back(other.name);
+      if (other.name != name || of_itself) continue;
+      auto inner = under_way_;
+      inner.push_back(name);
+      auto made = Compiler(other.formula, schema_, time_, others_, std::move(inner)).run();
+      if (!made) return Error{Code::config, name + " = " + made.error().message, 0};
+      if (!other.units.empty()) made->units = other.units;
+      return made;
+    }
     if (const auto* const known = find_wrf_diagnostic(name)) {
       auto made = compile_expression(std::string(known->formula), schema_, time_);
       if (!made) return Error{Code::config, name + " = " + made.error().message, 0};
       made->units = known->units;
       return made;
     }
+    if (of_itself) return refuse("it is made of " + name + ", which is made of it");
     for (const auto& d : wrf_diagnostics()) names.emplace_back(d.name);
     const auto meant = nearest(name, names);
     return refuse("variable " + name + " is not in the files" + (meant.empty() ? "" : "; did you mean " + meant + "?"));
@@ -596,15 +615,35 @@ class Compiler {
     return a.units.empty() ? b.units : a.units;
   }
 
-  /// All of them along the dimensions of the one that has most.
+  /// All of them along all their dimensions, by name: those of one operand, or of a variable of the files. So the
+  /// profile b(lev) times ps(lat, lon) is a field, and two points of a staggered grid are no product of grids.
   Result<void> fit(std::vector<Typed*> all) {
-    std::vector<std::uint32_t> most;
-    for (const auto* t : all)
+    std::vector<std::uint32_t> most, whole;
+    for (const auto* t : all) {
       if (t->dimensions.size() > most.size()) most = t->dimensions;
+      for (const auto d : t->dimensions)
+        if (std::find(whole.begin(), whole.end(), d) == whole.end()) whole.push_back(d);
+    }
+    if (whole.size() > most.size())
+      if (auto in_order = order_of(std::move(whole)); !in_order.empty()) most = std::move(in_order);
     for (auto* t : all) {
       auto made = repeated(std::move(*t), most, schema_);
       if (!made) return refuse(made.error().message);
       *t = std::move(*made);
+    }
+    return {};
+  }
+
+  /// As a variable of the files has these dimensions; empty: none has.
+  [[nodiscard]] std::vector<std::uint32_t> order_of(std::vector<std::uint32_t> dimensions) const {
+    std::sort(dimensions.begin(), dimensions.end());
+    for (const auto& v : schema_.variables) {
+      if (!is_numeric(v.type)) continue;
+      auto its = v.dimensions;
+      std::erase(its, time_);
+      auto sorted = its;
+      std::sort(sorted.begin(), sorted.end());
+      if (sorted == dimensions) return its;
     }
     return {};
   }
@@ -639,6 +678,8 @@ class Compiler {
   std::string_view rest_;
   const Schema& schema_;
   std::uint32_t time_;
+  const std::vector<Definition>& others_;
+  std::vector<std::string> under_way_;  ///< of `others_`, whose formulas name this one
   int depth_ = 0;
 };
 
@@ -699,25 +740,40 @@ Result<Typed> repeated(Typed of, const std::vector<std::uint32_t>& to, const Sch
     for (const auto d : dimensions) out += (out.empty() ? "" : ", ") + schema.dimensions[d].name;
     return "(" + out + ")";
   };
-  std::vector<bool> has;
-  std::size_t next = 0;
+  std::vector<std::optional<std::size_t>> own;
+  std::size_t found = 0;
   for (const auto d : to) {
-    has.push_back(next < of.dimensions.size() && of.dimensions[next] == d);
-    if (has.back()) ++next;
+    const auto it = std::find(of.dimensions.begin(), of.dimensions.end(), d);
+    own.emplace_back();
+    if (it == of.dimensions.end()) continue;
+    own.back() = static_cast<std::size_t>(it - of.dimensions.begin());
+    ++found;
   }
-  if (next < of.dimensions.size())
+  if (found < of.dimensions.size()) {
+    const bool staggered = std::any_of(of.dimensions.begin(), of.dimensions.end(), [&](std::uint32_t d) {
+      return std::any_of(to.begin(), to.end(), [&](std::uint32_t other) {
+        const auto &a = schema.dimensions[d].name, &b = schema.dimensions[other].name;
+        return a == b + "_stag" || b == a + "_stag";
+      });
+    });
     return Error{Code::config,
-                 "dimensions " + names(of.dimensions) + " and " + names(to) +
-                     " do not fit; destagger(…) takes a staggered variable to the others' points",
+                 "dimensions " + names(of.dimensions) + " and " + names(to) + " do not fit; " +
+                     (staggered ? "destagger(…) takes a staggered variable to the others' points"
+                                : "no variable of the files has all of them"),
                  0};
-  of.quantity = std::make_shared<Repeated>(of.quantity, std::move(has));
+  }
+  if (of.dimensions == to) return of;
+  of.quantity = std::make_shared<Repeated>(of.quantity, std::move(own));
   of.dimensions = to;
   return of;
 }
 
-Result<Typed> compile_expression(const std::string& text, const Schema& schema, std::uint32_t time_dimension) {
+Result<Typed> compile_expression(const std::string& text, const Schema& schema, std::uint32_t time_dimension,
+                                 const std::vector<Definition>& others, const std::string& name) {
   if (text.size() > length_max) return Error{Code::config, "it is longer than any expression", 0};
-  return Compiler(text, schema, time_dimension).run();
+  std::vector<std::string> under_way;
+  if (!name.empty()) under_way.push_back(name);
+  return Compiler(text, schema, time_dimension, others, std::move(under_way)).run();
 }
 
 }  // namespace advectio

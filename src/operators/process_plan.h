@@ -48,6 +48,7 @@ class Plan {
   /// Variables that say the time, and make room for ours.
   [[nodiscard]] bool says_time(std::uint32_t i) const {
     const auto& v = input_.variables[i];
+    if (!axis_.dated()) return false;  // and nothing of ours takes their place
     return i == axis_.variable || i == axis_.bounds || (v.name == "Times" && v.type == DataType::text && timed(v)) ||
            time_bounds_.contains(i) || (v.dimensions.size() == 1 && timed(v) && has_since(v));
   }
@@ -64,6 +65,7 @@ class Plan {
     bool named = false;       ///< by the rule
     bool from_file = false;   ///< and nothing has been done to it yet
     bool statistics = false;  ///< it has those of the rule; else single samples
+    bool to_levels = false;   ///< of the rule, where it has columns
     Packing packing;          ///< of what is from the file
     std::optional<std::size_t> whole;
   };
@@ -71,7 +73,19 @@ class Plan {
   Result<void> find_levels();
   Result<void> add_file_variable(std::uint32_t number);
   Result<void> add(Item item);
+  /// Pressure or height of model levels, of one dimension of levels.
+  struct LevelCoordinate {
+    Typed typed;
+    std::uint32_t dimension = 0;
+    std::string text;
+    std::vector<double> levels;  ///< of the rule, in its units
+  };
+  Result<void> add_level_coordinate(Typed typed, const std::string& text, const std::string& given_units,
+                                    std::uint32_t dimension);
+  [[nodiscard]] std::uint32_t vertical_of(const Typed& typed) const;
   Result<void> to_levels(Item& item);
+  /// False: it has no columns there.
+  Result<bool> to_levels(Item& item, const LevelCoordinate& levels);
   void add_levels();
   Result<void> find_grid();
   [[nodiscard]] bool on_grid(const std::vector<std::uint32_t>& dimensions) const;
@@ -84,12 +98,12 @@ class Plan {
   void say_feature_type();
   void add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
                       const std::vector<std::pair<std::string, std::string>>& attributes);
-  [[nodiscard]] const Variable* like(const std::vector<std::uint32_t>& dimensions,
-                                     const std::vector<std::uint32_t>& first) const;
+  [[nodiscard]] const Variable* like(const Typed& made) const;
   void fit_coordinates(Variable& v) const;
   [[nodiscard]] std::string cell_methods(const std::string& before) const;
   Result<void> check_cells() const;
   void drop_lost_cells();
+  void drop_lost_coordinates();
   [[nodiscard]] bool is_coordinate(const Variable& v) const;
   [[nodiscard]] bool has_along(const std::vector<std::uint32_t>& dimensions,
                                bool (Selection::Along::*is)() const) const;
@@ -109,9 +123,9 @@ class Plan {
   std::set<std::uint32_t> selected_, along_;
   std::vector<ExpressionRule> to_make_;  ///< WRF's diagnostics among the rule's variables, then its expressions
   std::vector<Item> expressions_;
-  std::optional<Typed> coordinate_;  ///< of the levels
+  std::vector<Definition> definitions_;  ///< the rule's expressions, as others name them
+  std::vector<LevelCoordinate> coordinates_;
   std::uint32_t level_dimension_ = 0;
-  std::vector<double> levels_;  ///< in the coordinate's units
   std::shared_ptr<const RegridWeights> weights_;
   std::vector<std::uint32_t> grid_;      ///< dimensions that go
   std::vector<std::uint32_t> new_grid_;  ///< dimensions that come

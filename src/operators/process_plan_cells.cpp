@@ -50,11 +50,11 @@ Result<void> Plan::check_cells() const {
       return refuse(rule_.origins.at("subset"),
                     "subset: points takes " + input_.dimensions[d].name + " away; one of them an output");
   }
-  if (!coordinate_ || selection_.along.empty()) return {};
-  const auto d = coordinate_->dimensions.front();
-  if (selection_.along[d].thinned())
-    return refuse(origin(d).first,
-                  origin(d).second + ": levels takes " + input_.dimensions[d].name + " away; one of them an output");
+  if (selection_.along.empty()) return {};
+  for (const auto& coordinate : coordinates_)
+    if (const auto d = coordinate.dimension; selection_.along[d].thinned())
+      return refuse(origin(d).first,
+                    origin(d).second + ": levels takes " + input_.dimensions[d].name + " away; one of them an output");
   return {};
 }
 

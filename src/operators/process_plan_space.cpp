@@ -1,42 +1,19 @@
 #include "operators/process_plan.h"
-#include "operators/vertical.h"
 
 namespace advectio {
 
-/// A variable of the files along these dimensions (and time), those of `first` before all others.
-const Variable* Plan::like(const std::vector<std::uint32_t>& dimensions,
-                           const std::vector<std::uint32_t>& first) const {
+/// A variable of the files along these dimensions, those of `first` before all others.
+const Variable* Plan::like(const Typed& made) const {
   const auto fits = [&](const Variable& v) {
-    return timed(v) && v.dimensions.size() == dimensions.size() + 1 &&
-           std::equal(dimensions.begin(), dimensions.end(), v.dimensions.begin() + 1);
+    const std::size_t leading = made.timed ? 1 : 0;
+    return timed(v) == made.timed && v.dimensions.size() == made.dimensions.size() + leading &&
+           std::equal(made.dimensions.begin(), made.dimensions.end(), v.dimensions.begin() + (made.timed ? 1 : 0));
   };
-  for (const auto i : first)
+  for (const auto i : made.variables)
     if (fits(input_.variables[i])) return &input_.variables[i];
   for (const auto& v : input_.variables)
     if (fits(v) && find_attribute(v.attributes, "coordinates") != nullptr) return &v;
   return nullptr;
-}
-
-Result<void> Plan::find_levels() {
-  if (!rule_.levels) return {};
-  const auto& rule = *rule_.levels;
-  auto made = compile_expression(rule.coordinate, input_, axis_.dimension);
-  if (!made) return refuse(rule.origin, "levels: coordinate: " + made.error().message);
-  if (made->dimensions.empty()) return refuse(rule.origin, "levels: '" + rule.coordinate + "' has no levels");
-  const auto& units = rule.coordinate_units.empty() ? made->units : rule.coordinate_units;
-  const auto factor = unit_factor(rule.kind, rule.units, units);
-  if (factor == 0)
-    return refuse(rule.origin, "levels: '" + rule.coordinate + "' has " +
-                                   (units.empty() ? "no known units" : "the units '" + units + "'") +
-                                   ", and the levels are in " + rule.units);
-  for (const auto level : rule.levels) levels_.push_back(level * factor);
-  coordinate_ = std::move(made).value();
-  const bool pressure = rule.kind == LevelsRule::Kind::pressure;
-  std::string name = pressure ? "plev" : "height";
-  if (find_variable(input_, name)) name += "_of_rule";
-  level_dimension_ = static_cast<std::uint32_t>(out_.schema.dimensions.size());
-  out_.schema.dimensions.push_back({name, rule.levels.size(), false});
-  return {};
 }
 
 void Plan::add_coordinate(const std::string& name, std::vector<std::uint32_t> dimensions, std::vector<double> values,
@@ -51,17 +28,6 @@ void Plan::add_coordinate(const std::string& name, std::vector<std::uint32_t> di
   p.kind = ProcessedVariable::Kind::coordinate;
   p.values = std::move(values);
   out_.variables.push_back(std::move(p));
-}
-
-void Plan::add_levels() {
-  const auto& rule = *rule_.levels;
-  const bool pressure = rule.kind == LevelsRule::Kind::pressure;
-  std::vector<std::pair<std::string, std::string>> attributes = {{"units", rule.units}};
-  // Whether a height is above the sea or the ground, only the coordinate's author knows.
-  if (pressure) attributes.emplace_back("standard_name", "air_pressure");
-  attributes.emplace_back("positive", pressure ? "down" : "up");
-  attributes.emplace_back("axis", "Z");
-  add_coordinate(out_.schema.dimensions[level_dimension_].name, {level_dimension_}, rule.levels, attributes);
 }
 
 /// The dimensions of the weights' source: the last ones of the first variable that has as many cells.
@@ -88,10 +54,10 @@ Result<void> Plan::find_grid() {
   for (const auto& item : expressions_) look_at(item.made.dimensions);
   for (const auto i : selected_) {
     const auto& v = input_.variables[i];
-    if (!is_numeric(v.type) || !timed(v)) continue;
+    if (!is_numeric(v.type) || (axis_.has_dimension() && !timed(v))) continue;
     auto dimensions = v.dimensions;
-    dimensions.erase(dimensions.begin());
-    if (rule_.levels && rule_.levels->wrf && coordinate_)
+    std::erase(dimensions, axis_.dimension);
+    if (rule_.levels && rule_.levels->wrf && !coordinates_.empty())
       if (auto mass = destaggered(typed_variable(input_, i, axis_.dimension), input_)) dimensions = mass->dimensions;
     look_at(dimensions);
   }
@@ -212,64 +178,6 @@ Result<void> Plan::to_grid(Item& item) {
   set_text(v.attributes, "regridding",
            rule_.regrid ? "weights of " + rule_.regrid->weights + method : weights_->method);
   item.from_file = false;
-  return {};
-}
-
-/// What is on model levels comes to the rule's.
-Result<void> Plan::to_levels(Item& item) {
-  const auto& rule = *rule_.levels;
-  const auto vertical = coordinate_->dimensions.front();
-  auto made = item.made;
-  const auto at = [&] { return std::find(made.dimensions.begin(), made.dimensions.end(), vertical); };
-  if (rule.wrf) {
-    const auto staggered = input_.dimensions[vertical].name + "_stag";
-    const bool here = at() != made.dimensions.end() ||
-                      std::any_of(made.dimensions.begin(), made.dimensions.end(),
-                                  [&](std::uint32_t d) { return input_.dimensions[d].name == staggered; });
-    if (here)
-      if (auto mass = destaggered(made, input_)) made = std::move(mass).value();
-  }
-  if (at() == made.dimensions.end()) return {};
-  auto coordinate = repeated(*coordinate_, made.dimensions, input_);
-  if (!coordinate) {
-    if (!item.named) return {};  // of all variables those that have no columns there keep their levels
-    return refuse(item.origin, "variable " + item.variable.name + " on levels of '" + rule.coordinate +
-                                   "': " + coordinate.error().message + (rule.wrf ? "" : ", and preset: wrf does it"));
-  }
-  const auto place = static_cast<std::size_t>(at() - made.dimensions.begin());
-  if (made.dimensions != item.made.dimensions) {
-    const auto* const other = like(made.dimensions, coordinate_->variables);
-    if (const auto text = other == nullptr ? "" : text_of(other->attributes, "coordinates"); !text.empty())
-      set_text(item.variable.attributes, "coordinates", text);
-    else
-      remove_attribute(item.variable.attributes, "coordinates");
-    if (find_attribute(item.variable.attributes, "stagger") != nullptr)
-      set_text(item.variable.attributes, "stagger", "");
-    if (other != nullptr) {
-      item.variable.contiguous = other->contiguous;
-      item.variable.chunks = other->chunks;
-      item.variable.filters = other->filters;
-    } else {
-      item.variable.contiguous = true;
-      item.variable.chunks.clear();
-      item.variable.filters.clear();
-    }
-  }
-  item.from_file = false;
-  item.whole = place;
-  made.quantity = std::make_shared<OnLevels>(made.quantity, coordinate->quantity, place,
-                                             input_.dimensions[vertical].length, levels_, rule);
-  made.dimensions[place] = level_dimension_;
-  made.timed = true;
-  if (!item.variable.contiguous) {
-    auto& chunk = item.variable.chunks[place + 1];
-    chunk = std::min<std::uint64_t>(chunk, levels_.size());
-  }
-  set_text(item.variable.attributes, "vertical_interpolation",
-           std::string(rule.method == LevelsRule::Method::log ? "linear in the logarithm of " : "linear in ") +
-               rule.coordinate + "; below the lowest model level: " +
-               (rule.below == LevelsRule::Below::nearest ? "its value" : "missing"));
-  item.made = std::move(made);
   return {};
 }
 

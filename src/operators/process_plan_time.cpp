@@ -92,6 +92,21 @@ void Plan::add_time(const std::vector<Moment>& series) {
   }
 }
 
+TimeAxis undated_axis(const Schema& schema, const std::string& why) {
+  TimeAxis axis;
+  axis.undated = why;
+  axis.dimension = axis.variable = TimeAxis::none;
+  axis.text = std::any_of(schema.variables.begin(), schema.variables.end(),
+                          [](const Variable& v) { return v.name == "Times" && v.type == DataType::text; });
+  for (const auto& v : schema.variables)
+    if ((v.name == "Times" && v.type == DataType::text && v.dimensions.size() == 2) ||
+        (v.dimensions.size() == 1 && is_numeric(v.type) && has_since(v) && !axis.has_dimension()))
+      axis.dimension = v.dimensions[0];
+  for (std::uint32_t d = 0; d < schema.dimensions.size() && !axis.has_dimension(); ++d)
+    if (schema.dimensions[d].unlimited) axis.dimension = d;
+  return axis;
+}
+
 Result<TimeAxis> find_time_axis(const Schema& schema) {
   TimeAxis axis;
   std::optional<std::uint32_t> best;

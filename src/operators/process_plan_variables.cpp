@@ -62,21 +62,24 @@ void fit_filters(Variable& v) {
 
 Result<void> Plan::make_expressions() {
   to_make_.insert(to_make_.end(), rule_.expressions.begin(), rule_.expressions.end());
+  for (const auto& rule : rule_.expressions) definitions_.push_back({rule.name, rule.formula, rule.units});
   for (const auto& rule : to_make_) {
     const auto where = rule.name + " = ";
-    auto made = compile_expression(rule.formula, input_, axis_.dimension);
+    auto made = compile_expression(rule.formula, input_, axis_.dimension, definitions_, rule.name);
     if (!made) return refuse(rule.origin, where + made.error().message);
-    if (!made->timed) return refuse(rule.origin, where + "'" + rule.formula + "' does not change with time");
+    if (made->variables.empty())
+      return refuse(rule.origin, where + "'" + rule.formula + "' is a number; a variable's formula names variables");
     Item item;
     item.variable.name = rule.name;
     item.origin = rule.origin;
-    item.named = item.statistics = true;
+    item.named = item.to_levels = true;
+    item.statistics = made->timed;
     const auto units = rule.units.empty() ? made->units : rule.units;
     if (!units.empty()) set_text(item.variable.attributes, "units", units);
     if (!rule.long_name.empty()) set_text(item.variable.attributes, "long_name", rule.long_name);
     if (!rule.standard_name.empty()) set_text(item.variable.attributes, "standard_name", rule.standard_name);
     set_text(item.variable.attributes, "expression", rule.formula);
-    if (const auto* const other = like(made->dimensions, made->variables)) {
+    if (const auto* const other = like(*made)) {
       for (const char* name : {"coordinates", "grid_mapping"})
         if (const auto text = text_of(other->attributes, name); !text.empty())
           set_text(item.variable.attributes, name, text);
@@ -95,7 +98,12 @@ Result<void> Plan::add_file_variable(std::uint32_t number) {
     out_.left_out.push_back(v.name);
     return {};
   }
-  if (!timed(v) && !other_cells && !(is_numeric(v.type) && (on_grid(v.dimensions) || units_rule(v.name) != nullptr))) {
+  const bool has_columns =
+      selected_.contains(number) && std::any_of(coordinates_.begin(), coordinates_.end(), [&](const auto& c) {
+        return !c.typed.timed && std::find(v.dimensions.begin(), v.dimensions.end(), c.dimension) != v.dimensions.end();
+      });
+  if (!timed(v) && !other_cells &&
+      !(is_numeric(v.type) && (on_grid(v.dimensions) || has_columns || units_rule(v.name) != nullptr))) {
     ProcessedVariable p;
     p.kind = ProcessedVariable::Kind::copied;
     p.from = number;
@@ -111,7 +119,8 @@ Result<void> Plan::add_file_variable(std::uint32_t number) {
   item.made = typed_variable(input_, number, axis_.dimension);
   item.from_file = true;
   item.statistics = selected_.contains(number) && timed(v);
-  item.named = item.statistics && !rule_.variables.empty();
+  item.to_levels = selected_.contains(number);
+  item.named = item.to_levels && (item.statistics || !axis_.has_dimension()) && !rule_.variables.empty();
   item.origin = item.named ? rule_.origins.at("variables") : rule_.origin;
   item.packing = packing_of(v);
   return add(std::move(item));
@@ -136,7 +145,7 @@ Result<void> Plan::add(Item item) {
   const auto number = item.made.variables.front();
   if (!item.from_file) {
     item.made.quantity = std::make_shared<ReadOnce>(item.made.quantity);
-    const auto* const other = like(item.made.dimensions, item.made.variables);
+    const auto* const other = like(item.made);
     const auto& stored = other != nullptr ? *other : input_.variables[number];
     v.contiguous = stored.contiguous;
     v.filters = stored.filters;
@@ -144,12 +153,13 @@ Result<void> Plan::add(Item item) {
     if (other != nullptr) {
       v.chunks = other->chunks;
     } else if (!v.contiguous) {  // of no variable's shape: a record is a chunk
-      v.chunks = {1};
+      v.chunks.clear();
+      if (item.made.timed) v.chunks.push_back(1);
       for (const auto d : item.made.dimensions)
         v.chunks.push_back(std::max<std::uint64_t>(1, input_.dimensions[d].length));
     }
   }
-  if (coordinate_ && item.statistics) ADVECTIO_TRY(to_levels(item));
+  if (item.to_levels) ADVECTIO_TRY(to_levels(item));
   to_blocks(item);
   if (weights_) ADVECTIO_TRY(to_grid(item));
   if (parts_) item.made.quantity = std::make_shared<FromFile>(item.made.quantity, parts_);

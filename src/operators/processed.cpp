@@ -115,11 +115,13 @@ void Plan::take_along() {
     }
   };
   // What is taken to mass points has the coordinates of these.
-  if (coordinate_)
-    if (const auto* const other = like(coordinate_->dimensions, coordinate_->variables)) take(named_by(*other));
+  for (const auto& coordinate : coordinates_)
+    if (const auto* const other = like(coordinate.typed)) take(named_by(*other));
   for (const auto& item : expressions_) {
     auto like_it = item.variable;
     like_it.dimensions = item.made.dimensions;
+    // Times that nobody can read stay as they are.
+    if (item.made.timed && !axis_.dated()) like_it.dimensions.push_back(axis_.dimension);
     take(named_by(like_it));
   }
   while (!open.empty()) {
@@ -162,10 +164,13 @@ Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* 
   ADVECTIO_TRY(find_grid());
   ADVECTIO_TRY(check_cells());
   take_along();
-  if (expressions_.empty() &&
-      std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }))
+  const bool fixed =
+      std::none_of(selected_.begin(), selected_.end(), [&](auto i) { return timed(input_.variables[i]); }) &&
+      std::none_of(expressions_.begin(), expressions_.end(), [](const Item& item) { return item.made.timed; });
+  if (fixed && (!rule_.time.empty() || rule_.split))
     return refuse(rule_.variables.empty() ? rule_.origin : rule_.variables.front().origin,
-                  "no variable that this output has changes with time");
+                  "no variable that this output has changes with time; leave " +
+                      (rule_.time.empty() ? "split" : std::string(name_of(rule_.time.front().statistic))) + " out");
   auto plan = TimePlan::make(series, rule_.time, axis_.units.calendar, whole);
   if (!plan) {
     plan.error().code = Code::config;
@@ -174,11 +179,13 @@ Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* 
   plan_ = std::make_shared<TimePlan>(std::move(plan).value());
   points_ = std::make_shared<TimePlan>(plan_->points());
   for (std::size_t s = 0; s < rule_.time.size(); ++s) intervals_.push_back(interval_of(plan_->taken(s)));
-  out_.records = plan_->moments().size();
-  auto& time = out_.schema.dimensions[axis_.dimension];
-  if (!time.unlimited) time.length = out_.records;
-  time_name_ = time.name;  // a coordinate variable, whatever the input has
-  add_time(whole != nullptr ? whole->taken(0) : series);
+  out_.records = fixed ? 0 : plan_->moments().size();
+  if (axis_.has_dimension()) {
+    auto& time = out_.schema.dimensions[axis_.dimension];
+    if (!time.unlimited) time.length = out_.records;
+    time_name_ = time.name;  // a coordinate variable, whatever the input has
+  }
+  if (axis_.dated() && !fixed) add_time(whole != nullptr ? whole->taken(0) : series);
   if (rule_.levels) add_levels();
   if (weights_) add_grid();
   for (std::uint32_t i = 0; i < input_.variables.size(); ++i)
@@ -191,14 +198,40 @@ Result<Processed> Plan::make(const std::vector<Moment>& series, const TimePlan* 
   }
   if (rule_.levels && std::none_of(out_.variables.begin(), out_.variables.end(), [](const auto& p) { return p.whole; }))
     return refuse(rule_.levels->origin,
-                  "levels: no variable of this output is on the levels of '" + rule_.levels->coordinate + "'");
+                  "levels: no variable of this output is on the levels of '" + coordinates_.front().text + "'");
   ADVECTIO_TRY(check_units());
+  drop_lost_coordinates();
   for (auto& v : out_.schema.variables) fit_to_cells(v);
   if (!rule_.points.empty()) say_feature_type();
   drop_dangling_names(out_.schema);
   out_.time = axis_.dimension;
   drop_unused_dimensions(out_);
   return std::move(out_);
+}
+
+/// Coordinates of what is no longer there: of model levels, of points that were staggered.
+void Plan::drop_lost_coordinates() {
+  std::set<std::uint32_t> before, now;
+  using Kind = ProcessedVariable::Kind;
+  const auto is_along = [&](std::size_t i) {
+    const auto& p = out_.variables[i];
+    if (p.kind != Kind::made && p.kind != Kind::made_once && p.kind != Kind::copied) return false;
+    return along_.contains(p.from) && out_.schema.variables[i].name == input_.variables[p.from].name;
+  };
+  for (const auto i : selected_)
+    before.insert(input_.variables[i].dimensions.begin(), input_.variables[i].dimensions.end());
+  for (std::size_t i = 0; i < out_.variables.size(); ++i)
+    if (!is_along(i))
+      now.insert(out_.schema.variables[i].dimensions.begin(), out_.schema.variables[i].dimensions.end());
+  for (auto i = out_.variables.size(); i-- > 0;) {
+    const auto& dimensions = out_.schema.variables[i].dimensions;
+    const bool lost = is_along(i) && std::any_of(dimensions.begin(), dimensions.end(), [&](std::uint32_t d) {
+                        return before.contains(d) && !now.contains(d);
+                      });
+    if (!lost) continue;
+    out_.schema.variables.erase(out_.schema.variables.begin() + static_cast<std::ptrdiff_t>(i));
+    out_.variables.erase(out_.variables.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 void drop_unused_dimensions(Processed& processed) {
@@ -214,8 +247,15 @@ void drop_unused_dimensions(Processed& processed) {
   }
   for (auto& v : s.variables)
     for (auto& d : v.dimensions) d = place[d];
-  processed.time = place[processed.time];
+  if (processed.time < place.size()) processed.time = place[processed.time];
   s.dimensions = std::move(kept);
+}
+
+Result<void> check_dates(const ProcessRule& rule, const TimeAxis& axis) {
+  if (axis.dated() || (rule.time.empty() && !rule.split)) return {};
+  const auto& origin = rule.time.empty() ? rule.origins.at("split") : rule.time.front().origin;
+  const auto key = rule.time.empty() ? "split" : std::string(name_of(rule.time.front().statistic));
+  return Error{Code::config, origin + ": " + key + " takes the times of records: " + axis.undated, 0};
 }
 
 Result<Processed> process_schema(const Schema& input, const TimeAxis& axis, const std::vector<Moment>& series,

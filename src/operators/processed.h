@@ -28,7 +28,16 @@ struct TimeAxis {
   bool text = false;                    ///< Times(Time, DateStrLen)
   std::optional<std::uint32_t> bounds;  ///< (time, 2)
   TimeUnits units;                      ///< of text: minutes since the epoch, see `moments_of_text`
+  std::string undated;                  ///< why no times are known: records are only numbered; empty: they are
+
+  static constexpr std::uint32_t none = UINT32_MAX;
+  [[nodiscard]] bool dated() const noexcept { return undated.empty(); }
+  [[nodiscard]] bool has_dimension() const noexcept { return dimension != none; }
 };
+
+/// Of a file without times. Its records are numbered along the dimension of a time that nobody can read, or along the
+/// first unlimited one; without both nothing in it changes from record to record. `why` is what find_time_axis says.
+TimeAxis undated_axis(const Schema& schema, const std::string& why);
 
 /// Errors: Code::unsupported where there is none, or its calendar or units are not known.
 Result<TimeAxis> find_time_axis(const Schema& schema);
@@ -77,6 +86,9 @@ struct Processed {
 
 /// Dimensions that no variable has go.
 void drop_unused_dimensions(Processed& processed);
+
+/// Without times there are neither windows nor periods. Errors: Code::config with the rule's file and line.
+Result<void> check_dates(const ProcessRule& rule, const TimeAxis& axis);
 
 /// The schema and plan of one rule. `series` are the records of all files, or of a part of the series of which `whole`
 /// is the plan along time; a variable counts as packed in different

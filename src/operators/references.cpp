@@ -32,6 +32,20 @@ std::vector<std::string> formula_terms_of(const Variable& v) {
   return words;
 }
 
+std::map<std::string, std::string> named_terms_of(const Variable& v) {
+  std::map<std::string, std::string> out;
+  std::string term;
+  for (auto& word : words_in(v, "formula_terms")) {
+    if (word.ends_with(':')) {
+      term = word.substr(0, word.size() - 1);
+    } else if (!term.empty()) {
+      out[term] = std::move(word);
+      term.clear();
+    }
+  }
+  return out;
+}
+
 void drop_dangling_names(Schema& schema) {
   std::set<std::string> there, elsewhere;
   for (const auto& v : schema.variables) there.insert(v.name);

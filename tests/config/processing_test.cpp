@@ -139,10 +139,10 @@ TEST(ProcessRules, RefuseLevelsAndExpressionsThatCannotBe) {
   EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa]}"),
             at +
                 "coordinate is missing: what has the pressure at model levels, like coordinate: \"P + PB\"; or preset: "
-                "wrf");
+                "wrf, or preset: hybrid");
   EXPECT_EQ(wrong_output("levels: {height: [500 m], coordinate: z, method: log}"),
             at + "method: log is for pressure; heights may be 0");
-  EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa], preset: wfr}"), at + "preset: 'wfr' is none of: wrf");
+  EXPECT_EQ(wrong_output("levels: {pressure: [500 hPa], preset: wfr}"), at + "preset: 'wfr' is none of: wrf, hybrid");
   EXPECT_EQ(wrong_output("levels: {preset: wrf}"),
             at + "a map is wanted, like {pressure: [850, 500, 250 hPa], preset: wrf}");
   EXPECT_EQ(

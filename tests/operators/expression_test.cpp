@@ -201,6 +201,54 @@ TEST_F(Expressions, KnowTheirUnitsAndTypes) {
   EXPECT_EQ(compiled("S + T").dimensions, (std::vector<std::uint32_t>{1, 2, 3}));
 }
 
+TEST_F(Expressions, RepeatOperandsByTheNamesOfTheirDimensions) {
+  // A profile times a field of the ground, in any order, is along the dimensions that T has.
+  add("B", {1}, "1");
+  add("TURNED", {3, 2}, "K");
+  for (const std::string text : {"B * S", "S * B", "TURNED * B", "B * TURNED * S"})
+    EXPECT_EQ(compiled(text).dimensions, (std::vector<std::uint32_t>{1, 2, 3})) << text;
+  const auto by_hand = [&](std::uint64_t z, std::uint64_t y, std::uint64_t x) {
+    const auto number = [&](const std::string& name) {
+      for (std::uint32_t i = 0; i < schema.variables.size(); ++i)
+        if (schema.variables[i].name == name) return i;
+      return UINT32_MAX;
+    };
+    return value(number("B"), {z}) * value(number("TURNED"), {x, y}) - value(number("S"), {y, x});
+  };
+  EXPECT_EQ(at_point("B * TURNED - S"), by_hand(1, 2, 3));
+  const auto typed = compiled("S * B - TURNED");
+  const auto whole = made(*typed.quantity, {{0, 0, 0}, {3, 4, 5}});
+  std::size_t next = 0;
+  each({{0, 1, 2}, {3, 3, 3}}, [&](const auto& at) {
+    const auto part = made(*typed.quantity, {{at[0], at[1], at[2]}, {1, 1, 1}});
+    EXPECT_EQ(part[0], whole[(at[0] * 4 + at[1]) * 5 + at[2]]);
+    ++next;
+  });
+  EXPECT_EQ(next, 27U);
+}
+
+TEST_F(Expressions, MayNameOthersOfTheirRule) {
+  const std::vector<Definition> others = {
+      {"warm", "T - 273.15", "degC"}, {"twice", "2 * warm", ""}, {"T", "T + 1", ""}, {"a", "b", ""}, {"b", "a", ""}};
+  const auto made_of = [&](const std::string& text, const std::string& name) {
+    return compile_expression(text, schema, time_dimension, others, name);
+  };
+  auto twice = made_of("2 * warm", "twice");
+  ASSERT_TRUE(twice.ok());
+  EXPECT_EQ(twice->units, "degC");
+  EXPECT_EQ(made(*twice->quantity, {{1, 2, 3}, {1, 1, 1}})[0], 2 * (at_point("T") - 273.15));
+  // A name of the files is the files'.
+  auto own = made_of("T + 1", "T");
+  ASSERT_TRUE(own.ok());
+  EXPECT_EQ(made(*own->quantity, {{1, 2, 3}, {1, 1, 1}})[0], at_point("T") + 1);
+  auto circle = made_of("b", "a");
+  ASSERT_FALSE(circle.ok());
+  EXPECT_EQ(circle.error().message, "b = 'a': it is made of a, which is made of it");
+  auto wrong = made_of("twicee", "x");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "'twicee': variable twicee is not in the files; did you mean twice?");
+}
+
 TEST_F(Expressions, RefuseWhatMakesNoSense) {
   EXPECT_EQ(refused("T + P"), "'T + P': + of 'K' and 'Pa': their units do not fit");
   EXPECT_EQ(refused("hypot(T, V)"), "'hypot(T, V)': hypot of 'K' and 'm s-1': their units do not fit");

@@ -133,7 +133,8 @@ TEST(Processed, RefusesWhatIsNotThere) {
   };
   EXPECT_EQ(refused("variables: [T3], mean: 1d"), "rules.yaml:2: variable T3 is not in the files; did you mean T2?");
   EXPECT_EQ(refused("variables: [NOTE], mean: 1d"), "rules.yaml:2: variable NOTE is text, and has no statistics");
-  EXPECT_EQ(refused("variables: [HGT], mean: 1d"), "rules.yaml:2: no variable that this output has changes with time");
+  EXPECT_EQ(refused("variables: [HGT], mean: 1d"),
+            "rules.yaml:2: no variable that this output has changes with time; leave mean out");
 }
 
 TEST(TimeAxis, IsACoordinateVariableRatherThanAnother) {

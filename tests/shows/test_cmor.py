@@ -269,6 +269,28 @@ def test_what_was_interrupted_is_completed(
     assert contents(tmp_path / "out" / second) == contents(tmp_path / "whole" / second)
 
 
+def test_fixed_fields_may_have_formulas_and_files_without_times(process: Callable[..., Result], tmp_path: Path):
+    """A height of the surface in geopotential, in a file that says no time at all."""
+    phis = np.random.default_rng(1).uniform(0, 40000, (4, 8))
+    with netCDF4.Dataset(tmp_path / "fixed.nc", "w") as file:
+        for name, standard_name, units, at in (
+            ("lat", "latitude", "degrees_north", np.linspace(-67.5, 67.5, 4)),
+            ("lon", "longitude", "degrees_east", np.arange(8) * 45.0),
+        ):
+            file.createDimension(name, len(at))
+            variable = file.createVariable(name, "f8", (name,))
+            variable.units, variable.standard_name = units, standard_name
+            variable[:] = at
+        variable = file.createVariable("PHIS", "f8", ("lat", "lon"))
+        variable.units = "m2 s-2"
+        variable[:] = phis
+    done(process(cmor("Tfx", 'variables: {orog: {formula: "PHIS / 9.80665", units: m}}'), tmp_path / "fixed.nc"))
+    (made,) = (tmp_path / "out").rglob("*.nc")
+    with netCDF4.Dataset(made) as file:
+        assert "time" not in file.variables and file["orog"].units == "m"
+        np.testing.assert_allclose(file["orog"][:], phis / 9.80665, rtol=1e-6)
+
+
 def test_what_the_table_wants_and_the_rule_lacks_is_said_first(shared: Shared, refused: Callable[..., str]):
     source = shared(LAMBERT)
     month = "mean: 1mo"

@@ -104,7 +104,8 @@ def show_output(output: ProcessedOutput) -> None:
     from rich.console import Console
 
     out = Console(highlight=False, soft_wrap=True)
-    what = f"{counted(output['variables'], 'variable')}, {counted(output['records'], 'record')}"
+    what = counted(output["variables"], "variable")
+    what += f", {counted(output['records'], 'record')}" if output["records"] else ""
     end = "was there already" if output["kept"] else f"{size_text(output['bytes_written'])} written"
     out.print(f"{output['path']}: {what}; {end}", markup=False)
     if output["left_out"]:
@@ -119,8 +120,10 @@ def show(processed: Processed) -> None:
     for output in processed["outputs"]:
         show_output(output)
     seconds = processed["seconds"]
+    records = f", {counted(processed['records'], 'record')}" if processed["records"] else ""
+    span = f" from {processed['first']} to {processed['last']}" if processed["first"] else " without times"
     out.print(
-        f"{counted(processed['files'], 'file')}, {counted(processed['records'], 'record')} from {processed['first']} to "
-        f"{processed['last']}; {size_text(read)} read in {time_text(seconds)} ({rate_text(read / max(seconds, 1e-3))})",
+        f"{counted(processed['files'], 'file')}{records}{span}; "
+        f"{size_text(read)} read in {time_text(seconds)} ({rate_text(read / max(seconds, 1e-3))})",
         markup=False,
     )

@@ -93,6 +93,18 @@ bool same_values(const std::vector<double>& a, const std::vector<double>& b) {
   return std::ranges::equal(a, b, [](double x, double y) { return x == y || (x != x && y != y); });
 }
 
+/// Of a file that does not say its times: its records as they follow each other.
+SourceTimes numbered_records(TimeAxis axis, const std::vector<std::uint64_t>& lengths) {
+  SourceTimes out;
+  const auto count = axis.has_dimension() ? lengths[axis.dimension] : 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<Time>(i);
+    out.moments.push_back({at, at, at});
+  }
+  out.axis = std::move(axis);
+  return out;
+}
+
 /// Jobs that are waited for together.
 class Together {
  public:
@@ -204,9 +216,10 @@ class Process {
   const ProcessRequest& request_;
   const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
   const std::atomic<bool>& stop_;
-  std::vector<Input> inputs_;  // in order of time
-  std::string grid_from_;      // the file that was looked at first
-  Grid grid_;                  // its own
+  std::vector<std::string> paths_;  // each once
+  std::vector<Input> inputs_;       // in order of time
+  std::string grid_from_;           // the file that was looked at first
+  Grid grid_;                       // its own
   TimeAxis axis_;
   std::vector<Moment> series_;
   std::vector<bool> packed_alike_;
@@ -236,10 +249,20 @@ Result<void> Process::look_at(const std::string& path) {
     input.schema = std::make_shared<const Schema>(std::move(head->schema));
   input.lengths = std::move(head->lengths);
   auto times = times_of(file, {*input.schema, input.lengths});
-  if (!times) return std::move(times).error().with(path);
+  if (!times) {
+    if (times.error().code != Code::unsupported && times.error().code != Code::invalid)
+      return std::move(times).error().with(path);
+    if (paths_.size() > 1)
+      return Error{Code::invalid,
+                   path + ": " + times.error().message +
+                       "; files of a series say their times, any other file is "
+                       "processed alone",
+                   0};
+    times = numbered_records(undated_axis(*input.schema, path + ": " + times.error().message), input.lengths);
+  }
   auto& axis = times->axis;
   auto& moments = times->moments;
-  if (moments.empty()) return Error{Code::invalid, path + " has no record", 0};
+  if (moments.empty() && axis.has_dimension()) return Error{Code::invalid, path + " has no record", 0};
   for (std::size_t i = 1; i < moments.size(); ++i)
     if (moments[i].at <= moments[i - 1].at)
       return Error{Code::invalid,
@@ -271,9 +294,11 @@ Result<void> Process::put_in_order() {
   std::stable_sort(inputs_.begin(), inputs_.end(),
                    [](const Input& a, const Input& b) { return a.moments.front().at < b.moments.front().at; });
   const auto calendar = axis_.units.calendar;
-  auto axis = find_time_axis(first());  // numbers of variables are those of the first file from here on
-  if (!axis) return std::move(axis).error();
-  axis_ = std::move(axis).value();
+  if (axis_.dated()) {
+    auto axis = find_time_axis(first());  // numbers of variables are those of the first file from here on
+    if (!axis) return std::move(axis).error();
+    axis_ = std::move(axis).value();
+  }
   for (auto& input : inputs_) {
     if (!series_.empty() && input.moments.front().at <= series_.back().at)
       return Error{Code::invalid,
@@ -435,6 +460,7 @@ Result<Process::OfRule> Process::of_rule(const ProcessRule& rule) {
 Result<void> Process::plan() {
   std::set<std::string> taken;
   for (const auto& rule : request_.rules.outputs) {
+    ADVECTIO_TRY(check_dates(rule, axis_));
     const auto common = of_rule(rule);
     if (!common) return common.error();
     Output output;
@@ -881,9 +907,10 @@ Result<void> Process::make(const Output& output, ProcessReport::Output& report) 
 
 Result<ProcessReport> Process::run() {
   allow_open_files();
-  for (const auto& path : request_.inputs) {
+  for (const auto& path : request_.inputs)
+    if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
+  for (const auto& path : paths_) {
     if (stop_) return Error{Code::gone, "interrupted", 0};
-    if (std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.path == path; })) continue;
     ADVECTIO_TRY(look_at(path));
   }
   if (inputs_.empty()) return Error{Code::invalid, "no files are named", 0};
@@ -923,8 +950,10 @@ Result<ProcessReport> Process::run() {
   ProcessReport report;
   report.files = inputs_.size();
   report.records = series_.size();
-  report.first = time_text(series_.front().at, axis_.units.calendar);
-  report.last = time_text(series_.back().at, axis_.units.calendar);
+  if (axis_.dated()) {
+    report.first = time_text(series_.front().at, axis_.units.calendar);
+    report.last = time_text(series_.back().at, axis_.units.calendar);
+  }
   for (const auto& output : outputs_) {
     auto& told = report.outputs.emplace_back();
     told.path = output.path;

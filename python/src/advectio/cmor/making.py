@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from advectio import processing
 
 SCRATCH = ".advectio-cmor-"  # below the output directory
-_ALL_FIXED = "no variable that this output has changes with time"
 
 
 class _Interrupted(Exception):
@@ -44,13 +43,11 @@ class _Maker:
         self.outputs: list[ProcessedOutput] = []
         self.seconds = 0.0
 
-    def advectiod(
-        self, rule: Rule, wanted: Wanted, number: int, files: Sequence[str], *, trial: bool, all_others: bool = False
-    ) -> list[ProcessedOutput]:
+    def advectiod(self, rule: Rule, wanted: Wanted, number: int, files: Sequence[str], *, trial: bool) -> list[ProcessedOutput]:
         """What it has made below the scratch directory, in the order of time."""
         rules = os.path.join(self.scratch, "rules.yaml")
         with open(rules, "w", encoding="utf-8") as file:
-            file.write(rule.advectiod(wanted, number, trial=trial, all_others=all_others))
+            file.write(rule.advectiod(wanted, number, trial=trial))
         options = self.options
         words = [installation.find().server, "process", "--rules", rules, "--output", self.scratch, "--force"]
         words += ["--memory", options.memory, *(["--jobs", str(options.jobs)] if options.jobs else [])]
@@ -59,8 +56,6 @@ class _Maker:
         if ended.code == INTERRUPTED:
             raise _Interrupted
         if ended.result is None:
-            if wanted.fixed and not all_others and _ALL_FIXED in ended.error:
-                return self.advectiod(rule, wanted, number, files, trial=trial, all_others=True)
             said = ended.error.replace(rules, options.rules).replace(f"cmor_{wanted.name}", wanted.name)
             raise UserError(said, ended.code)
         if not trial:

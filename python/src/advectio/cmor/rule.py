@@ -111,17 +111,14 @@ class Rule:
     steps: list[Step]
     variables: list[Wanted] = field(default_factory=list)
 
-    def advectiod(self, wanted: Wanted, number: int, *, trial: bool, all_others: bool = False) -> str:
-        """Rules with the one output that makes the variable, on the line of the rule. ``trial``: without statistics. ``all_others``:
-        with all variables of the files, as an output must have one that changes with time."""
+    def advectiod(self, wanted: Wanted, number: int, *, trial: bool) -> str:
+        """Rules with the one output that makes the variable, on the line of the rule. ``trial``: without statistics."""
         output: dict[str, Any] = {"path": f"{number}.nc", "codec": "deflate", "format": "netcdf4"}
         if wanted.plain:
             output["variables"] = [wanted.source]
         else:
             formula = f"-({wanted.formula})" if wanted.flipped else wanted.formula
             output["expressions"] = {wanted.source: {"formula": formula, **({"units": wanted.units} if wanted.units else {})}}
-        if all_others:
-            output["variables"] = [*output.get("variables", []), "*"]
         output["units"] = {wanted.source: str(wanted.entry.get("units") or "1")}
         output |= {key: self.keys[key] for key in _SPACE if key in self.keys}
         if not trial and not wanted.fixed:

@@ -146,8 +146,20 @@ class RulesParser {
     if (!root.IsMap()) return Fault{std::max(1, line_of(root)), wanted};
     for (const auto& entry : root) {
       const auto key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      if (key != "outputs")
-        return Fault{line_of(entry.first), "unknown key " + key + "; rules of advectio process have outputs only"};
+      if (key == "overlap") {
+        const auto overlap = overlap_named(entry.second.IsScalar() ? entry.second.Scalar() : "");
+        if (!overlap)
+          return Fault{line_of(entry.second), "overlap: " + shown(entry.second) + " is none of: first, last"};
+        rules.overlap = *overlap;
+        continue;
+      }
+      if (key != "outputs") {
+        const std::vector<std::string> known = {"outputs", "overlap"};
+        const auto meant = nearest(key, known);
+        return Fault{line_of(entry.first), "unknown key " + key +
+                                               (meant.empty() ? "" : "; did you mean " + meant + "?") +
+                                               "; rules of advectio process have outputs, and may have overlap"};
+      }
       if (!rules.outputs.empty()) return Fault{line_of(entry.first), "outputs stands there twice"};
       if (!entry.second.IsSequence() || entry.second.size() == 0) return Fault{line_of(entry.first), wanted};
       std::size_t number = 0;
@@ -325,6 +337,7 @@ class RulesParser {
       return Fault{line_of(node),
                    "coordinate is missing: what has the " + of +
                        " at model levels, like coordinate: \"P + PB\"; or preset: wrf, or preset: hybrid"};
+    rule.of_preset = rule.wrf && rule.coordinate.empty();
     if (rule.hybrid) {
       // Each of the files' level coordinates has a formula of its own.
     } else if (rule.coordinate.empty() && rule.kind == LevelsRule::Kind::pressure) {
@@ -580,6 +593,12 @@ std::string_view name_of(Statistic s) noexcept {
     case Statistic::point: return "point";
   }
   return "?";
+}
+
+std::optional<Overlap> overlap_named(std::string_view name) noexcept {
+  if (name == "first") return Overlap::first;
+  if (name == "last") return Overlap::last;
+  return std::nullopt;
 }
 
 Result<Window> parse_window(std::string_view text) {

@@ -32,6 +32,11 @@ Result<Window> parse_window(std::string_view text);
 /// As one writes it, in the largest unit that divides it.
 std::string window_text(Window window);
 
+/// Whose record counts where several have one time.
+enum class Overlap : std::uint8_t { refused, first, last };
+/// "first", "last"; nothing else.
+std::optional<Overlap> overlap_named(std::string_view name) noexcept;
+
 /// One step of a chain along time.
 struct TimeStep {
   Statistic statistic = Statistic::mean;
@@ -68,6 +73,7 @@ struct LevelsRule {
   std::string coordinate;        ///< an expression: pressure or height at model levels
   std::string coordinate_units;  ///< where its variables do not tell; else empty
   bool wrf = false;              ///< the preset: staggered variables are taken to mass points first
+  bool of_preset = false;        ///< the coordinate is the one of `preset: wrf`
   bool hybrid = false;           ///< the preset: the coordinate is that of the files' formula_terms
   std::string origin;
 };
@@ -144,7 +150,8 @@ struct ProcessRule {
 };
 
 struct ProcessRules {
-  std::vector<ProcessRule> outputs;  ///< at least one
+  Overlap overlap = Overlap::refused;  ///< of all files
+  std::vector<ProcessRule> outputs;    ///< at least one
 };
 
 /// `name` is what errors call the text. Error Code::config, one line: "NAME:LINE: what is wrong".

@@ -15,8 +15,6 @@
 
 namespace advectio {
 
-/// It says a time: units like "hours since 2000-01-01".
-bool has_since(const Variable& v);
 std::optional<std::uint32_t> find_variable(const Schema& schema, std::string_view name);
 /// What the pipeline of a variable's filters says of its elements and chunks, after those have changed.
 void fit_filters(Variable& v);
@@ -86,6 +84,7 @@ class Plan {
   Result<void> to_levels(Item& item);
   /// False: it has no columns there.
   Result<bool> to_levels(Item& item, const LevelCoordinate& levels);
+  [[nodiscard]] std::string height_name() const;
   void add_levels();
   Result<void> find_grid();
   [[nodiscard]] bool on_grid(const std::vector<std::uint32_t>& dimensions) const;

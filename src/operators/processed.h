@@ -21,6 +21,9 @@
 
 namespace advectio {
 
+/// It says a time: units like "hours since 2000-01-01".
+bool has_since(const Variable& v);
+
 /// Where a file says its times: a numeric variable with units "… since …", or WRF's text `Times`.
 struct TimeAxis {
   std::uint32_t dimension = 0;

@@ -1,9 +1,12 @@
 #include "sources/collection.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <utility>
+
+#include "operators/values.h"
 
 namespace advectio {
 
@@ -38,22 +41,10 @@ Box with_all_records(Box box, const Schema& schema, const Variable& v, const std
   return box;
 }
 
-/// The first attribute that differs; empty: none.
-std::string different_attribute(const Variable& a, const Variable& b) {
-  const auto lacks = [](const Variable& v, const Attribute& wanted) {
-    return std::find(v.attributes.begin(), v.attributes.end(), wanted) == v.attributes.end();
-  };
-  for (const auto& x : a.attributes)
-    if (lacks(b, x)) return x.name;
-  for (const auto& x : b.attributes)
-    if (lacks(a, x)) return x.name;
-  return {};
-}
-
 }  // namespace
 
 Result<Collection> Collection::look_at(const std::vector<std::string>& paths, const std::string& along,
-                                       const OpenSource& open, const std::atomic<bool>& stop) {
+                                       const OpenSource& open, const std::atomic<bool>& stop, Overlap overlap) {
   Collection c;
   std::vector<SourceHead> heads;
   std::map<std::string, std::vector<std::size_t>> families;  // tiles, by the name of the whole
@@ -92,7 +83,8 @@ Result<Collection> Collection::look_at(const std::vector<std::string>& paths, co
   }
   ADVECTIO_TRY(c.find_along(along));
   ADVECTIO_TRY(c.read_times(open));
-  ADVECTIO_TRY(c.put_in_order());
+  ADVECTIO_TRY(c.put_in_order(overlap));
+  ADVECTIO_TRY(c.count_again(open));
   return c;
 }
 
@@ -169,8 +161,7 @@ Result<void> Collection::read_times(const OpenSource& open) {
       continue;
     }
     if (&part == &parts_.front()) calendar_ = times->axis.units.calendar;
-    if (times->axis.units.calendar != calendar_)
-      return invalid(name_of(part) + " has another calendar than " + name_of(parts_.front()));
+    part.calendar = times->axis.units.calendar;
     part.moments = std::move(times->moments);
   }
   if (unknown) {
@@ -182,36 +173,48 @@ Result<void> Collection::read_times(const OpenSource& open) {
   return {};
 }
 
-Result<void> Collection::put_in_order() {
-  if (moments_) {
-    std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
-      return !b.moments.empty() && (a.moments.empty() || a.moments.front().at < b.moments.front().at);
-    });
-    const Part* before = nullptr;
-    for (const auto& part : parts_) {
-      if (part.moments.empty()) continue;
-      if (before != nullptr && part.moments.front().at <= before->moments.back().at)
-        return invalid(name_of(part) + " begins at " + time_text(part.moments.front().at, calendar_) + ", and " +
-                       name_of(*before) + " has records until " + time_text(before->moments.back().at, calendar_) +
-                       "; a series has each time once: leave one of them out");
-      before = &part;
-      moments_->insert(moments_->end(), part.moments.begin(), part.moments.end());
+Result<void> Collection::put_in_order(Overlap overlap) {
+  const bool dated = moments_.ok();
+  if (dated && (parts_.size() > 1 || overlap != Overlap::refused)) {
+    std::vector<SeriesPart> series;
+    for (auto& part : parts_) series.push_back({name_of(part), part.calendar, part.moments});
+    const auto order = order_of(series);
+    std::vector<SeriesPart> in_order;
+    std::vector<Part> parts;
+    for (const auto i : order) {
+      in_order.push_back(std::move(series[i]));
+      parts.push_back(std::move(parts_[i]));
     }
+    parts_ = std::move(parts);
+    auto made = series_of(in_order, overlap, "--overlap first or --overlap last");
+    if (!made) return std::move(made).error();
+    runs_ = std::move(made->runs);
+    *moments_ = std::move(made->moments);
+    notes_ = std::move(made->notes);
+    calendar_ = parts_.front().calendar;
+  } else if (dated) {
+    *moments_ = parts_.front().moments;  // one source: as it is
+  } else if (overlap != Overlap::refused) {
+    return Error(moments_.error()).with("--overlap takes the times of records");
   }
   const auto dimension = along_ ? parts_.front().schema.dimensions[*along_].name : std::string();
   if (along_) along_ = number_of(parts_.front().schema, dimension);
   schema_ = parts_.front().schema;
   lengths_ = parts_.front().lengths;
-  std::uint64_t records = 0;
+  const bool in_source_order = runs_.empty();
+  std::uint64_t records = in_source_order ? 0 : runs_.back().end();
   for (auto& part : parts_) {
     if (along_) {
       const auto its = number_of(part.schema, dimension);
       if (!its)
         return invalid(name_of(part) + " has no dimension " + dimension + ", which " + name_of(parts_.front()) +
                        " has");
-      part.first = records;
       part.records = part.lengths[*its];
-      records += part.records;
+      if (in_source_order) {
+        if (part.records > 0)
+          runs_.push_back({static_cast<std::size_t>(&part - parts_.data()), records, 0, part.records});
+        records += part.records;
+      }
     }
     for (const auto& v : schema_.variables) {
       const auto same = std::find_if(part.schema.variables.begin(), part.schema.variables.end(),
@@ -229,8 +232,10 @@ Result<void> Collection::put_in_order() {
   return {};
 }
 
-Result<void> Collection::check(const std::vector<bool>& wanted) const {
+Result<void> Collection::check(const std::vector<bool>& wanted) {
   const auto& first = parts_.front();
+  const auto file_of = [&](const Part& part) { return SeriesFile{name_of(part), &part.schema, &part.lengths}; };
+  Agreement agreement(file_of(first), along_.value_or(UINT32_MAX), false);
   for (std::uint32_t v = 0; v < wanted.size(); ++v) {
     if (!wanted[v]) continue;
     const auto& mine = schema_.variables[v];
@@ -244,22 +249,15 @@ Result<void> Collection::check(const std::vector<bool>& wanted) const {
       if (&part == &first) continue;
       if (!part.variables[v])
         return invalid(name_of(part) + " has no variable " + mine.name + ", which " + name_of(first) + " has");
-      const auto& its = part.schema.variables[*part.variables[v]];
-      bool same = its.type == mine.type && its.dimensions.size() == mine.dimensions.size();
-      for (std::size_t i = 0; same && i < mine.dimensions.size(); ++i) {
-        const auto a = mine.dimensions[i], b = its.dimensions[i];
-        same = schema_.dimensions[a].name == part.schema.dimensions[b].name &&
-               (a == along_ || lengths_[a] == part.lengths[b]);
-      }
-      if (!same)
-        return invalid(name_of(part) + ": variable " + mine.name + " has not the type and shape that it has in " +
-                       name_of(first) + "; files of one grid are a series");
-      if (const auto attribute = different_attribute(mine, its); !attribute.empty())
-        return invalid(name_of(part) + ": attribute " + attribute + " of " + mine.name + " is not that of " +
-                       name_of(first) + ", so that values may mean another thing");
+      ADVECTIO_TRY(agreement.check(v, file_of(part), *part.variables[v]));
     }
   }
   if (parts_.size() == 1) return {};
+  for (auto& note : agreement.notes()) notes_.push_back(std::move(note));
+  for (const auto& [variable, names] : agreement.dropped())
+    for (auto& v : schema_.variables)
+      if (v.name == variable)
+        for (const auto& name : names) remove_attribute(v.attributes, name);
   for (const auto& part : parts_)
     for (const auto& v : part.schema.variables)
       if (std::none_of(schema_.variables.begin(), schema_.variables.end(),
@@ -270,43 +268,143 @@ Result<void> Collection::check(const std::vector<bool>& wanted) const {
   return {};
 }
 
+std::vector<std::string> Collection::notes() const {
+  return notes_;
+}
+
+/// Times of parts that count from another date than the first. What cannot be read as a time stays; `check` says that
+/// its units differ.
+Result<void> Collection::count_again(const OpenSource& open) {
+  if (!moments_ || parts_.size() < 2) return {};
+  for (std::uint32_t v = 0; v < schema_.variables.size(); ++v) {
+    const auto& time = schema_.variables[v];
+    if (!has_records(v) || time.dimensions.size() != 1 || !is_numeric(time.type) || !has_since(time)) continue;
+    ADVECTIO_TRY(count_again(open, v, time));
+    for (const char* name : {"bounds", "climatology"})
+      for (std::uint32_t b = 0; b < schema_.variables.size(); ++b)
+        if (schema_.variables[b].name == text_of(time.attributes, name) && has_records(b) &&
+            is_numeric(schema_.variables[b].type))
+          ADVECTIO_TRY(count_again(open, b, time));
+  }
+  return {};
+}
+
+Result<void> Collection::count_again(const OpenSource& open, std::uint32_t variable, const Variable& time) {
+  const auto units_of = [&](const Part& part, bool& known) {
+    const auto& all = part.schema.variables;
+    const auto it = std::find_if(all.begin(), all.end(), [&](const Variable& v) { return v.name == time.name; });
+    known = it != all.end() && part.variables[variable];
+    if (!known) return Result<TimeUnits>(Error{Code::invalid, "", 0});
+    const auto calendar = text_of(it->attributes, "calendar");
+    return parse_time_units(text_of(it->attributes, "units"),
+                            calendar.empty() ? Calendar::standard : calendar_named(calendar).value_or(calendar_));
+  };
+  bool known = false;
+  const auto mine = units_of(parts_.front(), known);
+  if (!mine) return {};
+  std::vector<TimeUnits> all;
+  std::size_t others = 0;
+  const std::string* first_other = nullptr;
+  for (const auto& part : parts_) {
+    const auto its = units_of(part, known);
+    if (!known || !its) return {};
+    if (its->since != mine->since || its->unit_ms != mine->unit_ms) {
+      if (others++ == 0) first_other = &name_of(part);
+    }
+    all.push_back(*its);
+  }
+  if (others == 0) return {};
+  const auto& v = schema_.variables[variable];
+  const auto packing = packing_of(v);
+  if (packing.packed()) return {};
+  std::uint64_t each = 1;
+  for (std::size_t i = 1; i < v.dimensions.size(); ++i) each *= lengths_[v.dimensions[i]];
+  const auto element = size_of(v.type);
+  Bytes out(records() * each * element);
+  for (const auto& run : runs_) {
+    const auto& part = parts_[run.part];
+    auto source = open(name_of(part));
+    if (!source) return std::move(source).error();
+    Box box;
+    for (const auto d : v.dimensions) box.count.push_back(lengths_[d]);
+    box.start.assign(box.count.size(), 0);
+    box.start[0] = run.record;
+    box.count[0] = run.count;
+    auto* const to = out.data() + run.first * each * element;
+    ADVECTIO_TRY((*source)->read(*part.variables[variable], box, to));
+    const auto& units = all[run.part];
+    if (units.since == mine->since && units.unit_ms == mine->unit_ms) continue;
+    std::vector<double> values(run.count * each), back(values.size());
+    unpack(packing_of(part.schema.variables[*part.variables[variable]]), to, values);
+    std::vector<Time> times;
+    for (auto& value : values) {
+      if (!(std::abs(value * units.unit_ms) < 1e17))
+        return invalid(name_of(part) + ": " + v.name + " has no time in a record");
+      times.push_back(units.time_of(value));
+      value = mine->value_of(times.back());
+    }
+    narrow(v.type, 0, values, to);
+    widen(v.type, to, back);
+    for (std::size_t i = 0; i < back.size(); ++i)
+      if (mine->time_of(back[i]) != times[i])
+        return invalid(name_of(part) + ": its " + v.name + " " + time_text(times[i], calendar_) + " has no value in '" +
+                       mine->text + "', as " + name_of(parts_.front()) +
+                       " counts, that its type can hold; leave one of "
+                       "them out, or put times into double first");
+  }
+  again_[variable] = std::move(out);
+  if (v.name == time.name)
+    notes_.push_back(v.name + " of " + *first_other +
+                     (others > 1 ? " and " + std::to_string(others - 1) + " more" : std::string()) +
+                     " is counted again in '" + text_of(time.attributes, "units") + "'");
+  return {};
+}
+
 std::vector<Extract> Collection::extracts(std::uint32_t variable, const Box& box) const {
   std::vector<Extract> out, repeated;
   const bool timed = has_records(variable);
-  for (const auto& part : parts_) {
-    const auto number = *part.variables[variable];
-    const auto& v = part.schema.variables[number];
-    auto local = box;
-    std::uint64_t shift = 0;
-    if (timed) {
-      const auto begin = std::max(box.start[0], part.first);
-      const auto end = std::min(box.start[0] + box.count[0], part.first + part.records);
-      if (begin >= end) continue;
-      shift = part.first;
-      local.start[0] = begin - shift;
-      local.count[0] = end - begin;
+  if (timed) {
+    const auto end = box.start[0] + box.count[0];
+    for (auto run = std::upper_bound(runs_.begin(), runs_.end(), box.start[0],
+                                     [](std::uint64_t r, const Run&one) { return r < one.end(); });
+         run != runs_.end() && run->first < end; ++run) {
+      const auto begin = std::max(box.start[0], run->first);
+      auto local = box;
+      local.start[0] = run->record + (begin - run->first);
+      local.count[0] = std::min(end, run->end()) - begin;
+      add_extracts(variable, parts_[run->part], local, begin, out, repeated);
     }
-    const bool again = !timed && &part != &parts_.front();
-    const auto add = [&](std::size_t source, Box from, Box to, bool is_repeated) {
-      if (timed) to.start[0] += shift;
-      (is_repeated ? repeated : out).push_back({source, number, std::move(from), std::move(to), is_repeated});
-    };
-    if (part.pieces.empty()) {
-      add(part.sources.front(), local, local, again);
-      continue;
-    }
-    for (const auto& piece : part.pieces[number]) {
-      const auto to = with_all_records(piece.to, part.schema, v, part.lengths);
-      auto from = with_all_records(piece.from, part.schema, v, part.lengths);
-      auto shared = intersect(local, to);
-      if (shared.empty()) continue;
-      for (std::size_t i = 0; i < from.rank(); ++i) from.start[i] += shared.start[i] - to.start[i];
-      from.count = shared.count;
-      add(part.sources[piece.tile], std::move(from), std::move(shared), again || piece.repeated);
-    }
+  } else {
+    for (const auto& part : parts_) add_extracts(variable, part, box, 0, out, repeated);
   }
   out.insert(out.end(), std::make_move_iterator(repeated.begin()), std::make_move_iterator(repeated.end()));
   return out;
+}
+
+/// Of one part. `local` is the box in it, `first` the number in the collection of its first record.
+void Collection::add_extracts(std::uint32_t variable, const Part& part, const Box& local, std::uint64_t first,
+                              std::vector<Extract>& out, std::vector<Extract>& repeated) const {
+  const bool timed = has_records(variable);
+  const auto number = *part.variables[variable];
+  const auto& v = part.schema.variables[number];
+  const bool again = !timed && &part != &parts_.front();
+  const auto add = [&](std::size_t source, Box from, Box to, bool is_repeated) {
+    if (timed) to.start[0] = to.start[0] - local.start[0] + first;
+    (is_repeated ? repeated : out).push_back({source, number, std::move(from), std::move(to), is_repeated});
+  };
+  if (part.pieces.empty()) {
+    add(part.sources.front(), local, local, again);
+    return;
+  }
+  for (const auto& piece : part.pieces[number]) {
+    const auto to = with_all_records(piece.to, part.schema, v, part.lengths);
+    auto from = with_all_records(piece.from, part.schema, v, part.lengths);
+    auto shared = intersect(local, to);
+    if (shared.empty()) continue;
+    for (std::size_t i = 0; i < from.rank(); ++i) from.start[i] += shared.start[i] - to.start[i];
+    from.count = shared.count;
+    add(part.sources[piece.tile], std::move(from), std::move(shared), again || piece.repeated);
+  }
 }
 
 std::uint64_t Collection::copies(std::uint32_t variable) const {

@@ -9,14 +9,17 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/box.h"
+#include "core/bytes.h"
 #include "core/placement.h"
 #include "core/result.h"
 #include "core/schema.h"
+#include "sources/series.h"
 #include "sources/source.h"
 #include "sources/times.h"
 
@@ -36,7 +39,8 @@ class Collection {
   /// `along`: name of the dimension along which parts follow each other; empty: that of the time, else the first
   /// unlimited one. Errors: Code::invalid where the sources do not belong together, each says which.
   static Result<Collection> look_at(const std::vector<std::string>& paths, const std::string& along,
-                                    const OpenSource& open, const std::atomic<bool>& stop);
+                                    const OpenSource& open, const std::atomic<bool>& stop,
+                                    Overlap overlap = Overlap::refused);
 
   /// As one source would have it: that of the first part. Dimension::length of the one along which there are several
   /// parts is that of all.
@@ -61,7 +65,18 @@ class Collection {
 
   /// All parts have these variables (one flag each), of the same shape and with the same attributes. Errors:
   /// Code::invalid.
-  [[nodiscard]] Result<void> check(const std::vector<bool>& wanted) const;
+  [[nodiscard]] Result<void> check(const std::vector<bool>& wanted);
+  /// What was taken although the parts differ in it, a line each. Known after `check`.
+  [[nodiscard]] std::vector<std::string> notes() const;
+  /// The records are those of one source, as it has them.
+  [[nodiscard]] bool as_in_source() const noexcept {
+    return parts_.size() == 1 && runs_.size() <= 1 && (runs_.empty() || runs_[0].record == 0);
+  }
+  /// Times that the parts count from different dates: all values of such a variable, counted as in the first part.
+  [[nodiscard]] const Bytes* counted_again(std::uint32_t variable) const {
+    const auto it = again_.find(variable);
+    return it == again_.end() ? nullptr : &it->second;
+  }
 
   /// Who holds the box. What is repeated comes after what is not.
   [[nodiscard]] std::vector<Extract> extracts(std::uint32_t variable, const Box& box) const;
@@ -75,7 +90,8 @@ class Collection {
     std::vector<std::uint64_t> lengths;
     std::vector<std::vector<Piece>> pieces;               ///< of tiles
     std::vector<std::optional<std::uint32_t>> variables;  ///< by number in the collection's schema: its own
-    std::uint64_t first = 0, records = 0;
+    std::uint64_t records = 0;
+    Calendar calendar = Calendar::standard;
     std::vector<Moment> moments;
   };
 
@@ -83,7 +99,11 @@ class Collection {
   Result<void> add_tiles(std::vector<std::size_t> sources, std::vector<SourceHead>& heads);
   Result<void> find_along(const std::string& named);
   Result<void> read_times(const OpenSource& open);
-  Result<void> put_in_order();
+  Result<void> put_in_order(Overlap overlap);
+  Result<void> count_again(const OpenSource& open);
+  Result<void> count_again(const OpenSource& open, std::uint32_t variable, const Variable& time);
+  void add_extracts(std::uint32_t variable, const Part& part, const Box& local, std::uint64_t first,
+                    std::vector<Extract>& out, std::vector<Extract>& repeated) const;
   [[nodiscard]] const std::string& name_of(const Part& part) const { return paths_[part.sources.front()]; }
 
   std::vector<std::string> paths_;
@@ -91,7 +111,10 @@ class Collection {
   Schema schema_;
   std::vector<std::uint64_t> lengths_;
   std::optional<std::uint32_t> along_;
+  std::vector<Run> runs_;  ///< of parts_
   Result<std::vector<Moment>> moments_;
+  std::map<std::uint32_t, Bytes> again_;
+  std::vector<std::string> notes_;
   Calendar calendar_ = Calendar::standard;
   std::size_t tiles_ = 0;
   std::string model_;

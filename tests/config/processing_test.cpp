@@ -47,7 +47,8 @@ TEST(ProcessRules, RefuseWhatCannotBeInOneLine) {
   EXPECT_EQ(wrong(""), "rules.yaml:1: outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}");
   EXPECT_EQ(wrong("outputs: []\n"),
             "rules.yaml:1: outputs: a list is wanted, like - {path: \"daily/{name}\", mean: 1d}");
-  EXPECT_EQ(wrong("datasets: []\n"), "rules.yaml:1: unknown key datasets; rules of advectio process have outputs only");
+  EXPECT_EQ(wrong("datasets: []\n"),
+            "rules.yaml:1: unknown key datasets; rules of advectio process have outputs, and may have overlap");
   EXPECT_EQ(wrong("outputs:\n  - {mean: 1d}\n"), "rules.yaml:2: outputs[0]: path is missing");
   EXPECT_EQ(wrong_output("meen: 1d"), "rules.yaml:2: outputs[0]: unknown key meen; did you mean mean?");
   EXPECT_EQ(

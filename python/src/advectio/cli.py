@@ -787,6 +787,15 @@ def convert(
         str | None,
         typer.Option("--along", metavar="DIM", help="The dimension along which files follow each other (default: time)."),
     ] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap",
+            metavar="first|last",
+            help="Whose records count where files have the same times: those of the file that begins first, or last.",
+            autocompletion=lambda: ["first", "last"],
+        ),
+    ] = None,
     split_by: Annotated[
         str | None,
         typer.Option(
@@ -834,7 +843,8 @@ def convert(
     Chunks and compression stay as they are, unless an option says otherwise. docs/convert.md has it all.
 
     Several files are one series: they follow each other along time, in the order of their times. Tiles of split output are
-    joined. Files of different grids, with overlapping times or other attributes are refused.
+    joined. Files of different grids, with the same times (--overlap) or other units are refused. What does not change values
+    (long names, dates from which times count) may differ, and a line says what was taken.
 
     Everything that can be wrong with files and options is found before anything is written. DST appears when it is complete.
 
@@ -852,6 +862,7 @@ def convert(
                 records,
                 times,
                 along,
+                overlap,
                 split_by,
                 codec,
                 level,

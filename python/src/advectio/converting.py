@@ -34,6 +34,7 @@ class Converted(TypedDict):
     first: str
     last: str
     land_points: int
+    notes: list[str]
     disagreements: list[str]
     memory_peak: int
     seconds: float
@@ -47,6 +48,7 @@ class Options:
     records: str | None = None
     times: str | None = None
     along: str | None = None
+    overlap: str | None = None
     split_by: str | None = None
     codec: str | None = None
     level: int | None = None
@@ -106,6 +108,7 @@ def command_of(options: Options, server: str) -> list[str]:
         "--records": options.records,
         "--times": options.times,
         "--along": options.along,
+        "--overlap": options.overlap,
         "--memory": options.memory,
         "--jobs": str(options.jobs) if options.jobs else None,
     }
@@ -153,6 +156,8 @@ def _show(converted: Converted) -> None:
         out.print(
             f"  {converted['land_points']} points are in no tile (land that {converted['model']} leaves out): they hold the fill value"
         )
+    for note in converted["notes"]:
+        out.print(f"  {note}", markup=False)
     if converted["disagreements"]:
         out.print(
             f"  sources disagree, the first one's values are taken: {', '.join(converted['disagreements'])}", markup=False

@@ -23,6 +23,7 @@ class Processed(TypedDict):
     records: int
     first: str
     last: str
+    notes: list[str]
     outputs: list[ProcessedOutput]
     seconds: float
 
@@ -119,6 +120,8 @@ def show(processed: Processed) -> None:
     read = sum(output["bytes_read"] for output in processed["outputs"])
     for output in processed["outputs"]:
         show_output(output)
+    for note in processed["notes"]:
+        out.print(f"  {note}", markup=False)
     seconds = processed["seconds"]
     records = f", {counted(processed['records'], 'record')}" if processed["records"] else ""
     span = f" from {processed['first']} to {processed['last']}" if processed["first"] else " without times"

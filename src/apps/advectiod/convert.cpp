@@ -339,7 +339,7 @@ bool Conversion::may_copy(const Output& output, std::uint32_t variable) const {
   return abilities_of(format_).takes_stored && is_hdf5(input_->schema().format) && stored_alike(original, stored) &&
          original.round_bits == stored.round_bits && !request_.policy.level &&
          request_.policy.deflate == DatasetPolicy().deflate && input_->tiles() == 0 &&
-         (input_->has_records(number) || input_->parts() == 1);
+         (input_->has_records(number) || input_->parts() == 1) && input_->counted_again(number) == nullptr;
 }
 
 /// `--chunks` and the rule's keys name dimensions.
@@ -466,7 +466,7 @@ bool Conversion::is_copied(const Output& output, std::uint32_t variable, const E
   std::uint64_t chunks = 1;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const auto chunk = original.chunks[i], d = std::uint64_t{original.dimensions[i]}, count = extract.from.count[i];
-    const bool ends_with_both = (input_->parts() == 1 || d != input_->along()) &&
+    const bool ends_with_both = (input_->as_in_source() || d != input_->along()) &&
                                 extract.from.start[i] + count == input_->lengths()[d] &&
                                 extract.to.start[i] + count == lengths[i];
     if (extract.from.start[i] % chunk != 0 || extract.to.start[i] % chunk != 0 ||
@@ -537,6 +537,24 @@ void Conversion::request_all(const Output& output, Item& item, std::uint64_t& at
 
 Result<void> Conversion::read_alone(const Output& output, Item& item, Batch& batch) {
   const auto element = element_of(output, item.variable);
+  if (const auto* const again = input_->counted_again(output.variables[item.variable])) {
+    // All its values are in memory, record by record of the collection.
+    const auto lengths = lengths_of(output, item.variable);
+    const Box whole{std::vector<std::uint64_t>(lengths.size(), 0), [&] {
+                      auto all = lengths;
+                      all[0] = input_->records();
+                      return all;
+                    }()};
+    for (const auto& e : item.extracts) {
+      auto from = e.to;
+      from.start[0] = records_[e.to.start[0]];
+      Bytes data(e.to.volume() * element);
+      copy_part(from, again->data(), whole, data.data(), from, element);
+      batch.held.push_back(std::move(data));
+      item.data.emplace_back(batch.held.back());
+    }
+    return {};
+  }
   for (const auto& e : item.extracts) {
     if (opened_.size() >= files_open_max && !opened_.contains(e.source)) opened_.clear();
     auto& source = opened_[e.source];
@@ -575,7 +593,7 @@ Result<Batch> Conversion::next(const Output& output, Boxes& boxes, std::uint64_t
     round = boxes.round();
     auto item = item_of(output, variable, std::move(box));
     const auto bytes = bytes_of(output, item);
-    if (element_of(output, variable) == 0 || bytes > half_) {
+    if (element_of(output, variable) == 0 || bytes > half_ || input_->counted_again(output.variables[variable])) {
       ADVECTIO_TRY(read_alone(output, item, batch));
       for (const auto& d : item.data) held += d.size();
     } else if (at - memory + bytes > half_) {
@@ -765,7 +783,7 @@ std::uint64_t memory_peak_of_this_process() {
 
 Result<ConvertReport> Conversion::run() {
   allow_open_files();
-  auto input = Collection::look_at(request_.inputs, request_.along, open_source, stop_);
+  auto input = Collection::look_at(request_.inputs, request_.along, open_source, stop_, request_.overlap);
   if (!input) return std::move(input).error();
   input_ = std::move(input).value();
   ADVECTIO_TRY(plan());
@@ -785,6 +803,7 @@ Result<ConvertReport> Conversion::run() {
   report.records = records_.size();
   report.land_points = input_->land_points();
   report.disagreements = disagreements_;
+  report.notes = input_->notes();
   if (input_->moments() && !records_.empty() && input_->moments()->size() == input_->records()) {
     report.first = time_text((*input_->moments())[records_.front()].at, input_->calendar());
     report.last = time_text((*input_->moments())[records_.back()].at, input_->calendar());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/processing.h"
 #include "core/result.h"
 
 namespace advectio {
@@ -22,6 +23,7 @@ struct ConvertRequest {
   std::string along;                   ///< the dimension along which inputs follow each other; empty: that of the time
   bool split = false;                  ///< an output for each variable
   bool replace = false;                ///< outputs that are there already
+  Overlap overlap = Overlap::refused;  ///< whose records count where several have one time
   /// Where inputs disagree about what all of them hold, the first one's values count.
   bool take_first = false;
   unsigned threads = 1;
@@ -38,6 +40,7 @@ struct ConvertReport {
   std::uint64_t files = 0, tiles = 0, records = 0, land_points = 0;
   std::string model;                       ///< whose tiles they were
   std::string first, last;                 ///< times of what was written, where they are known
+  std::vector<std::string> notes;          ///< what files of a series do not have in common, a line each
   std::vector<std::string> disagreements;  ///< variables, with `take_first`
   std::uint64_t memory_peak = 0;           ///< bytes of main memory, of the largest process
 };

@@ -14,12 +14,13 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: advectiod convert --output PATH [--to FORMAT] [--rule KEYS] [--variables NAMES] [--records SLICE | --times "
-    "FROM..TO] [--along DIMENSION] [--split] [--force] [--take-first] [--memory SIZE] [--jobs N] SRC... (or -: names "
+    "FROM..TO] [--along DIMENSION] [--overlap first|last] [--split] [--force] [--take-first] [--memory SIZE] [--jobs "
+    "N] SRC... (or -: names "
     "on "
     "stdin, one a line)\n";
 constexpr std::array<std::string_view, 3> kFlags = {"--split", "--force", "--take-first"};
-constexpr std::array<std::string_view, 9> kOptions = {"--output", "--to",    "--rule",   "--variables", "--records",
-                                                      "--times",  "--along", "--memory", "--jobs"};
+constexpr std::array<std::string_view, 10> kOptions = {"--overlap", "--output", "--to",    "--rule",   "--variables",
+                                                       "--records", "--times",  "--along", "--memory", "--jobs"};
 
 /// A format as the key `format` of a rule has it, and as ncdump -k and nccopy -k do.
 Result<std::optional<FileFormat>> format_named(const std::string& name) {
@@ -52,6 +53,11 @@ Result<ConvertRequest> request_of(const Words& words) {
   request.records = words.value("--records");
   request.times = words.value("--times");
   request.along = words.value("--along");
+  if (const auto overlap = words.value("--overlap"); !overlap.empty()) {
+    const auto named = overlap_named(overlap);
+    if (!named) return Error{Code::invalid, "--overlap: '" + overlap + "' is none of first, last", 0};
+    request.overlap = *named;
+  }
   request.split = words.has("--split");
   request.replace = words.has("--force");
   request.take_first = words.has("--take-first");
@@ -93,6 +99,7 @@ nlohmann::ordered_json as_json(const ConvertReport& r) {
           {"first", r.first},
           {"last", r.last},
           {"land_points", r.land_points},
+          {"notes", r.notes},
           {"disagreements", r.disagreements},
           {"memory_peak", r.memory_peak}};
 }

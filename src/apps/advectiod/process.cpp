@@ -23,6 +23,7 @@
 #include "operators/selection.h"
 #include "platform/machine.h"
 #include "server/stored_schema.h"
+#include "sources/series.h"
 #include "sources/source_readers.h"
 #include "sources/times.h"
 
@@ -41,12 +42,11 @@ struct Input {
   std::shared_ptr<const Schema> schema;  ///< shared by files that have the same
   std::vector<std::uint64_t> lengths;
   std::vector<Moment> moments;
-  std::uint64_t first = 0;  ///< number of its first record in the series
+  Calendar calendar = Calendar::standard;
   // By number of the variable in the first file's schema:
   std::shared_ptr<const std::vector<std::optional<std::uint32_t>>> variables;
   std::shared_ptr<const std::vector<Packing>> packing;
   std::set<std::string> other_grid;  ///< its coordinates that are not those of the file that was looked at first
-  [[nodiscard]] std::uint64_t end() const { return first + moments.size(); }
 };
 
 /// Where the values of a file are, by the names of its coordinates.
@@ -200,6 +200,12 @@ class Process {
   Result<void> give(const Output& output, std::span<Work> group);
   Result<void> put(const Output& output, std::uint32_t variable, Box box, std::shared_ptr<Bytes> values);
 
+  /// The run that has a record of the series.
+  [[nodiscard]] std::vector<Run>::const_iterator run_of(std::uint64_t record) const {
+    return std::upper_bound(runs_.begin(), runs_.end(), record,
+                            [](std::uint64_t r, const Run& run) { return r < run.end(); });
+  }
+  [[nodiscard]] const Input& input_of(std::uint64_t record) const { return inputs_[run_of(record)->part]; }
   [[nodiscard]] const Schema& first() const { return *inputs_.front().schema; }
   [[nodiscard]] bool timed(std::uint32_t variable) const {
     const auto& dimensions = first().variables[variable].dimensions;
@@ -221,7 +227,10 @@ class Process {
   std::string grid_from_;           // the file that was looked at first
   Grid grid_;                       // its own
   TimeAxis axis_;
+  std::vector<Run> runs_;  // of inputs_
   std::vector<Moment> series_;
+  std::vector<std::string> notes_;
+  std::optional<Agreement> agreement_;
   std::vector<bool> packed_alike_;
   std::vector<Output> outputs_;
   /// By the paths of weights and grid: several outputs may have the same.
@@ -263,14 +272,8 @@ Result<void> Process::look_at(const std::string& path) {
   auto& axis = times->axis;
   auto& moments = times->moments;
   if (moments.empty() && axis.has_dimension()) return Error{Code::invalid, path + " has no record", 0};
-  for (std::size_t i = 1; i < moments.size(); ++i)
-    if (moments[i].at <= moments[i - 1].at)
-      return Error{Code::invalid,
-                   path + ": its times do not grow: record " + std::to_string(i) + " is " +
-                       time_text(moments[i].at, axis.units.calendar) + ", after " +
-                       time_text(moments[i - 1].at, axis.units.calendar),
-                   0};
   input.moments = std::move(moments);
+  input.calendar = axis.units.calendar;
   auto grid = grid_of(file, input, axis.dimension);
   if (!grid) return std::move(grid).error().with(path);
   if (inputs_.empty()) {
@@ -281,33 +284,34 @@ Result<void> Process::look_at(const std::string& path) {
       if (const auto mine = grid_.find(name); mine != grid_.end() && !same_values(mine->second, values))
         input.other_grid.insert(name);
   }
-  if (inputs_.empty()) {
-    axis_ = std::move(axis);
-  } else if (axis.units.calendar != axis_.units.calendar) {
-    return Error{Code::invalid, path + " has another calendar than " + inputs_.front().path, 0};
-  }
+  if (inputs_.empty()) axis_ = std::move(axis);
   inputs_.push_back(std::move(input));
   return {};
 }
 
 Result<void> Process::put_in_order() {
-  std::stable_sort(inputs_.begin(), inputs_.end(),
-                   [](const Input& a, const Input& b) { return a.moments.front().at < b.moments.front().at; });
-  const auto calendar = axis_.units.calendar;
+  std::vector<SeriesPart> parts;
+  for (auto& input : inputs_) parts.push_back({input.path, input.calendar, std::move(input.moments)});
+  const auto order = order_of(parts);
+  std::vector<SeriesPart> in_order;
+  std::vector<Input> inputs;
+  for (const auto i : order) {
+    in_order.push_back(std::move(parts[i]));
+    inputs.push_back(std::move(inputs_[i]));
+  }
+  inputs_ = std::move(inputs);
+  auto series =
+      series_of(in_order, request_.rules.overlap, "overlap: first or overlap: last, beside outputs in the rules,");
+  if (!series) return std::move(series).error();
+  runs_ = std::move(series->runs);
+  series_ = std::move(series->moments);
+  notes_ = std::move(series->notes);
   if (axis_.dated()) {
     auto axis = find_time_axis(first());  // numbers of variables are those of the first file from here on
     if (!axis) return std::move(axis).error();
     axis_ = std::move(axis).value();
   }
   for (auto& input : inputs_) {
-    if (!series_.empty() && input.moments.front().at <= series_.back().at)
-      return Error{Code::invalid,
-                   input.path + " begins at " + time_text(input.moments.front().at, calendar) + ", and " +
-                       (&input - 1)->path + " has records until " + time_text(series_.back().at, calendar) +
-                       "; a series has each time once: leave one of them out",
-                   0};
-    input.first = series_.size();
-    series_.insert(series_.end(), input.moments.begin(), input.moments.end());
     if (&input != &inputs_.front() && input.schema == (&input - 1)->schema) {
       input.variables = (&input - 1)->variables;
       input.packing = (&input - 1)->packing;
@@ -350,6 +354,8 @@ Result<void> Process::check_needs(const Output& output) {
     p.quantity->needs(box, needs);
     for (const auto& need : needs) needed.insert(need.variable);
   }
+  if (!agreement_)
+    agreement_.emplace(SeriesFile{inputs_.front().path, &first(), &inputs_.front().lengths}, axis_.dimension, true);
   for (const auto& input : inputs_)
     for (const auto number : needed) {
       if (!timed(number)) continue;
@@ -358,17 +364,9 @@ Result<void> Process::check_needs(const Output& output) {
         return Error{Code::invalid,
                      input.path + " has no variable " + v.name + ", which " + inputs_.front().path + " has", 0};
       const auto& its = input.schema->variables[*(*input.variables)[number]];
-      bool same = its.type == v.type && its.dimensions.size() == v.dimensions.size();
-      for (std::size_t d = 0; same && d < v.dimensions.size(); ++d) {
-        const auto mine = v.dimensions[d], other = its.dimensions[d];
-        same = first().dimensions[mine].name == input.schema->dimensions[other].name &&
-               (d == 0 || inputs_.front().lengths[mine] == input.lengths[other]);
-      }
-      if (!same)
-        return Error{Code::invalid,
-                     input.path + ": variable " + v.name + " has not the type and shape that it has in " +
-                         inputs_.front().path + "; files of one grid are a series",
-                     0};
+      if (&input != &inputs_.front())
+        ADVECTIO_TRY(
+            agreement_->check(number, {input.path, input.schema.get(), &input.lengths}, *(*input.variables)[number]));
       std::set<std::string> coordinates;
       for (const auto d : its.dimensions) coordinates.insert(input.schema->dimensions[d].name);
       for (const auto& name : words_of(text_of(its.attributes, "coordinates"))) coordinates.insert(name);
@@ -469,7 +467,7 @@ Result<void> Process::plan() {
     auto whole = TimePlan::make(series_, rule.time, calendar);
     if (!whole && request_.complete) continue;  // a difference of one window: more will come
     if (!rule.split) {
-      output.path = process_path(rule, request_.directory, inputs_.front().path);
+      output.path = process_path(rule, request_.directory, runs_.empty() ? inputs_.front().path : input_of(0).path);
       output.end = series_.size();
       output.later = request_.complete;
       ADVECTIO_TRY(plan_output(rule, *common, std::move(output), nullptr, taken));
@@ -481,10 +479,8 @@ Result<void> Process::plan() {
     }
     for (const auto& period : periods_of(*whole, *rule.split, calendar)) {
       output.later = request_.complete && !period.complete;
-      const auto named =
-          std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return period.own < i.end(); });
-      output.path =
-          process_path(rule, request_.directory, named->path, period_text(period.begin, *rule.split, calendar));
+      output.path = process_path(rule, request_.directory, input_of(period.own).path,
+                                 period_text(period.begin, *rule.split, calendar));
       output.first = period.first;
       output.end = period.last;
       ADVECTIO_TRY(plan_output(rule, *common, output, &*whole, taken));
@@ -538,6 +534,9 @@ Result<void> Process::plan_output(const ProcessRule& rule, const OfRule& common,
   output.schema = std::move(declared).value();
   output.operators = std::make_shared<const Operators>(std::move(operators));
   ADVECTIO_TRY(check_needs(output));
+  for (auto& v : output.schema.variables)
+    if (const auto it = agreement_->dropped().find(v.name); it != agreement_->dropped().end())
+      for (const auto& name : it->second) remove_attribute(v.attributes, name);
   if (output.later) return {};
   outputs_.push_back(std::move(output));
   return {};
@@ -703,10 +702,9 @@ Result<void> Process::read(std::span<const Work> group, const Batch& batch, Plac
   auto to = batch.memory;
   std::size_t number = 0;
   // Of several files each is opened by one reader, of few all read a part.
-  const auto files = std::count_if(inputs_.begin(), inputs_.end(), [&](const Input& input) {
-    return input.first < batch.end && input.end() > batch.first;
-  });
-  const bool by_file = files >= 2 * static_cast<std::ptrdiff_t>(request_.threads);
+  std::set<std::size_t> files;
+  for (auto run = run_of(batch.first); run != runs_.end() && run->first < batch.end; ++run) files.insert(run->part);
+  const bool by_file = files.size() >= 2 * std::size_t{request_.threads};
   for (const auto& work : group) {
     auto& place = places.emplace_back();
     for (const auto& need : work.needs) {
@@ -717,16 +715,16 @@ Result<void> Process::read(std::span<const Work> group, const Batch& batch, Plac
         to += aligned(bytes);
         continue;
       }
-      for (const auto& input : inputs_) {
-        const auto first = std::max(batch.first, input.first), end = std::min(batch.end, input.end());
-        if (first >= end) continue;
+      for (auto run = run_of(batch.first); run != runs_.end() && run->first < batch.end; ++run) {
+        const auto first = std::max(batch.first, run->first), end = std::min(batch.end, run->end());
+        const auto& input = inputs_[run->part];
         Box box;
-        box.start.push_back(first - input.first);
+        box.start.push_back(run->record + (first - run->first));
         box.count.push_back(end - first);
         box.start.insert(box.start.end(), need.box.start.begin(), need.box.start.end());
         box.count.insert(box.count.end(), need.box.count.begin(), need.box.count.end());
-        requests.push_back({by_file ? static_cast<std::size_t>(&input - inputs_.data()) : number++, input.path,
-                            *(*input.variables)[need.variable], std::move(box), to + (first - batch.first) * bytes});
+        requests.push_back({by_file ? run->part : number++, input.path, *(*input.variables)[need.variable],
+                            std::move(box), to + (first - batch.first) * bytes});
       }
       to += aligned(bytes * (batch.end - batch.first));
       read_ += bytes * (batch.end - batch.first);
@@ -756,9 +754,10 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
     narrow(type, p.as_it_is ? std::numeric_limits<double>::quiet_NaN() : p.fill, made, bytes->data());
     work.made.push_back({record, std::move(bytes)});
   };
-  auto input = inputs_.begin();
+  auto run = run_of(batch.first);
   for (auto record = batch.first; record < batch.end; ++record) {
-    while (record >= input->end()) ++input;
+    while (record >= run->end()) ++run;
+    const auto& input = inputs_[run->part];
     for (std::size_t n = 0; n < work.needs.size(); ++n) {
       const auto& need = work.needs[n];
       const bool with_time = timed(need.variable);
@@ -766,7 +765,7 @@ void Process::fold(const Output& output, Work& work, const Batch& batch, std::sp
       const auto* const raw =
           readers_->memory() + places[n] + (with_time ? (record - batch.first) * bytes_of(need) : 0);
       read[n].resize(need.box.volume());
-      const auto& packing = (*(with_time ? *input : inputs_.front()).packing)[need.variable];
+      const auto& packing = (*(with_time ? input : inputs_.front()).packing)[need.variable];
       if (p.as_it_is)
         widen(packing.stored, raw, read[n]);
       else
@@ -950,6 +949,9 @@ Result<ProcessReport> Process::run() {
   ProcessReport report;
   report.files = inputs_.size();
   report.records = series_.size();
+  report.notes = notes_;
+  if (agreement_)
+    for (auto& note : agreement_->notes()) report.notes.push_back(std::move(note));
   if (axis_.dated()) {
     report.first = time_text(series_.front().at, axis_.units.calendar);
     report.last = time_text(series_.back().at, axis_.units.calendar);

@@ -36,7 +36,8 @@ struct ProcessReport {
   };
   std::vector<Output> outputs;
   std::uint64_t files = 0, records = 0;
-  std::string first, last;  ///< times of the series; empty where it has none
+  std::vector<std::string> notes;  ///< what files of the series do not have in common, a line each
+  std::string first, last;         ///< times of the series; empty where it has none
 };
 
 /// `progress` is told how many bytes of how many have been read; when `stop` becomes true, it ends with Code::gone.

@@ -77,7 +77,8 @@ nlohmann::ordered_json as_json(const ProcessReport& r) {
                        {"bytes_written", o.bytes_written},
                        {"kept", o.kept},
                        {"left_out", o.left_out}});
-  return {{"files", r.files}, {"records", r.records}, {"first", r.first}, {"last", r.last}, {"outputs", outputs}};
+  return {{"files", r.files}, {"records", r.records}, {"first", r.first},
+          {"last", r.last},   {"notes", r.notes},     {"outputs", outputs}};
 }
 
 }  // namespace

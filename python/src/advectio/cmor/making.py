@@ -41,6 +41,7 @@ class _Maker:
         self.options, self.files, self.scratch, self.view = options, files, scratch, view
         self.report: dict[str, Any] = {}
         self.outputs: list[ProcessedOutput] = []
+        self.notes: dict[str, None] = {}  # what files do not have in common; each once, in order
         self.seconds = 0.0
 
     def advectiod(self, rule: Rule, wanted: Wanted, number: int, files: Sequence[str], *, trial: bool) -> list[ProcessedOutput]:
@@ -60,6 +61,7 @@ class _Maker:
             raise UserError(said, ended.code)
         if not trial:
             self.report = ended.result
+            self.notes |= dict.fromkeys(ended.result["notes"])
         self.seconds += ended.result["seconds"]
         return cast(list[ProcessedOutput], ended.result["outputs"])
 
@@ -161,7 +163,8 @@ def process(options: processing.Options) -> int:
         signal.signal(signal.SIGTERM, before)
         if not there and not os.listdir(options.output):
             os.rmdir(options.output)
-    result = cast(processing.Processed, {**maker.report, "outputs": maker.outputs, "seconds": round(maker.seconds, 3)})
+    made = {"notes": list(maker.notes), "outputs": maker.outputs, "seconds": round(maker.seconds, 3)}
+    result = cast(processing.Processed, maker.report | made)
     if options.as_json:
         print(json.dumps(result, indent=2))
     else:

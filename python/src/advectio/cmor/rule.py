@@ -108,6 +108,7 @@ class Rule:
     keys: dict[str, Any]  # of space and time, as they stand there
     levels: dict[str, Any] | None
     split: str | None
+    overlap: str | None  # of the files
     steps: list[Step]
     variables: list[Wanted] = field(default_factory=list)
 
@@ -132,7 +133,7 @@ class Rule:
             output["levels"] = {**self.levels, "pressure": [*words[:-1], f"{words[-1]} {pressure.get('units', 'Pa')}"]}
         # `cf` is no text for advectiod.
         text = json.dumps(output)[:-1] + ', "cf": true}'
-        return "\n" * (self.line - 1) + "outputs: [" + text + "]\n"
+        return "\n" * (self.line - 1) + "outputs: [" + text + "]\n" + (f"overlap: {self.overlap}\n" if self.overlap else "")
 
 
 class _Yaml:
@@ -175,18 +176,21 @@ def read(path: str) -> list[Rule]:
     """All of them. Error: what is wrong, with file and line; nothing of the data has been looked at."""
     yaml = _Yaml(path)
     top = yaml.items(yaml.root, "rules")
+    overlap = yaml.value(top.pop("overlap")[1]) if "overlap" in top else None
+    if overlap not in (None, "first", "last"):
+        raise UserError(f"{path}:1: overlap: '{overlap}' is none of: first, last")
     if list(top) != ["outputs"] or top["outputs"][1].id != "sequence" or not top["outputs"][1].value:
-        raise UserError(f"{path}:1: outputs: a list of rules is wanted, and nothing else")
+        raise UserError(f"{path}:1: outputs: a list of rules is wanted, and nothing else but overlap")
     found = []
     for node in top["outputs"][1].value:
         items = yaml.items(node, "outputs")
         if "cmor" not in items:
             raise UserError(f"{yaml.at(node)}: outputs with cmor and without are in files of their own; this one has no cmor")
-        found.append(_rule(yaml, node, items))
+        found.append(_rule(yaml, node, items, overlap))
     return found
 
 
-def _rule(yaml: _Yaml, node: Any, items: dict[str, tuple[Any, Any]]) -> Rule:
+def _rule(yaml: _Yaml, node: Any, items: dict[str, tuple[Any, Any]], overlap: str | None) -> Rule:
     for key, (at, _) in items.items():
         if key in _FROM_THE_TABLE:
             raise UserError(f"{yaml.at(at)}: {key} does not go with cmor: {_FROM_THE_TABLE[key]}")
@@ -232,6 +236,7 @@ def _rule(yaml: _Yaml, node: Any, items: dict[str, tuple[Any, Any]]) -> Rule:
         {key: yaml.value(items[key][1]) for key in (*_SPACE, *_TIME) if key in items},
         levels,
         yaml.value(items["split"][1]) if "split" in items else None,
+        overlap,
         _steps(yaml, origin, items),
     )
     for name, (at, value) in yaml.items(items["variables"][1], "variables").items():

@@ -64,7 +64,7 @@ constexpr std::array<Named, 38> standard_names = {{
 }};
 
 // WRF's spellings that UDUNITS does not read, or reads as something else.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> units = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 30> units = {{
     {"", "1"},
     {"-", "1"},
     {"fraction", "1"},
@@ -79,6 +79,22 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> units = 
     {"degrees north", "degrees_north"},
     {"W m{-2}", "W m-2"},
     {"Dobson Units", "DU"},
+    {"none", "1"},
+    {"area/area", "1"},
+    {"degrees latitude", "degrees_north"},
+    {"degrees longitude", "degrees_east"},
+    {"meters MSL", "m"},
+    {"Kg m-3", "kg m-3"},
+    {"kg(-1)", "kg-1"},  // minus one kilogram
+    {"C", "degC"},       // a coulomb
+    {"mb", "hPa"},       // a millibarn
+    {"mb hour-1", "hPa hour-1"},
+    {"dbZ", "dBZ"},
+    {"DBZ", "dBZ"},
+    {"PBL ACTIVATION TIME in s", "s"},
+    {"LW SW ACTIVATION TIME in s", "s"},
+    {"LTNG ACTIVATION TIME in s", "s"},
+    {"CPS ACTIVATION TIME in s", "s"},
 }};
 
 Attribute number_attribute(const std::string& name, const std::vector<double>& values) {
@@ -243,6 +259,9 @@ void name_as_cf_does(Variable& v) {
     if (const auto text = trimmed(text_of(v.attributes, "description"));
         !text.empty() || find_attribute(v.attributes, "standard_name") == nullptr)
       set_text(v.attributes, "long_name", text.empty() ? v.name : text);
+  // CF-1.11, section 4.3: a vertical quantity that is no pressure says where up is.
+  if (const auto name = text_of(v.attributes, "standard_name"); name == "height" || name == "altitude")
+    set_text(v.attributes, "positive", "up");
   if (!is_numeric(v.type)) return;
   const auto unit = text_of(v.attributes, "units");
   if (const auto ours = cf_units(unit); ours != trimmed(unit)) set_text(v.attributes, "units", ours);
@@ -254,6 +273,7 @@ std::string cf_units(const std::string& text) {
   auto unit = trimmed(text);
   for (const auto& [theirs, ours] : units)
     if (unit == theirs) return std::string(ours);
+  std::erase_if(unit, [](char c) { return c == '{' || c == '}'; });  // m s{-1}
   return unit;
 }
 

@@ -2,6 +2,7 @@
 #include "operators/formula_terms.h"
 #include "operators/process_plan.h"
 #include "operators/vertical.h"
+#include "operators/wrf_diagnostics.h"
 
 namespace advectio {
 
@@ -57,10 +58,25 @@ Result<void> Plan::find_levels() {
   }
   const bool pressure = rule.kind == LevelsRule::Kind::pressure;
   std::string name = pressure ? "plev" : "height";
+  // A height above the sea is none of CF's `height`, which is above the ground.
+  if (const auto of_cf = pressure ? std::string() : height_name(); rule_.cf && !of_cf.empty()) name = of_cf;
   if (find_variable(input_, name)) name += "_of_rule";
   level_dimension_ = static_cast<std::uint32_t>(out_.schema.dimensions.size());
   out_.schema.dimensions.push_back({name, rule.levels.size(), false});
   return {};
+}
+
+/// What the coordinate calls its height; empty: nobody says.
+std::string Plan::height_name() const {
+  const auto& rule = *rule_.levels;
+  if (rule.of_preset) return "geopotential_height";
+  if (rule.hybrid) return "altitude";
+  for (const auto& own : rule_.expressions)
+    if (own.name == rule.coordinate && !own.standard_name.empty()) return own.standard_name;
+  if (const auto number = find_variable(input_, rule.coordinate))
+    return text_of(input_.variables[*number].attributes, "standard_name");
+  const auto* const known = find_wrf_diagnostic(rule.coordinate);
+  return known != nullptr ? std::string(known->standard_name) : "";
 }
 
 void Plan::add_levels() {
@@ -68,7 +84,9 @@ void Plan::add_levels() {
   const bool pressure = rule.kind == LevelsRule::Kind::pressure;
   std::vector<std::pair<std::string, std::string>> attributes = {{"units", rule.units}};
   // Whether a height is above the sea or the ground, only the coordinate's author knows.
-  if (pressure) attributes.emplace_back("standard_name", "air_pressure");
+  const auto name = pressure ? "air_pressure" : height_name();
+  if (!name.empty()) attributes.emplace_back("standard_name", name);
+  if (!pressure) attributes.emplace_back("long_name", "height: " + coordinates_.front().text);
   attributes.emplace_back("positive", pressure ? "down" : "up");
   attributes.emplace_back("axis", "Z");
   add_coordinate(out_.schema.dimensions[level_dimension_].name, {level_dimension_}, rule.levels, attributes);

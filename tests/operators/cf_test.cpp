@@ -24,6 +24,17 @@ std::vector<Attribute> wrf(double projection, double first, double second, doubl
           number("STAND_LON", meridian), number("MOAD_CEN_LAT", origin)};
 }
 
+TEST(CfUnits, AreWhatWrfMeans) {
+  EXPECT_EQ(cf_units("dbZ"), "dBZ");
+  EXPECT_EQ(cf_units("C"), "degC") << "no coulomb";
+  EXPECT_EQ(cf_units("mb hour-1"), "hPa hour-1") << "no millibarn";
+  EXPECT_EQ(cf_units(" kg(-1)"), "kg-1");
+  EXPECT_EQ(cf_units("m s{-1}"), "m s-1");
+  EXPECT_EQ(cf_units("W m{-2}"), "W m-2");
+  EXPECT_EQ(cf_units("area/area"), "1");
+  EXPECT_EQ(cf_units("K"), "K");
+}
+
 TEST(WrfProjection, HasItsOriginWhereItsAttributesSay) {
   const auto lambert = WrfProjection::of(wrf(1, 30, 60, -98, 40));
   ASSERT_TRUE(lambert);

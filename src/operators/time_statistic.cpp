@@ -61,7 +61,8 @@ Result<std::vector<WindowRecords>> windows_of(std::span<const Moment> records, c
     return windows;
   }
   if (origin == nullptr) origin = records.data();
-  const Borders borders(step.window, step.closed_left ? origin->begin : origin->end, calendar);
+  // Of a record that stands for a span the first one's beginning: of daily means the first week has seven.
+  const Borders borders(step.window, origin->begin, calendar);
   std::int64_t before = 0;
   for (std::uint64_t r = 0; r < records.size(); ++r) {
     // (a, b] in whole milliseconds is [a+1, b+1).

@@ -40,7 +40,7 @@ struct WindowRecords {
 ///    `closed_left` it is [a, b). Records that stand for a span of time belong where that ends (with
 ///    closed_left: begins).
 ///  * Windows of months and years begin with the calendar's. Others are counted from the midnight
-///    before the first sample.
+///    before the first sample, or the beginning of the span that it stands for.
 ///  * Of differences the first window gives no record: nobody knows the value at its beginning. The
 ///    whole series does.
 ///

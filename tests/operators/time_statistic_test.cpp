@@ -66,6 +66,23 @@ TEST(Windows, ClosedLeftItBelongsToTheWindowThatBeginsThere) {
   EXPECT_EQ((*windows)[2].end, start + 18 * hour) << "the nominal window, not that of the samples";
 }
 
+TEST(Windows, OfRecordsThatStandForASpanAreCountedFromTheFirstOnesBeginning) {
+  // Daily means, each at noon: weeks of seven, not one day and then seven.
+  std::vector<Moment> days;
+  for (int d = 0; d < 14; ++d) {
+    const auto begin = start + d * day_ms;
+    days.push_back({begin + 12 * hour, begin, begin + day_ms});
+  }
+  for (const bool closed_left : {false, true}) {
+    const auto windows = windows_of(days, step(Statistic::mean, "1w", closed_left), calendar);
+    ASSERT_TRUE(windows.ok());
+    ASSERT_EQ(windows->size(), 2U);
+    EXPECT_EQ((*windows)[0].begin, start);
+    EXPECT_EQ((*windows)[0].count, 7U);
+    EXPECT_EQ((*windows)[1].count, 7U);
+  }
+}
+
 TEST(Windows, OfMonthsAndYearsBeginWithTheCalendars) {
   const auto moments = instants({12, 36, 60, 24 * 29 + 12, 24 * 340});  // January 30, 31, February 1, 28, January 5
   const auto months = windows_of(moments, step(Statistic::mean, "1mo", true), calendar);

@@ -124,6 +124,30 @@ def test_it_is_what_cdo_makes(hours: Path, process: Callable[..., Result], tool:
             np.testing.assert_array_max_ulp(ours, theirs, maxulp=ULPS)
 
 
+def test_weeks_of_daily_means_are_counted_by_their_bounds(
+    process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path
+):
+    """Each record stands for its day, and has the time of its end, its middle or its beginning."""
+    for name, at in (("end", 1.0), ("middle", 0.5), ("begin", 0.0)):
+        with netCDF4.Dataset(tmp_path / f"{name}.nc", "w") as file:
+            for dimension, length in (("time", None), ("bnds", 2), ("x", 3)):
+                file.createDimension(dimension, length)
+            time = file.createVariable("time", "f8", ("time",))
+            time.units, time.calendar, time.bounds = "days since 2001-01-01", "standard", "time_bnds"
+            time[:] = np.arange(21) + at
+            file.createVariable("time_bnds", "f8", ("time", "bnds"))[:] = np.stack([np.arange(21), np.arange(21) + 1], 1)
+            file.createVariable("t", "f4", ("time", "x"))[:] = np.random.default_rng(1).random((21, 3))
+        done(process(f"path: {name}.nc, variables: [t], mean: 1w", f"{name}.nc"))
+        cdo = run_plainly([tool("cdo"), "-s", "-f", "nc4", "timselmean,7", f"{name}.nc", "cdo.nc"], tmp_path)
+        assert cdo.code == 0, cdo.said
+        made = tmp_path / "out" / f"{name}.nc"
+        np.testing.assert_array_max_ulp(
+            values(made, "t").astype("f4"), values(tmp_path / "cdo.nc", "t").astype("f4").reshape(3, 3), maxulp=ULPS
+        )
+        with netCDF4.Dataset(made) as file:
+            assert file["time_bnds"][:].tolist() == [[0, 7], [7, 14], [14, 21]]
+
+
 @pytest.mark.parametrize("operator, keys", [("timmean", "mean: all"), ("timmax", "max: all")])
 def test_wrf_needs_no_time_coordinate(
     shared: Shared, process: Callable[..., Result], tool: Callable[[str], str], tmp_path: Path, operator: str, keys: str

@@ -122,7 +122,18 @@ def matching(name: str) -> list[str]:
         return [name]
     if glob.has_magic(name) and (found := sorted(glob.glob(name))):
         return found
-    raise UserError(f"{name}: there is no such file" + (", and none matches" if glob.has_magic(name) else ""))
+    said = f"{name}: there is no such file" + (", and none matches" if glob.has_magic(name) else "")
+    from advectio.workflow import coupled_here
+
+    if found := coupled_here(name):
+        if "ADVECTIO_WORKFLOW" in os.environ:  # a program of a workflow finds a name, and no list of them
+            said += f"; {found[0]} is coupled and in memory, where no pattern finds it: name each file"
+        else:
+            said += (
+                f"; {found[0]} is coupled and in the memory of a workflow, whose programs alone find it: give them this command, "
+                "advectio run --workflow DIR --as NAME -- advectio …, with NAME in `to` of the rule"
+            )
+    raise UserError(said)
 
 
 def datasets(names: Sequence[str], example: str) -> list[str]:

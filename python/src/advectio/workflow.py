@@ -395,6 +395,18 @@ def files(memory: str) -> list[WorkflowFile]:
     return sorted(found, key=lambda f: str(f["path"]))
 
 
+def coupled_here(name: str) -> list[str]:
+    """Files in the memory of this user's workflows on this node that have the name, or match the pattern that it is."""
+    top, wanted = places.user_directory(), os.path.abspath(name)
+    return sorted(
+        path
+        for entry in _list(top)
+        if entry.startswith(".workflow-")
+        for path, _, names in version_directories(os.path.join(top, entry))
+        if any(map(_is_version, names)) and fnmatch.fnmatchcase(path, wanted)
+    )
+
+
 def clean_up_after(memory: str, entry: str) -> None:
     """What a run that is over has left: it was killed, or has not closed its files."""
     for _, directory, names in version_directories(memory):

@@ -185,14 +185,28 @@ Result<Series> series_of(std::span<const SeriesPart> parts, Overlap overlap, con
     out.moments.push_back(parts[r.part].moments[r.number]);
   }
   const std::string word = overlap == Overlap::first ? "first" : "last";
-  for (const auto& [pair, count] : left)
-    if (count > 0)
-      out.notes.push_back("overlap: " + word + ": " + counted(count, "record") + " of " + parts[pair.first].name +
-                          (count == 1 ? " is" : " are") + " left out for those of " + parts[pair.second].name);
+  std::erase_if(left, [](const auto& one) { return one.second == 0; });
+  if (!left.empty()) {
+    const auto& [pair, count] = *left.begin();
+    std::uint64_t sum = 0;
+    for (const auto& one : left) sum += one.second;
+    const auto files = parts[pair.first].name + " are left out for those of " + parts[pair.second].name;
+    out.notes.push_back(
+        "overlap: " + word + ": " + counted(count, "record") + " of " +
+        (count == 1 ? parts[pair.first].name + " is left out for those of " + parts[pair.second].name : files) +
+        (left.size() == 1
+             ? ""
+             : "; " + counted(sum, "record") + " of " + std::to_string(left.size()) + " such pairs of files in all"));
+  }
   if (repeated > 0)
     out.notes.push_back("overlap: " + word + ": " + counted(repeated, "record") + " with the time of another " +
                         (repeated == 1 ? "is" : "are") + " left out, in " + repeats);
-  for (const auto& name : sorted) out.notes.push_back(name + ": its records are taken in the order of their times");
+  if (!sorted.empty())
+    out.notes.push_back(*sorted.begin() +
+                        (sorted.size() == 1
+                             ? ": its records are taken"
+                             : " and " + std::to_string(sorted.size() - 1) + " more: their records are taken") +
+                        " in the order of their times");
   if (mixed) out.notes.push_back("the times of " + mixed_files + " lie among each other, and are put in order");
   for (const auto& name : others)
     out.notes.push_back("the calendar " + name + " has the same dates here as " + std::string(name_of(calendar)) +

@@ -334,6 +334,49 @@ def test_both_editions_in_one_file_share_a_grid_and_model_levels_keep_their_coef
             np.testing.assert_array_equal(one.values.ravel(), values.astype("f4"))
 
 
+@pytest.mark.parametrize("surface", ["sp", "lnsp"])
+def test_hybrid_levels_come_to_pressure_levels(convert: Convert, call: Convert, tmp_path: Path, surface: str):
+    """The IFS has the coefficients of all half levels in each message, and the surface's pressure or its logarithm."""
+    random = np.random.default_rng(1)
+    path, sample = tmp_path / "in.grib", "reduced_gg_ml_grib2"
+    with message(sample, {}, None) as handle:
+        points, pv = eccodes.codes_get_size(handle, "values"), eccodes.codes_get_double_array(handle, "pv")
+    ps = random.uniform(7e4, 1.02e5, points)
+    numbers = range(40, 91)
+    with open(path, "wb") as file:
+        for level in numbers:
+            put(file, sample, random.uniform(200, 300, points), shortName="t", level=level)
+        if surface == "sp":
+            put(file, "reduced_gg_sfc_grib2", ps, shortName="sp")
+        else:
+            put(file, sample, np.log(ps), shortName="lnsp", level=1)
+    convert(path, "out.nc")
+    a, b = np.split(pv, 2)
+    at = np.array(numbers)
+    with xr.open_dataset(tmp_path / "out.nc") as ds:
+        np.testing.assert_allclose(ds["ap"], (a[at - 1] + a[at]) / 2, rtol=1e-12)
+        np.testing.assert_allclose(ds["b"], (b[at - 1] + b[at]) / 2, rtol=1e-12)
+        said = ds["hybrid"].attrs.get("formula_terms")
+        assert said == ("ap: ap b: b ps: sp" if surface == "sp" else None)
+        t, stored = ds["t"].values[0].astype("f8"), ds[surface].values[0].astype("f8")
+        pressure = ds["ap"].values[:, None] + ds["b"].values[:, None] * (stored if surface == "sp" else np.exp(stored))
+    (tmp_path / "rules.yaml").write_text(
+        "outputs: [{path: a.nc, variables: [t], levels: {pressure: [850, 500 hPa], preset: hybrid}}]\n"
+    )
+    call("process", path, "-c", "rules.yaml", "-o", "out")
+    with xr.open_dataset(tmp_path / "out" / "a.nc") as ds:
+        made = ds["t"].values[0]
+    expected = np.stack(
+        [
+            np.interp(np.log([85000, 50000]), np.log(pressure[:, point]), t[:, point], left=np.nan, right=np.nan)
+            for point in range(points)
+        ],
+        axis=1,
+    )
+    assert 0.5 < np.isfinite(expected).mean() < 1
+    np.testing.assert_allclose(made, expected, rtol=1e-5, equal_nan=True)
+
+
 # ---- files, parts, formats ----
 
 

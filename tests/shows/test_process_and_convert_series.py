@@ -130,7 +130,7 @@ def test_a_file_within_another_counts_in_its_span(together: Callable[..., Any], 
 def test_records_out_of_order_are_sorted(together: Callable[..., Any], tool: Callable[[str], str], tmp_path: Path):
     a, b = write(tmp_path / "a.nc", [4, 1, 0, 3]), write(tmp_path / "b.nc", [2, 7, 6, 5], value=500)
     got, said = made(together(a, b))
-    assert f"{a}: its records are taken in the order of their times" in said, said
+    assert f"{a} and 1 more: their records are taken in the order of their times" in said, said
     assert f"the times of {a} and {b} lie among each other, and are put in order" in said, said
     wanted = xr.concat([part[["t"]] for part in expected(a, b)], "time").sortby("time")
     xr.testing.assert_equal(got[["t"]], wanted)

@@ -61,6 +61,16 @@ TEST(Series, HasEachTimeOnce) {
   EXPECT_EQ(order({part("a", {0, 9}), part("b", {9, 10}), part("c", {10, 11})}, Overlap::last), "a0 b0 c0 c1");
 }
 
+TEST(Series, SaysInOneLineWhatManyRestartsLeaveOut) {
+  const std::vector one = {part("a", {0, 1}), part("b", {1, 2})};
+  EXPECT_EQ(series_of(one, Overlap::last, "")->notes,
+            std::vector<std::string>{"overlap: last: 1 record of a is left out for those of b"});
+  const std::vector many = {part("a", {0, 1, 2}), part("b", {1, 2, 3}), part("c", {3, 4})};
+  EXPECT_EQ(series_of(many, Overlap::last, "")->notes,
+            std::vector<std::string>{"overlap: last: 2 records of a are left out for those of b; 3 records of 2 such "
+                                     "pairs of files in all"});
+}
+
 TEST(Series, HasOneCalendar) {
   const std::vector modern = {part("a", {0}), part("b", {1}, Calendar::proleptic_gregorian)};
   EXPECT_EQ(order(modern, Overlap::refused), "a0 b0");

@@ -1,6 +1,7 @@
 #include "sources/grib/coordinates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "operators/values.h"
 #include "sources/grib/attributes.h"
 
 namespace advectio::grib {
@@ -251,6 +253,54 @@ Coordinates::Axis Coordinates::levels(const Quantity& quantity, const std::vecto
   if (type != nullptr) attributes.push_back(attribute("positive", type->positive));
   const auto known = !quantity.level_type.empty() && quantity.level_type != "unknown";
   return add_axis(known ? quantity.level_type : "level", values, bounds, quantity.level_units, std::move(attributes));
+}
+
+void Coordinates::remember_coefficients(const Axis& axis, const std::vector<Level>& levels,
+                                        const std::vector<double>& coefficients) {
+  if (!axis.dimension || coefficients.size() < 4 || coefficients.size() % 2 != 0) return;
+  // Editions keep numbers of other lengths.
+  const auto alike = [](double x, double y) { return std::abs(x - y) <= 1e-5 * std::max(std::abs(x), std::abs(y)); };
+  for (auto& known : hybrid_) {
+    if (known.name != axis.name) continue;
+    known.one = known.one && std::ranges::equal(known.coefficients, coefficients, alike);
+    return;
+  }
+  const auto half_levels = coefficients.size() / 2;
+  Hybrid out{*axis.dimension, axis.name, coefficients, {}, {}, true};
+  for (const auto& level : levels) {
+    const auto number = static_cast<std::size_t>(level.at);
+    const bool is_a_layer = level.at >= 1 && static_cast<double>(number) == level.at && number < half_levels;
+    if (!is_a_layer) return;
+    const auto middle = [&](std::size_t first) {
+      return (coefficients[first + number - 1] + coefficients[first + number]) / 2;
+    };
+    out.ap.push_back(middle(0));
+    out.b.push_back(middle(half_levels));
+  }
+  hybrid_.push_back(std::move(out));
+}
+
+void Coordinates::add_coefficients() {
+  auto& variables = to_.head.schema.variables;
+  std::string surface;
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    if (const auto* const name = find_attribute(variables[i].attributes, "standard_name");
+        to_.stored[i].leading > 0 && name != nullptr && *name == attribute("standard_name", "surface_air_pressure"))
+      surface = variables[i].name;
+  for (auto& h : hybrid_) {
+    if (!h.one) continue;
+    const auto ap = unused("ap"), b = "b" + ap.substr(2);
+    add_variable(
+        ap, {h.dimension}, std::move(h.ap),
+        {attribute("long_name", "coefficient of hybrid levels: pressure is ap + b * ps"), attribute("units", "Pa")});
+    add_variable(
+        b, {h.dimension}, std::move(h.b),
+        {attribute("long_name", "coefficient of hybrid levels: pressure is ap + b * ps"), attribute("units", "1")});
+    if (surface.empty()) continue;  // CF's formula has no logarithm of it
+    const auto it = std::find_if(variables.begin(), variables.end(), [&](const auto& v) { return v.name == h.name; });
+    it->attributes.push_back(attribute("standard_name", "atmosphere_hybrid_sigma_pressure_coordinate"));
+    it->attributes.push_back(attribute("formula_terms", "ap: " + ap + " b: " + b + " ps: " + surface));
+  }
 }
 
 Coordinates::Places Coordinates::grid(std::uint32_t number) {

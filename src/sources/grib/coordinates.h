@@ -26,6 +26,12 @@ class Coordinates {
   /// Sorted as `levels_of` has them.
   Axis levels(const Quantity& quantity, const std::vector<Level>& levels);
 
+  /// The coefficients of an axis of hybrid levels: a (Pa) of all half levels, then b, from the top down (key pv).
+  void remember_coefficients(const Axis& axis, const std::vector<Level>& levels,
+                             const std::vector<double>& coefficients);
+  /// After the last group: what the pressure of such levels is made of, as CF has it.
+  void add_coefficients();
+
   struct Places {
     std::vector<std::uint32_t> dimensions;
     std::string coordinates;  ///< names that the attribute `coordinates` has to have; empty: none
@@ -70,6 +76,14 @@ class Coordinates {
     Axis axis;
   };
   std::vector<KnownAxis> axes_;
+  struct Hybrid {
+    std::uint32_t dimension = 0;
+    std::string name;
+    std::vector<double> coefficients;
+    std::vector<double> ap, b;  ///< of the levels' middles
+    bool one = true;            ///< all variables have these coefficients
+  };
+  std::vector<Hybrid> hybrid_;
   std::vector<std::optional<Places>> grids_;
   std::optional<std::uint32_t> ends_;  ///< the dimension of bounds
 };

@@ -76,7 +76,8 @@ Result<void> add_group(File& file, const Group& group, Coordinates& coordinates,
     if (!members[i].empty()) add(coordinates.members(i, members[i]), members[i].size());
   }
   const auto levels = levels_of(q, contents, group.fields);
-  add(coordinates.levels(q, levels), levels.size());
+  const auto axis = coordinates.levels(q, levels);
+  add(axis, levels.size());
   if (places > places_free + places_per_field_max * group.fields.size())
     return Error{Code::unsupported,
                  group.name + ": its " + std::to_string(group.fields.size()) + " fields lie in " +
@@ -110,6 +111,7 @@ Result<void> add_group(File& file, const Group& group, Coordinates& coordinates,
   if (q.level_type.starts_with("hybrid")) {
     auto coefficients = coefficients_of(file, contents.fields[group.fields.front()].place);
     if (!coefficients) return std::move(coefficients).error();
+    if (q.level_type == "hybrid") coordinates.remember_coefficients(axis, levels, *coefficients);
     if (!coefficients->empty()) v.attributes.push_back(numbers_attribute("GRIB_pv", DataType::float64, *coefficients));
   }
   v.has_fill = true;
@@ -152,6 +154,7 @@ Result<std::shared_ptr<const Dataset>> read_dataset(File& file) {
   }
   for (auto& group : *groups) ADVECTIO_TRY(add_group(file, group, coordinates, *out));
   coordinates.add_shared_times();
+  coordinates.add_coefficients();
   // A quantity may be called as a coordinate is.
   for (std::size_t i = 0; i < schema.variables.size(); ++i)
     if (out->stored[i].leading > 0 &&

@@ -51,7 +51,8 @@ std::vector<GroupDirectory> group_directories(const std::string& groups, const s
   return out;
 }
 
-const std::string own_groups = "/proc/self/cgroup", groups_root = "/sys/fs/cgroup";
+constexpr const char* own_groups = "/proc/self/cgroup";
+constexpr const char* groups_root = "/sys/fs/cgroup";
 
 std::uint64_t control_group_limit() {
   std::uint64_t least = kNoLimit;

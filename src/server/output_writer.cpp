@@ -447,7 +447,14 @@ Result<void> OutputWriter::on_close(const std::shared_ptr<Output>& d, const Reco
 }
 
 bool OutputWriter::goes_on(const Output& d, std::uint64_t closed_at) const {
-  if (!d.is_further()) return !journal::end_at(*d.shared_state, closed_at);
+  if (!d.is_further()) {
+    if (!journal::end_at(*d.shared_state, closed_at)) return true;
+    // It may end long before its further outputs come to that record.
+    for (const auto& o : ledger_.outputs_of(d))
+      if (o->shared_state)
+        o->shared_state->reopened.store(journal::reopened_behind(*d.shared_state), std::memory_order_release);
+    return false;
+  }
   // The program has opened its own file again, and the shared state of that file says so.
   for (const auto& o : ledger_.outputs)
     if (!o->is_further() && o->shared_state && o->shared_state->journal == d.shared_state->journal &&

@@ -158,7 +158,8 @@ std::uint64_t Recovery::frames_noted(const Output& d) const {
   const auto& s = *d.shared_state;
   if (run_.power_lost && d.progress.visible == s.durable_forced.load()) return s.frames_forced.load();
   const auto counted = s.frames_counted.load();
-  if (counted == 0) return s.frames_visible.load();
+  // Servers of other nodes tell no more than `frames_visible`.
+  if (counted == 0) return d.is_elsewhere() ? s.frames_visible.load() : s.frames_before;
   const auto frames = (counted & ~journal::counted_by_record) >> 32U;
   auto visible = d.progress.visible;
   if (d.shared()) {  // their slots say what will be read again

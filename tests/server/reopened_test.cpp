@@ -323,15 +323,15 @@ TEST_F(ReopenedTest, AFurtherOutputGoesOnToo) {
 
 TEST_F(ReopenedTest, AFurtherOutputGoesOnWhoseCommitsEndAfterTheFileHasEnded) {
   config_ = parse_config("datasets: [{match: \"*.nc\", outputs: [{path: \"more-{name}\"}]}]\n", "test").value();
-  store_.hang({"a.nc", "more-a.nc"});
+  store_.encode({"a.nc", "more-a.nc"});
   Program a(run_dir(), [this](Session& s) { return put_all(s, 3); });
   start();
   a.go();
   EXPECT_TRUE(eventually([&] { return std::filesystem::exists(scratch_ / "put"); }));
-  store_.hang({"more-a.nc"});
+  store_.encode({"more-a.nc"});
   EXPECT_TRUE(eventually([&] { return image("a.nc").closed; }));
   wait_turns();
-  store_.hang({});
+  store_.encode({});
   EXPECT_EQ(a.wait(), 0);
   (void)drain();
   expect_records(3);

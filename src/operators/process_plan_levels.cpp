@@ -1,4 +1,4 @@
-// What the rule's levels do to the variables of an output.
+// An output on levels: its level coordinate, and its variables from model levels to the levels of the rule.
 #include "operators/formula_terms.h"
 #include "operators/process_plan.h"
 #include "operators/vertical.h"
@@ -66,7 +66,7 @@ Result<void> Plan::find_levels() {
   return {};
 }
 
-/// What the coordinate calls its height; empty: nobody says.
+/// The `standard_name` of the heights. Empty: not known.
 std::string Plan::height_name() const {
   const auto& rule = *rule_.levels;
   if (rule.of_preset) return "geopotential_height";
@@ -92,7 +92,7 @@ void Plan::add_levels() {
   add_coordinate(out_.schema.dimensions[level_dimension_].name, {level_dimension_}, rule.levels, attributes);
 }
 
-/// What is on model levels comes to the rule's.
+/// Interpolates a variable on model levels to the levels of the rule.
 Result<void> Plan::to_levels(Item& item) {
   for (const auto& coordinate : coordinates_) {
     auto here = to_levels(item, coordinate);

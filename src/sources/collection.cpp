@@ -179,14 +179,8 @@ Result<void> Collection::put_in_order(Overlap overlap) {
     std::vector<SeriesPart> series;
     for (auto& part : parts_) series.push_back({name_of(part), part.calendar, part.moments});
     const auto order = order_of(series);
-    std::vector<SeriesPart> in_order;
-    std::vector<Part> parts;
-    for (const auto i : order) {
-      in_order.push_back(std::move(series[i]));
-      parts.push_back(std::move(parts_[i]));
-    }
-    parts_ = std::move(parts);
-    auto made = series_of(in_order, overlap, "--overlap first or --overlap last");
+    parts_ = in_order(std::move(parts_), order);
+    auto made = series_of(in_order(std::move(series), order), overlap, "--overlap first or --overlap last");
     if (!made) return std::move(made).error();
     runs_ = std::move(made->runs);
     *moments_ = std::move(made->moments);
@@ -366,7 +360,7 @@ std::vector<Extract> Collection::extracts(std::uint32_t variable, const Box& box
   if (timed) {
     const auto end = box.start[0] + box.count[0];
     for (auto run = std::upper_bound(runs_.begin(), runs_.end(), box.start[0],
-                                     [](std::uint64_t r, const Run&one) { return r < one.end(); });
+                                     [](std::uint64_t r, const RecordRun&one) { return r < one.end(); });
          run != runs_.end() && run->first < end; ++run) {
       const auto begin = std::max(box.start[0], run->first);
       auto local = box;

@@ -111,7 +111,7 @@ class Collection {
   Schema schema_;
   std::vector<std::uint64_t> lengths_;
   std::optional<std::uint32_t> along_;
-  std::vector<Run> runs_;  ///< of parts_
+  std::vector<RecordRun> runs_;  ///< of parts_
   Result<std::vector<Moment>> moments_;
   std::map<std::uint32_t, Bytes> again_;
   std::vector<std::string> notes_;

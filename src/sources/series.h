@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/processing.h"
@@ -27,7 +28,7 @@ struct SeriesPart {
 };
 
 /// Records that follow each other both in their file and in the series.
-struct Run {
+struct RecordRun {
   std::size_t part = 0;
   std::uint64_t first = 0;   ///< in the series
   std::uint64_t record = 0;  ///< in the file
@@ -36,13 +37,21 @@ struct Run {
 };
 
 struct Series {
-  std::vector<Run> runs;  ///< in order, without gaps
+  std::vector<RecordRun> runs;  ///< in order, without gaps
   std::vector<Moment> moments;
   std::vector<std::string> notes;  ///< what was taken, a line each
 };
 
 /// The files in the order of their earliest times; those without a record last.
 std::vector<std::size_t> order_of(std::span<const SeriesPart> parts);
+
+/// The same things in that order.
+template <typename T>
+std::vector<T> in_order(std::vector<T> things, const std::vector<std::size_t>& order) {
+  std::vector<T> out;
+  for (const auto i : order) out.push_back(std::move(things[i]));
+  return out;
+}
 
 /// All records in the order of their times. `parts` are in that of `order_of`.
 ///

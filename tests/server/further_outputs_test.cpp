@@ -15,6 +15,19 @@ class FurtherOutputsTest : public ServerTest {
     directory_refuses = nullptr;
     ServerTest::TearDown();
   }
+  /// Server and program die. Three frames are in second_a.nc, and none in a.nc.
+  void leave_three_frames() {
+    store_.fail_commit_of = "a.nc";
+    Program a(run_dir(), [this](Session& s) {
+      (void)write_frames(s, out("a.nc"), 3, false, false);
+      return ::pause();
+    });
+    start();
+    a.go();
+    ASSERT_TRUE(eventually([this] { return image("second_a.nc").committed.size() == 3; }));
+    stop_after_a_failure();
+    a.kill();
+  }
   std::vector<std::string> files() const {
     auto names = system_files().list(output_.path()).value();
     std::sort(names.begin(), names.end());
@@ -96,16 +109,7 @@ TEST_F(FurtherOutputsTest, LeaveNothingWhereOneIsGivenUpWhileItsDiskRefuses) {
 
 /// So a server leaves them that dies before it has made all of them.
 TEST_F(FurtherOutputsTest, AreMadeAnewWhereOnlySomeAreThere) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) {
-    (void)write_frames(s, out("a.nc"), 3, false, false);
-    return ::pause();
-  });
-  start();
-  a.go();
-  ASSERT_TRUE(eventually([this] { return image("second_a.nc").committed.size() == 3; }));
-  stop_after_a_failure();
-  a.kill();
+  ASSERT_NO_FATAL_FAILURE(leave_three_frames());
   for_each_page([](journal::SharedState& shared_state) { shared_state.outputs_made.store(0); });
   std::ifstream keeps_its_inode(out("second_a.nc"));
   recover(2);
@@ -116,16 +120,7 @@ TEST_F(FurtherOutputsTest, AreMadeAnewWhereOnlySomeAreThere) {
 
 /// A server has died before it has made any, and a page says that frames of the file are visible.
 TEST_F(FurtherOutputsTest, AreMadeWhereADamagedPageSaysThatFramesAreVisible) {
-  store_.fail_commit_of = "a.nc";
-  Program a(run_dir(), [this](Session& s) {
-    (void)write_frames(s, out("a.nc"), 3, false, false);
-    return ::pause();
-  });
-  start();
-  a.go();
-  ASSERT_TRUE(eventually([this] { return image("second_a.nc").committed.size() == 3; }));
-  stop_after_a_failure();
-  a.kill();
+  ASSERT_NO_FATAL_FAILURE(leave_three_frames());
   change_pages(run_dir(), [](const auto& stage, const auto& name, auto& shared_state) {
     if (shared_state.output == 0) return;
     ASSERT_TRUE(system_files().remove(shared_state.link).ok());

@@ -201,9 +201,9 @@ class Process {
   Result<void> put(const Output& output, std::uint32_t variable, Box box, std::shared_ptr<Bytes> values);
 
   /// The run that has a record of the series.
-  [[nodiscard]] std::vector<Run>::const_iterator run_of(std::uint64_t record) const {
+  [[nodiscard]] std::vector<RecordRun>::const_iterator run_of(std::uint64_t record) const {
     return std::upper_bound(runs_.begin(), runs_.end(), record,
-                            [](std::uint64_t r, const Run& run) { return r < run.end(); });
+                            [](std::uint64_t r, const RecordRun& run) { return r < run.end(); });
   }
   [[nodiscard]] const Input& input_of(std::uint64_t record) const { return inputs_[run_of(record)->part]; }
   [[nodiscard]] const Schema& first() const { return *inputs_.front().schema; }
@@ -227,7 +227,7 @@ class Process {
   std::string grid_from_;           // the file that was looked at first
   Grid grid_;                       // its own
   TimeAxis axis_;
-  std::vector<Run> runs_;  // of inputs_
+  std::vector<RecordRun> runs_;  // of inputs_
   std::vector<Moment> series_;
   std::vector<std::string> notes_;
   std::optional<Agreement> agreement_;
@@ -293,15 +293,9 @@ Result<void> Process::put_in_order() {
   std::vector<SeriesPart> parts;
   for (auto& input : inputs_) parts.push_back({input.path, input.calendar, std::move(input.moments)});
   const auto order = order_of(parts);
-  std::vector<SeriesPart> in_order;
-  std::vector<Input> inputs;
-  for (const auto i : order) {
-    in_order.push_back(std::move(parts[i]));
-    inputs.push_back(std::move(inputs_[i]));
-  }
-  inputs_ = std::move(inputs);
-  auto series =
-      series_of(in_order, request_.rules.overlap, "overlap: first or overlap: last, beside outputs in the rules,");
+  inputs_ = in_order(std::move(inputs_), order);
+  auto series = series_of(in_order(std::move(parts), order), request_.rules.overlap,
+                          "overlap: first or overlap: last, beside outputs in the rules,");
   if (!series) return std::move(series).error();
   runs_ = std::move(series->runs);
   series_ = std::move(series->moments);

@@ -13,7 +13,13 @@ constexpr unsigned first_of_all = std::numeric_limits<unsigned>::max();
 
 Executor::Executor(unsigned threads) : threads_(threads) {
   pool_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) pool_.emplace_back([this, i] { work(i); });
+  try {
+    while (pool_.size() < threads)
+      pool_.emplace_back([this, number = static_cast<unsigned>(pool_.size())] { work(number); });
+  } catch (const std::system_error&) {
+    // The process may have no more threads: there are as many as there can be.
+    threads_ = static_cast<unsigned>(pool_.size());
+  }
 }
 
 Executor::~Executor() {

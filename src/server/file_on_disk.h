@@ -19,6 +19,9 @@ class FileOnDisk {
 
   /// The file may hold commits of an earlier life of its sink.
   [[nodiscard]] bool may_hold_commits() const { return holds_ != Holds::nothing; }
+  /// Known once a sink has opened the file.
+  dev_t system = 0;
+
   /// Nobody has opened the file since the power was lost.
   [[nodiscard]] bool power_lost() const { return holds_ == Holds::what_power_left; }
   /// By a sink before the next one.

@@ -207,6 +207,8 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     if (!sink) return std::move(sink).error().with("open");
     d.sink.open(std::move(sink).value());
     d.file.note_opened();
+    struct stat st {};
+    if (::stat((d.is_store() ? d.destination() : d.file.link).c_str(), &st) == 0) d.file.system = st.st_dev;
     d.frame.begin_again();
   }
   d.sink.used = ++sinks_used_;
@@ -225,6 +227,7 @@ void OutputWriter::let_go(Output& d) {
   if (d.sink) {
     count_sink(d);
     d.sink->abandon();
+    if (is_read(d)) run_.live->note_commit(d, false);
     d.sink.close();
     d.clear_frame();
   }
@@ -288,12 +291,17 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
   return give_block(d, block);
 }
 
+Result<void> OutputWriter::prepare_commit(Output& d, const Commit& what) {
+  ADVECTIO_TRY(ready_sink(d));
+  if (what.synced_ns != 0 && is_read(d)) run_.live->publish(d, d.progress.frames_ended - 1, what.synced_ns, ledger_);
+  ADVECTIO_TRY(d.frame.give_to(*d.sink, *d.schema.written));
+  d.frame.note_commit(what.synced_ns != 0);
+  return {};
+}
+
 Result<void> OutputWriter::begin_commit(const std::shared_ptr<Output>& d, Commit what) {
   ADVECTIO_TRY(end_commit(d));
-  ADVECTIO_TRY(ready_sink(*d));
-  if (what.synced_ns != 0 && is_read(*d)) run_.live->publish(*d, d->progress.frames_ended - 1, what.synced_ns, ledger_);
-  ADVECTIO_TRY(d->frame.give_to(*d->sink, *d->schema.written));
-  d->frame.note_commit(what.synced_ns != 0);
+  ADVECTIO_TRY(prepare_commit(*d, what));
   if (d->progress.uncommitted) ADVECTIO_TRY_WITH(d->sink->seal(), "commit");
   d->commit = std::move(what);
   // Live readers get frames of all files, and programs get versions of a coupled name, in the order of the program.
@@ -305,7 +313,7 @@ Result<void> OutputWriter::begin_commit(const std::shared_ptr<Output>& d, Commit
 }
 
 Result<bool> OutputWriter::advance_commit(const std::shared_ptr<Output>& d) {
-  if (d->commit && d->progress.uncommitted) {
+  if (d->commit && d->progress.uncommitted && !d->sink.has_commit()) {
     auto sealed = d->sink->advance();
     if (!sealed) {
       d->commit.reset();
@@ -313,7 +321,14 @@ Result<bool> OutputWriter::advance_commit(const std::shared_ptr<Output>& d) {
     }
     charge(*d);
     if (!*sealed) return false;
+    if (d->sink.may_commit_elsewhere()) {
+      if (is_read(*d)) run_.live->note_commit(*d, true);
+      d->sink.begin_commit(
+          d->commit->in_midst, [&](auto job) { run_.disk_threads.run(d->file.system, std::move(job)); },
+          [&run = run_] { run.wake(); });
+    }
   }
+  if (d->sink.is_committing()) return false;
   ADVECTIO_TRY(end_commit(d));
   return true;
 }
@@ -326,7 +341,7 @@ Result<void> OutputWriter::end_commit(const std::shared_ptr<Output>& d) {
   if (d->progress.uncommitted) {
     const bool live = is_read(*d);
     if (live) run_.live->note_commit(*d, true);
-    auto done = what.in_midst ? d->sink->checkpoint() : d->sink->end();
+    auto done = d->sink.has_commit() ? d->sink.end_commit() : what.in_midst ? d->sink->checkpoint() : d->sink->end();
     if (live) run_.live->note_commit(*d, false);
     if (!done) return std::move(done).error().with("commit");
   }
@@ -335,7 +350,9 @@ Result<void> OutputWriter::end_commit(const std::shared_ptr<Output>& d) {
 }
 
 Result<void> OutputWriter::commit(const std::shared_ptr<Output>& d, Commit what) {
-  ADVECTIO_TRY(begin_commit(d, std::move(what)));
+  ADVECTIO_TRY(end_commit(d));
+  ADVECTIO_TRY(prepare_commit(*d, what));
+  d->commit = std::move(what);
   return end_commit(d);
 }
 

@@ -79,6 +79,7 @@ class OutputWriter {
   void leave_stage(Output& d, bool left);
   void remove_store(const Output& d) const;
   [[nodiscard]] bool was_removed(const Output& d) const;
+  Result<void> prepare_commit(Output& d, const Commit& what);
   Result<void> note_commit(Output& d, const Commit& what);
   Result<void> on_sync(const std::shared_ptr<Output>& d, const Record& r, std::uint64_t closed_at = 0);
   /// By live readers.

@@ -15,6 +15,7 @@
 #include "journal/reader.h"
 #include "journal/stage.h"
 #include "server/config_names.h"
+#include "server/disk_threads.h"
 #include "server/drain_rate.h"
 #include "server/held_directories.h"
 #include "server/segment_pool.h"
@@ -100,6 +101,7 @@ struct Run {
   std::unique_ptr<Live> live;                                  ///< null: nobody reads while it runs (recovery)
   std::unique_ptr<SegmentPool> pool;                           ///< null: nobody writes any more (recovery)
   std::unique_ptr<Sprint> sprint;                              ///< null: as many threads as ever
+  DiskThreads disk_threads{options.disk_threads};
   Shutdown shutdown;
   /// Answers who has asked for the status. Long work calls it from time to time.
   std::function<void()> answer = [] {};

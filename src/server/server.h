@@ -52,6 +52,7 @@ struct ServerOptions {
   std::string boot;                ///< the present one; empty: not known
   bool drain_later = false;        ///< the programs need not wait for their files when they end
   Executor* encoders = nullptr;    ///< whose threads compress for the sinks; null: not known
+  unsigned disk_threads = 0;       ///< for each file system: they commit; 0: the loop does
   unsigned cores = 0;              ///< that the server may use: for its threads, once the programs have ended
   Transport* transport = nullptr;  ///< the servers of the run's other nodes, where there are
   workflow::Settings workflow;     ///< whose files other programs read and write

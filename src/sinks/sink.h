@@ -50,6 +50,7 @@ struct Abilities {
   bool checkpoints = true;    ///< can commit in the midst of a frame
   bool keeps_layout = true;   ///< chunks, filters and byte order are kept as the schema has them
   bool takes_stored = false;  ///< `ready_stored`
+  bool any_thread = true;     ///< may be called from different threads, one at a time, while other sinks are called
 };
 
 /// An error (Code::unsupported) that names the first thing in the schema that is beyond these

@@ -84,6 +84,7 @@ class ServerTest : public ::testing::Test {
     o.survives_power = survives_power_;
     o.boot = boot_;
     o.encoders = encoders_;
+    o.disk_threads = disk_threads_;
     o.cores = cores_;
     auto server = Server::open(*files_, o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;
@@ -189,6 +190,7 @@ class ServerTest : public ::testing::Test {
   }
 
   Executor* encoders_ = nullptr;
+  unsigned disk_threads_ = 2;
   unsigned cores_ = 0;
   std::string spill_;
   std::uint64_t spill_max_ = 64 << 20;

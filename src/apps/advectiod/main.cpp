@@ -201,6 +201,7 @@ int serve(Arguments a, const Config& config, bool recover) {
   options.drain_later = a.drain_later;
   options.exit_when_idle_s = a.exit_when_idle_s;
   options.encoders = &executor;
+  options.disk_threads = 4;
   options.cores = usable_cores();
   options.transport = transport;
   options.segment_bytes = config.stage.segment_bytes;

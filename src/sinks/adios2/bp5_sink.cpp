@@ -332,6 +332,7 @@ Abilities bp5_abilities() {
        {DataType::int8, DataType::text, DataType::int16, DataType::int32, DataType::float32, DataType::float64,
         DataType::uint8, DataType::uint16, DataType::uint32, DataType::int64, DataType::uint64, DataType::string}}};
   out.rewrites = false;
+  out.any_thread = false;
   out.directory = true;
   out.checkpoints = false;
   out.keeps_layout = false;

@@ -119,6 +119,7 @@ bool ClosingStreams::wait(std::chrono::milliseconds most) {
 
 Abilities sst_abilities() {
   Abilities out;
+  out.any_thread = false;
   out.forms = {
       {FileFormat::sst,
        {DataType::int8, DataType::text, DataType::int16, DataType::int32, DataType::float32, DataType::float64,

@@ -1,0 +1,28 @@
+// Threads that wait for disks in the loop's stead. Each file system has its own: one that hangs holds up nobody but its
+// own files.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "core/executor.h"
+
+namespace advectio {
+
+class DiskThreads {
+ public:
+  /// So many for each file system; 0: jobs run at once, on the caller's thread.
+  explicit DiskThreads(unsigned each) : each_(each) {}
+
+  /// The loop only. The job must not throw. The destructor waits for what was given.
+  void run(dev_t file_system, std::function<void()> job);
+
+ private:
+  const unsigned each_;
+  std::map<dev_t, std::unique_ptr<Executor>> of_;
+};
+
+}  // namespace advectio

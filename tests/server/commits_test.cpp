@@ -1,4 +1,4 @@
-// While the threads of one file compress, the loop goes on with everything else.
+// While the threads of one file compress, or its disk hangs, the loop goes on with everything else.
 #include "server/server_fixture.h"
 
 namespace advectio {
@@ -12,8 +12,9 @@ class CommitsTest : public ServerTest {
   void add(const std::function<int(Session&)>& body) {
     programs_.push_back(std::make_unique<Program>(run_dir(), body));
   }
+  virtual void hold(const std::set<std::string>& names) { store_.encode(names); }
   void begin(std::uint64_t segments_max = 16) {
-    store_.encode({"a.nc"});
+    hold({"a.nc"});
     start(segments_max);
     for (const auto& p : programs_) p->go();
   }
@@ -36,7 +37,7 @@ class CommitsTest : public ServerTest {
     for (const auto& [at, value] : f.committed) EXPECT_EQ(value, static_cast<float>(at));
   }
   void go_on(std::uint64_t frames_of_a) {
-    store_.encode({});
+    hold({});
     await_programs();
     (void)drain();
     EXPECT_EQ(outcome_, Outcome::clean);
@@ -45,7 +46,18 @@ class CommitsTest : public ServerTest {
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
-TEST_F(CommitsTest, OfOneFileLetAnotherOfTheSameProgramBeComplete) {
+enum class Slow { threads, disk };
+
+class SlowCommitsTest : public CommitsTest, public ::testing::WithParamInterface<Slow> {
+ protected:
+  void hold(const std::set<std::string>& names) override {
+    GetParam() == Slow::disk ? store_.hang(names) : store_.encode(names);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, SlowCommitsTest, ::testing::Values(Slow::threads, Slow::disk),
+                         [](const auto& p) { return p.param == Slow::disk ? "disk" : "threads"; });
+
+TEST_P(SlowCommitsTest, OfOneFileLetAnotherOfTheSameProgramBeComplete) {
   add([this](Session& s) { return write(s, "a.nc", 2) + write(s, "b.nc", 3); });
   begin();
   ASSERT_TRUE(eventually([&] { return image("b.nc").closed; }));
@@ -55,7 +67,7 @@ TEST_F(CommitsTest, OfOneFileLetAnotherOfTheSameProgramBeComplete) {
   expect_frames("b.nc", 3);
 }
 
-TEST_F(CommitsTest, LetFramesBehindThemWait) {
+TEST_P(SlowCommitsTest, LetFramesBehindThemWait) {
   add([this](Session& s) {
     auto d = s.create({out("a.nc"), FileFormat::netcdf4, false});
     if (!d || !(*d)->schema(series(width))) return 1;
@@ -74,7 +86,7 @@ TEST_F(CommitsTest, LetFramesBehindThemWait) {
   go_on(3);
 }
 
-TEST_F(CommitsTest, GoOnWhenTheProgramIsKilled) {
+TEST_P(SlowCommitsTest, GoOnWhenTheProgramIsKilled) {
   add([this](Session& s) {
     (void)write(s, "a.nc", 1, false);
     ::pause();
@@ -86,7 +98,7 @@ TEST_F(CommitsTest, GoOnWhenTheProgramIsKilled) {
   programs_.clear();
   wait_turns();
   EXPECT_EQ(image("a.nc").commits, 0);
-  store_.encode({});
+  hold({});
   const auto status = drain();
   EXPECT_EQ(status["datasets"][0]["state"], "finished");
   EXPECT_EQ(status["datasets"][0]["frames_visible"], 1);
@@ -114,13 +126,13 @@ TEST_F(CommitsTest, ThatFailAreTriedAgainWithTheFramesThatWaitedForThem) {
     const std::lock_guard guard(store_.mutex);
     store_.fail_advance_of.clear();
   }
-  store_.encode({});
+  hold({});
   await_programs();
   (void)drain();
   expect_frames("a.nc", 5);
 }
 
-TEST_F(CommitsTest, LetOthersMakeRoomInAFullStage) {
+TEST_P(SlowCommitsTest, LetOthersMakeRoomInAFullStage) {
   add([this](Session& s) { return write(s, "a.nc", 1) + write(s, "b.nc", 100); });
   begin(4);
   ASSERT_TRUE(has_commits("b.nc", 2));
@@ -129,7 +141,7 @@ TEST_F(CommitsTest, LetOthersMakeRoomInAFullStage) {
   expect_frames("b.nc", 100);
 }
 
-TEST_F(CommitsTest, OfRanksLetOtherFilesBeComplete) {
+TEST_P(SlowCommitsTest, OfRanksLetOtherFilesBeComplete) {
   constexpr std::uint32_t writers = 2;
   const Meeting meeting(writers);
   for (std::uint32_t w = 0; w < writers; ++w)
@@ -148,7 +160,7 @@ TEST_F(CommitsTest, OfRanksLetOtherFilesBeComplete) {
   begin();
   ASSERT_TRUE(eventually([&] { return image("b.nc").closed; }));
   EXPECT_EQ(image("a.nc").commits, 0);
-  store_.encode({});
+  hold({});
   await_programs();
   const auto status = drain();
   EXPECT_EQ(outcome_, Outcome::clean);

@@ -47,6 +47,7 @@ struct Store {
   std::atomic<bool> is_standing{false};    ///< the server is in one
   std::vector<std::string> order;          ///< of all commits: of which file
   std::set<std::string> encoding;          ///< these files: sealed, and their threads have not ended (`advance`)
+  std::set<std::string> hanging;           ///< the disk of these files: no commit returns
   std::string fail_advance_of;             ///< a thread of that one has failed
   [[nodiscard]] bool is_encoding(const std::string& name) {
     const std::lock_guard guard(mutex);
@@ -56,7 +57,16 @@ struct Store {
     const std::lock_guard guard(mutex);
     encoding = std::move(names);
   }
-  std::map<std::string, int> asked;      ///< by file: how often it was asked while it encodes
+  void hang(std::set<std::string> names) {
+    const std::lock_guard guard(mutex);
+    hanging = std::move(names);
+  }
+  [[nodiscard]] bool hangs(const std::string& name) {
+    const std::lock_guard guard(mutex);
+    asked[name] += hanging.contains(name) ? 1 : 0;
+    return hanging.contains(name);
+  }
+  std::map<std::string, int> asked;      ///< by file: how often it was asked while it encodes or hangs
   std::atomic<bool> disk_stands{false};  ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
@@ -120,6 +130,7 @@ class MemorySink final : public Sink {
       store_.is_standing = true;
       ::usleep(1000);
     }
+    while (store_.hangs(name_)) ::usleep(1000);
     const std::lock_guard guard(store_.mutex);
     if (name_ == store_.fail_commit_of || pending_.size() > store_.rows_max)
       return system_error("append to " + name_, ENOSPC);

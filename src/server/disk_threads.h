@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 
@@ -14,11 +13,11 @@ namespace advectio {
 
 class DiskThreads {
  public:
-  /// So many for each file system; 0: jobs run at once, on the caller's thread.
+  /// So many for each file system; 0: its jobs run at once, on the caller's thread.
   explicit DiskThreads(unsigned each) : each_(each) {}
 
-  /// The loop only. The job must not throw. The destructor waits for what was given.
-  void run(dev_t file_system, std::function<void()> job);
+  /// The loop only. The destructor waits for what was given.
+  Executor& of(dev_t file_system);
 
  private:
   const unsigned each_;

@@ -19,8 +19,7 @@ class FileOnDisk {
 
   /// The file may hold commits of an earlier life of its sink.
   [[nodiscard]] bool may_hold_commits() const { return holds_ != Holds::nothing; }
-  /// Known once a sink has opened the file.
-  dev_t system = 0;
+  dev_t system = 0;  ///< that it lies on; known before a sink opens the file
 
   /// Nobody has opened the file since the power was lost.
   [[nodiscard]] bool power_lost() const { return holds_ == Holds::what_power_left; }

@@ -201,14 +201,14 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     ADVECTIO_TRY(has_its_store_alone(d));
     if (run_.survives_power) ADVECTIO_TRY_WITH(durability_.keep_names(d), "make its names durable");
     d.file.lend_permission();
+    struct stat st {};
+    if (::stat(d.file.link.c_str(), &st) == 0) d.file.system = st.st_dev;
     spare_descriptors();
     d.shared_state->changed.store(1, std::memory_order_release);
     auto sink = run_.sinks(sink_request(d, d.file.may_hold_commits()));
     if (!sink) return std::move(sink).error().with("open");
     d.sink.open(std::move(sink).value());
     d.file.note_opened();
-    struct stat st {};
-    if (::stat((d.is_store() ? d.destination() : d.file.link).c_str(), &st) == 0) d.file.system = st.st_dev;
     d.frame.begin_again();
   }
   d.sink.used = ++sinks_used_;
@@ -324,7 +324,7 @@ Result<bool> OutputWriter::advance_commit(const std::shared_ptr<Output>& d) {
     if (d->sink.may_commit_elsewhere()) {
       if (is_read(*d)) run_.live->note_commit(*d, true);
       d->sink.begin_commit(
-          d->commit->in_midst, [&](auto job) { run_.disk_threads.run(d->file.system, std::move(job)); },
+          d->commit->in_midst, [&](auto job) { run_.disk_threads.of(d->file.system).run(std::move(job)); },
           [&run = run_] { run.wake(); });
     }
   }
@@ -538,6 +538,7 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
                     std::to_string(s.created_ns);
   }
   request.wake = [&run = run_] { run.wake(); };
+  if (run_.options.disk_threads > 0) request.disk = &run_.disk_threads.of(d.file.system);
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
   // Of a classic file only what was durable is known to be what it seems; nothing that was put before has been let go.
   if (d.file.power_lost() && !d.progress.any_durable() && !is_hdf5(request.format) && !d.continues_file())

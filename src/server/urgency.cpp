@@ -11,7 +11,6 @@ namespace advectio {
 namespace {
 
 constexpr std::uint64_t urgencies_every_ns = 2'000'000;
-constexpr std::uint64_t urgencies_share = 20;  // looking takes no more than this part of the time
 /// A process that waits notes the time more often than that (SharedState::waited_ns).
 constexpr std::uint64_t waited_recently_ns = 200'000'000;
 
@@ -43,7 +42,7 @@ Urgency Urgencies::most() {
   if (const auto now = monotonic_ns(); news || now >= look_again_ns_) {
     commits_seen_ = run_.commits;
     look();
-    look_again_ns_ = now + std::max(urgencies_every_ns, urgencies_share * (monotonic_ns() - now));
+    look_again_ns_ = now + std::max(urgencies_every_ns, run_.options.urgencies_share * (monotonic_ns() - now));
   }
   return most_;
 }

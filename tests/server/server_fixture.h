@@ -85,6 +85,7 @@ class ServerTest : public ::testing::Test {
     o.boot = boot_;
     o.encoders = encoders_;
     o.disk_threads = disk_threads_;
+    o.urgencies_share = 0;  // however slow the machine is
     o.cores = cores_;
     auto server = Server::open(*files_, o, config_, sinks_of(store_), log_);
     ASSERT_TRUE(server.ok()) << server.error().message;

@@ -113,6 +113,21 @@ Kind netcdf4_little_memory() {
   return k;
 }
 
+/// Other threads write.
+Kind netcdf4_written_behind() {
+  auto k = netcdf4();
+  k.name = "netcdf4_written_behind";
+  k.every = 2;
+  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
+    static std::map<pid_t, Executor> disk;  // a process that a test forks has none of the threads
+    Netcdf4Options options;
+    options.wake = [] {};
+    options.disk = &disk.try_emplace(::getpid(), 2U).first->second;
+    return open_netcdf4(files, path, options, executor, resume);
+  };
+  return k;
+}
+
 Kind netcdf4_for_parallel_hdf5() {
   auto k = netcdf4();
   k.name = "netcdf4_for_parallel_hdf5";
@@ -212,8 +227,8 @@ Kind bp5() {
 
 INSTANTIATE_TEST_SUITE_P(Sinks, EverySink,
                          ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_little_memory(),
-                                           netcdf4_for_parallel_hdf5(), netcdf4_after_others(), cdf5(), zarr(), bp5(),
-                                           raw_directory()),
+                                           netcdf4_written_behind(), netcdf4_for_parallel_hdf5(),
+                                           netcdf4_after_others(), cdf5(), zarr(), bp5(), raw_directory()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -133,6 +133,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
   options.skeletons = shared.skeletons;
   options.helpers = helpers;
   options.wake = request.wake;
+  options.disk = request.disk;
   options.ordered = request.ordered;
   options.for_parallel_hdf5 = request.together;
   options.level = request.policy.level;

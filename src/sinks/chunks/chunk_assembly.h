@@ -32,31 +32,9 @@
 #include "core/result.h"
 #include "core/schema.h"
 #include "sinks/chunks/codec.h"
+#include "sinks/memory_budget.h"
 
 namespace advectio {
-
-/// Memory for chunks under way, over all sinks that share it. Buffers are kept for the next chunk
-/// rather than given back and faulted in anew, as long as they and what is reserved stay below the
-/// bound.
-class MemoryBudget {
- public:
-  explicit MemoryBudget(std::uint64_t bytes_max) : max_(bytes_max) {}
-
-  /// False: that would be too much. With `anyway` it is granted all the same.
-  bool reserve(std::uint64_t bytes, bool anyway);
-  void release(std::uint64_t bytes);
-  [[nodiscard]] std::uint64_t reserved() const;
-  [[nodiscard]] std::uint64_t reserved_peak() const;
-
-  Buffer take();
-  void give(Buffer buffer);
-
- private:
-  mutable std::mutex mutex_;
-  const std::uint64_t max_;
-  std::uint64_t reserved_ = 0, reserved_peak_ = 0, kept_bytes_ = 0;
-  std::vector<Buffer> kept_;
-};
 
 /// CPU time of the calling thread.
 std::uint64_t thread_cpu_ns() noexcept;
@@ -83,6 +61,9 @@ struct ChunkedVariable {
 class ChunkStore {
  public:
   virtual ~ChunkStore() = default;
+
+  /// What was put waits for the disk: who may wait, too, puts nothing more until it is woken (`ChunkAssembly`).
+  [[nodiscard]] virtual bool is_behind() const { return false; }
 
   /// Keep this chunk, in place of what the store holds of it. `variable` is an index into
   /// Schema::variables; `start` has the chunk's first element, one number per dimension. `data` is

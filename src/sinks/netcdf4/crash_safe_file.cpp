@@ -163,6 +163,7 @@ Result<void> CrashSafeFile::timed_write(File& file, std::uint64_t offset, std::s
 
 Result<void> CrashSafeFile::read_file(std::uint64_t offset, std::span<std::byte> data) {
   const auto there = offset < file_size_ ? std::min<std::uint64_t>(data.size(), file_size_ - offset) : 0;
+  if (there > 0 && behind_) ADVECTIO_TRY(behind_->drain(offset, there));
   if (there > 0) ADVECTIO_TRY(file_->read(offset, data.first(there)));
   std::fill(data.begin() + static_cast<std::ptrdiff_t>(there), data.end(), std::byte{0});
   return {};
@@ -226,7 +227,8 @@ void CrashSafeFile::write(std::uint64_t offset, std::span<const std::byte> data,
       data = data.subspan(n);
     }
     if (data.empty()) return;
-    if (auto r = timed_write(*file_, offset, data); !r) return fail(std::move(r).error());
+    auto r = behind_ ? behind_->write(offset, data) : timed_write(*file_, offset, data);
+    if (!r) return fail(std::move(r).error());
     file_size_ = std::max(file_size_, offset + data.size());
   } catch (const std::bad_alloc&) {
     fail(Error{Code::full, "no memory for " + std::to_string(data.size()) + " bytes of metadata", 0});
@@ -328,6 +330,7 @@ Result<void> CrashSafeFile::commit(std::uint64_t end) {
   if (error_) return *error_;
   const std::lock_guard guard(durability_->committing);
   const auto body = [&]() -> Result<void> {
+    if (behind_) ADVECTIO_TRY(behind_->drain());
     if (file_size_ < end) {
       ADVECTIO_TRY(file_->resize(end));
       file_size_ = end;
@@ -370,6 +373,7 @@ void CrashSafeFile::abandon() noexcept {
   // A redo file that is whole and could not be applied is the only way to a whole file: `resume` needs it. Nor may one
   // stay that `resume` would apply to what is cut off here.
   if (!redo_.give_up()) return;
+  if (behind_) (void)behind_->drain();
   if (file_size_ > committed_end_ && file_->resize(committed_end_).ok()) file_size_ = committed_end_;
 }
 

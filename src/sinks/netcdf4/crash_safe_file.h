@@ -3,7 +3,7 @@
 // Bytes below `protected_end` belong to the last commit and change only through a redo file; bytes above it belong to
 // nobody yet and are written in place. The redo file lies beside the file (`redo_path`).
 //
-//   write   1. The part above protected_end goes straight to the file.
+//   write   1. The part above protected_end goes straight to the file, or to those who write it (`write_behind`).
 //           2. The part below goes to copies of its 4 KiB pages: the first ones in memory, the others in the redo
 //              file, which has no trailer yet and so counts for nothing.
 //   commit  3. The file is made to reach up to its new end.
@@ -41,6 +41,7 @@
 #include "core/result.h"
 #include "platform/files.h"
 #include "sinks/transaction/redo_file.h"
+#include "sinks/transaction/write_behind.h"
 
 namespace advectio {
 
@@ -51,6 +52,12 @@ class CrashSafeFile {
   /// The file must exist; its inode stays. Without `resume` it is emptied.
   static Result<std::unique_ptr<CrashSafeFile>> open(Files& files, const std::string& path,
                                                      const std::string& redo_path, bool resume);
+
+  /// From here on `write` waits for no disk, but where too much waits for it. Arguments are WriteBehind's.
+  void write_behind(Executor& threads, std::shared_ptr<MemoryBudget> memory, std::function<void()> wake) {
+    behind_.emplace(file_, threads, std::move(memory), std::move(wake));
+  }
+  [[nodiscard]] bool is_behind() const { return behind_ && behind_->is_behind(); }
 
   /// False: nothing has ever been committed; the file is to be created.
   [[nodiscard]] bool has_commit() const noexcept { return has_commit_; }
@@ -114,8 +121,10 @@ class CrashSafeFile {
   };
   [[nodiscard]] std::shared_ptr<Durability> durability() const noexcept { return durability_; }
 
-  [[nodiscard]] std::uint64_t bytes_written() const noexcept { return bytes_written_; }
-  [[nodiscard]] std::uint64_t write_ns() const noexcept { return write_ns_; }
+  [[nodiscard]] std::uint64_t bytes_written() const {
+    return bytes_written_ + (behind_ ? behind_->bytes_written() : 0);
+  }
+  [[nodiscard]] std::uint64_t write_ns() const { return write_ns_ + (behind_ ? behind_->write_ns() : 0); }
 
  private:
   static constexpr std::size_t arena_pages = 256;
@@ -141,6 +150,7 @@ class CrashSafeFile {
 
   std::shared_ptr<File> file_;
   std::shared_ptr<Durability> durability_;
+  std::optional<WriteBehind> behind_;
   RedoFile redo_;
   std::uint64_t file_size_ = 0;  // of the file itself
   std::uint64_t size_ = 0;       // as the writer sees it

@@ -20,7 +20,10 @@ constexpr std::uint64_t part_chunks_max = 1 << 16;
 /// Chunks of the file's data sets, as HDF5 keeps them.
 class Hdf5Chunks final : public ChunkStore {
  public:
-  explicit Hdf5Chunks(const Layout& layout) : layout_(layout) {}
+  Hdf5Chunks(const Layout& layout, const std::unique_ptr<CrashSafeFile>& storage)
+      : layout_(layout), storage_(storage) {}
+
+  [[nodiscard]] bool is_behind() const override { return storage_ && storage_->is_behind(); }
 
   Result<void> put(std::uint32_t variable, const ChunkedVariable& how, std::span<const std::uint64_t> start,
                    std::uint32_t mask, std::span<const std::byte> data) override {
@@ -59,6 +62,7 @@ class Hdf5Chunks final : public ChunkStore {
   }
 
   const Layout& layout_;
+  const std::unique_ptr<CrashSafeFile>& storage_;
 };
 
 class Netcdf4Sink final : public TransactionalSink {
@@ -150,7 +154,7 @@ class Netcdf4Sink final : public TransactionalSink {
   Netcdf4Options options_;
   Hdf5Id file_;
   Layout layout_;
-  Hdf5Chunks store_{layout_};
+  Hdf5Chunks store_{layout_, storage_};
   ChunkAssembly chunks_;
   bool fresh_ = false;                                                          // there is nothing in the file
   std::vector<std::optional<std::shared_ptr<const ChunkedVariable>>> chunked_;  // null: goes through HDF5
@@ -412,6 +416,10 @@ Result<std::unique_ptr<Sink>> open_netcdf4(Files& files, const std::string& path
   auto storage = CrashSafeFile::open(files, path, redo, resume);
   if (!storage) return std::move(storage).error();
   if (options.ordered) storage.value()->durability()->ordered = true;
+  if (options.disk != nullptr && options.disk->threads() > 0)
+    storage.value()->write_behind(*options.disk,
+                                  options.memory ? options.memory : std::make_shared<MemoryBudget>(options.memory_max),
+                                  options.wake);
   auto sink = std::make_unique<Netcdf4Sink>(path, std::move(storage).value(), options, executor);
   ADVECTIO_TRY(sink->open());
   return std::unique_ptr<Sink>(std::move(sink));

@@ -31,6 +31,8 @@ struct Netcdf4Options {
   Helpers* helpers = nullptr;
   /// Called on any thread where there may be something for `advance`; empty: `ready` waits for memory.
   std::function<void()> wake;
+  /// Who writes chunks while the sink goes on; null: the sink. Outlives it.
+  Executor* disk = nullptr;
   /// Where the redo file is; empty: `default_redo_path(path)`. A sink that resumes must be given the same.
   std::string redo_path;
   /// From its first commit on the file can be brought to a commit after a loss of power, too, whatever part of it has

@@ -13,7 +13,8 @@
 namespace advectio {
 
 /// Jobs begin in the order given, those of a higher level first, on `threads` threads (0: on the caller's, inside
-/// `run`). Where the process may have no more threads there are fewer. A job must not throw and must not wait for another job. The destructor runs what was given and joins.
+/// `run`). Where the process may have no more threads there are fewer. A job must not throw and must not wait for
+/// another job. The destructor runs what was given and joins.
 ///
 /// Jobs of a flow belong together. A flow that has little to do does not wait behind one that has much. Of the flows
 /// with much, those that somebody waits for go first, one after the other, as then the first of them ends early. Of

@@ -235,23 +235,28 @@ void OutputWriter::let_go(Output& d) {
 }
 
 /// A program may have more files open than the server may, and each sink holds two or three descriptors. Before they
-/// run out, the sinks used least recently are let go, where they are in no frame. Frames that wait are committed.
+/// run out, the sinks used least recently are let go, where they are in no frame. Frames that wait are committed. A
+/// commit that is under way is waited for where the other sinks are not enough.
 void OutputWriter::spare_descriptors() {
   if (!is_short_of_descriptors()) return;
-  std::vector<Output*> unused;
+  let_half_go(
+      [](const Output& o) { return !o.commit && !o.frame.begun() && (!o.progress.uncommitted || !o.waiting.empty()); });
+  if (is_short_of_descriptors()) let_half_go([](const Output& o) { return o.commit && !o.commit->in_midst; });
+  if (is_short_of_descriptors()) durability_.await_half();
+}
+
+void OutputWriter::let_half_go(const std::function<bool(const Output&)>& can_be) {
+  std::vector<std::shared_ptr<Output>> unused;  // the end of a commit may close an output
   for (const auto& o : ledger_.outputs)
-    if (o->sink && o->state == State::open && !o->frame.begun() && (!o->progress.uncommitted || !o->waiting.empty()) &&
-        !o->is_store())
-      unused.push_back(o.get());
+    if (o->sink && o->state == State::open && !o->is_store() && can_be(*o)) unused.push_back(o);
   const auto middle = unused.begin() + static_cast<std::ptrdiff_t>((unused.size() + 1) / 2);
   std::nth_element(unused.begin(), middle, unused.end(),
-                   [](const Output* a, const Output* b) { return a->sink.used < b->sink.used; });
-  std::for_each(unused.begin(), middle, [this](Output* o) {
-    if (o->waiting.empty()) return let_go(*o);
-    auto done = commit(o->shared_from_this(), {o->progress.seen});
-    done ? let_go(*o) : fail(*o, std::move(done).error());
+                   [](const auto& a, const auto& b) { return a->sink.used < b->sink.used; });
+  std::for_each(unused.begin(), middle, [this](const std::shared_ptr<Output>& o) {
+    auto done = o->commit ? end_commit(o) : o->waiting.empty() ? Result<void>{} : commit(o, {o->progress.seen});
+    if (!done) return fail(*o, std::move(done).error());
+    if (o->sink && o->state == State::open) let_go(*o);
   });
-  if (is_short_of_descriptors()) durability_.await_half();
 }
 
 Result<void> OutputWriter::give_block(Output& d, const Block& block) {

@@ -1,6 +1,8 @@
 // What a record does to an output: the way from a schema and its puts to a file that is visible, durable, finished.
 #pragma once
 
+#include <functional>
+
 #include "server/durability.h"
 #include "server/ledger.h"
 
@@ -89,6 +91,7 @@ class OutputWriter {
   void count_sink(Output& d);
   void let_go(Output& d);
   void spare_descriptors();
+  void let_half_go(const std::function<bool(const Output&)>& can_be);
   [[nodiscard]] SinkRequest sink_request(const Output& d, bool resume) const;
   void report_error(Output& d, const Error& error);
   void lose_durable(Output& d, const Error& error);

@@ -174,7 +174,7 @@ void Records::go_on(const std::shared_ptr<Output>& d, Until until) {
   if (auto done = writer_.end_commit(d); !done) {
     handle_failure(d, std::move(done).error());
   } else if (d->shared()) {
-    auto done = shared_.advance(d, run_.verify, [&] {
+    done = shared_.advance(d, run_.verify, [&] {
       const auto now = std::exchange(until, until == Until::frame ? Until::urgent : until);
       return now != Until::end && has_to_wait(*d) && postpone(d);
     });

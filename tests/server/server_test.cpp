@@ -549,8 +549,8 @@ TEST_F(ServerTest, ReadersOfAFileInFlightWaitForItsCommit) {
 TEST_F(ServerTest, CreateAnswersAtOnceWhatTheSystemRefuses) {
   Program a(run_dir(), [this](Session& s) {
     if (s.create({out("no/such/dir/a.nc"), FileFormat::netcdf4, false}).error().sys != ENOENT) return 1;
-    const auto a = s.create({out("a.nc"), FileFormat::netcdf4, true});
-    if (!a) return 2;
+    const auto made = s.create({out("a.nc"), FileFormat::netcdf4, true});
+    if (!made) return 2;
     if (s.create({out("a.nc"), FileFormat::netcdf4, true}).error().sys != EEXIST) return 3;
     if (s.create({"/dev/null", FileFormat::netcdf4, false}).error().code != Code::unsupported) return 4;
     return 0;

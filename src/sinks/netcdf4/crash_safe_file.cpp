@@ -163,7 +163,12 @@ Result<void> CrashSafeFile::timed_write(File& file, std::uint64_t offset, std::s
 
 Result<void> CrashSafeFile::read_file(std::uint64_t offset, std::span<std::byte> data) {
   const auto there = offset < file_size_ ? std::min<std::uint64_t>(data.size(), file_size_ - offset) : 0;
-  if (there > 0 && behind_) ADVECTIO_TRY(behind_->drain(offset, there));
+  if (there > 0 && behind_) {
+    auto written = behind_->drain(offset, there);
+    // HDF5 hears of a read that failed. It is not to hide why.
+    if (!written) fail(written.error());
+    ADVECTIO_TRY(std::move(written));
+  }
   if (there > 0) ADVECTIO_TRY(file_->read(offset, data.first(there)));
   std::fill(data.begin() + static_cast<std::ptrdiff_t>(there), data.end(), std::byte{0});
   return {};

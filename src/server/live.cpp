@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -77,8 +78,9 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
   store_->publish(key_of(d), d.path, d.policy.format.value_or(d.format), number,
                   d.frame.in_parts() ? readers::Records() : d.frame.records(), std::move(frame),
                   Stage::inode_in(d.state_name));
-  if (d.is_further() || d.hidden || !names_.insert({key_of(d), {d.path, Stage::inode_in(d.state_name), 0}}).second)
-    return;
+  if (d.is_further() || d.hidden) return;
+  const Named named{key_of(d), d.path, Stage::inode_in(d.state_name), d.file.system};
+  if (!names_.insert({named.key, named}).second) return;
   latest_.push_back(key_of(d));
   constexpr std::size_t looked_at_most = 1000;
   if (latest_.size() > looked_at_most) {
@@ -108,19 +110,44 @@ std::string name_beside(const std::string& path, std::uint64_t inode) {
 
 }  // namespace
 
-void Live::look_for_new_names() {
-  constexpr unsigned looks_most = 20;
-  for (auto& [key, named] : names_) {
-    if (named.inode == 0 || named.missed == looks_most || inode_of(named.path) == named.inode) continue;
-    if (inode_of(journal::held_name_of_new(workflow::resolved(named.path))) == named.inode) continue;
+/// Of files that have moved, or are nowhere. It may wait for the disk, on any thread.
+std::vector<Live::Named> Live::without_those_in_place(std::vector<Named> names) {
+  std::erase_if(names, [](Named& named) {
+    if (inode_of(named.path) == named.inode ||
+        inode_of(journal::held_name_of_new(workflow::resolved(named.path))) == named.inode)
+      return true;
     auto name = name_beside(named.path, named.inode);
-    if (name.empty()) {
-      ++named.missed;
+    named.missed = name.empty() ? named.missed + 1 : 0;
+    if (!name.empty()) named.path = std::move(name);
+    return false;
+  });
+  return names;
+}
+
+void Live::look_for_new_names(bool waits) {
+  constexpr unsigned looks_most = 20;
+  std::map<dev_t, std::vector<Named>> by_system;
+  for (const auto& [key, named] : names_)
+    if (named.inode != 0 && named.missed < looks_most && !looks_.contains(named.system))
+      by_system[named.system].push_back(named);
+  for (auto& [system, names] : by_system) {
+    auto found = std::make_shared<std::promise<std::vector<Named>>>();
+    looks_[system] = found->get_future();
+    run_.disk_threads.of(system).run(
+        [found, names = std::move(names)]() mutable { found->set_value(without_those_in_place(std::move(names))); });
+  }
+  for (auto look = looks_.begin(); look != looks_.end();) {
+    if (!waits && look->second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      ++look;
       continue;
     }
-    named.path = std::move(name);
-    named.missed = 0;
-    store_->rename(key, named.path);
+    for (const auto& moved : look->second.get()) {
+      const auto named = names_.find(moved.key);
+      if (named == names_.end()) continue;
+      if (named->second.path != moved.path) store_->rename(moved.key, moved.path);
+      named->second = moved;
+    }
+    look = looks_.erase(look);
   }
 }
 

@@ -1,10 +1,14 @@
 // Frames for live readers: what the loop tells the store of frames, and the store's service.
 #pragma once
 
+#include <sys/types.h>
+
 #include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "readers/service.h"
 #include "server/ledger.h"
@@ -31,8 +35,8 @@ class Live {
   void note_durable(const Output& d, std::uint64_t frames, bool all);
   void note_over(const Output& d);
   /// Files that their programs have renamed, within their directories: readers find them under the new names, too. Of
-  /// many files the latest are looked at.
-  void look_for_new_names();
+  /// many files the latest are looked at. Threads of their file systems do that; `waits`: for what they find.
+  void look_for_new_names(bool waits);
 
   /// A segment of before this server began, and there were readers then: they may look at it still.
   [[nodiscard]] bool may_be_mapped(const std::string& segment) const;
@@ -58,13 +62,18 @@ class Live {
   std::map<const void*, std::weak_ptr<const readers::Region>> regions_;  ///< by the mapping
   std::uint64_t next_region_ = 1;
   struct Named {
+    readers::DatasetKey key;
     std::string path;  ///< the latest that is known
     std::uint64_t inode = 0;
+    dev_t system = 0;
     unsigned missed = 0;  ///< looks at which it was nowhere
   };
-  std::map<readers::DatasetKey, Named> names_;  ///< of datasets that have had a frame
-  std::deque<readers::DatasetKey> latest_;      ///< those that are looked at
-  std::uint64_t first_segment_ = 0;             ///< of this server, where the one before had readers
+  static std::vector<Named> without_those_in_place(std::vector<Named> names);
+
+  std::map<readers::DatasetKey, Named> names_;              ///< of datasets that have had a frame
+  std::deque<readers::DatasetKey> latest_;                  ///< those that are looked at
+  std::map<dev_t, std::future<std::vector<Named>>> looks_;  ///< under way
+  std::uint64_t first_segment_ = 0;                         ///< of this server, where the one before had readers
 };
 
 }  // namespace advectio

@@ -288,7 +288,7 @@ ServerImpl::Turn ServerImpl::turn(std::uint64_t now) {
     journal_set_.forget_journals();
     records_.retry_failed(false);
     tiles_.look_at_wholes();
-    if (run_.live) run_.live->look_for_new_names();
+    if (run_.live) run_.live->look_for_new_names(false);
     if (now - workflow_served_ns_ > 1'000'000'000) {
       workflow_served_ns_ = now;
       if (auto served = serve_workflow(); !served) run_.log.error(served.error().message);
@@ -338,7 +338,7 @@ Outcome ServerImpl::conclude() {
   if (clean || !run_.shutdown.stopping()) run_.events->end(clean);
   const auto final = status_.text(true);
   const bool left = run_.shutdown.rest == Shutdown::Rest::on_disk;
-  if (run_.live) run_.live->look_for_new_names();
+  if (run_.live) run_.live->look_for_new_names(true);
   if (run_.live && run_.shutdown.draining() && !run_.shutdown.stopping() && !left) run_.live->finish();
   // One of several that is stopped since another has died begins again with it.
   if (run_.live && run_.shutdown.stopping() && !clean) run_.live->keep_contact();

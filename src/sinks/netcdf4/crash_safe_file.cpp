@@ -331,6 +331,12 @@ Result<void> CrashSafeFile::Durability::make_durable() {
   return file->sync();
 }
 
+Result<void> CrashSafeFile::drain() {
+  auto written = behind_ ? behind_->drain() : Result<void>{};
+  if (!written) fail(written.error());
+  return written;
+}
+
 Result<void> CrashSafeFile::commit(std::uint64_t end) {
   if (error_) return *error_;
   const std::lock_guard guard(durability_->committing);

@@ -57,6 +57,8 @@ class CrashSafeFile {
   void write_behind(Executor& threads, std::shared_ptr<MemoryBudget> memory, std::function<void()> wake) {
     behind_.emplace(file_, threads, std::move(memory), std::move(wake));
   }
+  /// What is written behind is in the file on return.
+  Result<void> drain();
   [[nodiscard]] bool is_behind() const { return behind_ && behind_->is_behind(); }
 
   /// False: nothing has ever been committed; the file is to be created.

@@ -384,6 +384,8 @@ Result<void> Netcdf4Sink::note_allocation() {
 
 Result<void> Netcdf4Sink::commit(bool last) {
   ADVECTIO_TRY(chunks_.flush());
+  // A disk that hangs does so before this sink takes the lock that all of them share.
+  ADVECTIO_TRY(storage_->drain());
   // HDF5 must not write headers after that.
   const bool for_parallel_hdf5 = last && options_.for_parallel_hdf5;
   {

@@ -10,7 +10,7 @@ packages="g++ gcc gfortran cmake ninja-build pkg-config make python3 python3-ven
   libopenmpi-dev openmpi-bin libmpich-dev mpich libnetcdf-dev libnetcdff-dev libnetcdf-mpi-dev libpnetcdf-dev libhdf5-dev
   liblapack-dev libisal-dev libdeflate-dev libzstd-dev liblz4-dev libblosc-dev libaec-dev libxxhash-dev libucx-dev libudunits2-0
   libyaml-cpp-dev nlohmann-json3-dev libgtest-dev libgmock-dev
-  iproute2 netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo libeccodes0"
+  bindfs iproute2 netcdf-bin hdf5-tools hdf5-filter-plugin hdf5-filter-plugin-blosc-serial nco cdo libeccodes0"
 if [ "${1:-}" = lint ]; then
   packages="$packages clang-format ccache chromium"
 elif [ "${1:-}" = deep ]; then

@@ -14,6 +14,7 @@ class FaultyFile final : public File {
 
   Result<void> write(std::uint64_t offset, std::span<const std::byte> data) override {
     if (!struck()) return real_->write(offset, data);
+    if (faults_->note) faults_->note("write");
     ++faults_->writes;
     if (faults_->writes_until == 0) return system_error("write to " + path(), faults_->write_errno);
     if (faults_->writes_until != Faults::never) --faults_->writes_until;
@@ -23,7 +24,10 @@ class FaultyFile final : public File {
     if (fits < data.size()) return system_error("write " + std::to_string(data.size()) + " bytes to " + path(), ENOSPC);
     return {};
   }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> data) override { return real_->read(offset, data); }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> data) override {
+    if (faults_->note && struck()) faults_->note("read");
+    return real_->read(offset, data);
+  }
   Result<std::uint64_t> size() override { return real_->size(); }
   Result<void> resize(std::uint64_t bytes) override { return real_->resize(bytes); }
   Result<void> reserve(std::uint64_t bytes) override {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct Faults {
   bool keeps_names = false;            ///< nothing can be removed: EROFS
   std::string only = "";               ///< faults strike only paths that contain this text
   std::uint64_t writes = 0;            ///< counted: all writes asked for
+  std::function<void(const char*)> note = nullptr;  ///< hears of each "read" and "write" before it is made
 };
 
 /// Not for several threads at once.

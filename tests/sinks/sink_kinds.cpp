@@ -113,16 +113,21 @@ Kind netcdf4_little_memory() {
   return k;
 }
 
+/// Threads that write for sinks. A process that a test forks has none of those of before.
+Executor& disk_threads() {
+  static std::map<pid_t, Executor> disk;
+  return disk.try_emplace(::getpid(), 2U).first->second;
+}
+
 /// Other threads write.
 Kind netcdf4_written_behind() {
   auto k = netcdf4();
   k.name = "netcdf4_written_behind";
   k.every = 2;
   k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
-    static std::map<pid_t, Executor> disk;  // a process that a test forks has none of the threads
     Netcdf4Options options;
     options.wake = [] {};
-    options.disk = &disk.try_emplace(::getpid(), 2U).first->second;
+    options.disk = &disk_threads();
     return open_netcdf4(files, path, options, executor, resume);
   };
   return k;
@@ -157,6 +162,19 @@ Kind cdf5() {
   k.exact_after_crash = false;
   k.open = [](Files& files, const std::string& path, Executor&, bool resume) {
     return open_cdf5(files, path, {}, resume);
+  };
+  return k;
+}
+
+Kind cdf5_written_behind() {
+  auto k = cdf5();
+  k.name = "cdf5_written_behind";
+  k.every = 2;
+  k.open = [](Files& files, const std::string& path, Executor&, bool resume) {
+    Cdf5Options options;
+    options.wake = [] {};
+    options.disk = &disk_threads();
+    return open_cdf5(files, path, options, resume);
   };
   return k;
 }
@@ -228,7 +246,8 @@ Kind bp5() {
 INSTANTIATE_TEST_SUITE_P(Sinks, EverySink,
                          ::testing::Values(netcdf4(), netcdf4_helped(), netcdf4_little_memory(),
                                            netcdf4_written_behind(), netcdf4_for_parallel_hdf5(),
-                                           netcdf4_after_others(), cdf5(), zarr(), bp5(), raw_directory()),
+                                           netcdf4_after_others(), cdf5(), cdf5_written_behind(), zarr(), bp5(),
+                                           raw_directory()),
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

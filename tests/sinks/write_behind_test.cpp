@@ -1,15 +1,28 @@
 #include "sinks/transaction/write_behind.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <filesystem>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "platform/faulty_files.h"
+#include "sinks/cdf5/cdf5_sink.h"
+#include "sinks/fed_sink.h"
+#include "sinks/netcdf4/netcdf4_sink.h"
 
 namespace advectio {
 namespace {
@@ -164,6 +177,126 @@ TEST_F(WriteBehindTest, NothingIsWrittenBehindAWriteThatFailed) {
   EXPECT_EQ(disk_->writes, 1);
   EXPECT_TRUE(disk_->bytes.empty());
   EXPECT_EQ(memory_->reserved(), 0U);
+}
+
+/// A sink whose data one thread writes, which a test keeps busy.
+class SinkWrittenBehindTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+    path_ = directory_ + "/a.nc";
+    ::close(::creat(path_.c_str(), 0600));
+  }
+  void TearDown() override {
+    sink_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  void open(FileFormat format, std::uint64_t width) {
+    const auto wake = [this] { ++woken_; };
+    if (format == FileFormat::netcdf4) {
+      Netcdf4Options options;
+      options.disk = &disk_;
+      options.wake = wake;
+      sink_ = std::move(testing::fed(open_netcdf4(files_, path_, options, none_, false))).value();
+    } else {
+      Cdf5Options options;
+      options.disk = &disk_;
+      options.wake = wake;
+      sink_ = std::move(testing::fed(open_cdf5(files_, path_, options, false))).value();
+    }
+    row_.resize(width);
+    Schema schema;
+    schema.format = format;
+    schema.dimensions = {{"time", 0, true}, {"x", width, false}};
+    Variable t;
+    t.name = "t";
+    t.type = DataType::float32;
+    t.dimensions = {0, 1};
+    if (format == FileFormat::netcdf4) {
+      t.contiguous = false;
+      t.chunks = {1, width};
+    }
+    schema.variables = {t};
+    ASSERT_TRUE(sink_->declare(schema).ok());
+  }
+  void write(std::uint64_t record, float value) {
+    auto& row = rows_.emplace_back(row_.size(), value);
+    Block block;
+    block.box = {{record, 0}, {1, row.size()}};
+    block.data = reinterpret_cast<const std::byte*>(row.data());
+    block.bytes = row.size() * sizeof(float);
+    ASSERT_TRUE(sink_->write(block).ok());
+  }
+  void keep_disk_busy() {
+    disk_.run([this] { free_.get_future().wait(); });
+  }
+  void free_disk() { free_.set_value(); }
+
+  std::string directory_ = (std::filesystem::temp_directory_path() / "advectio-behind-XXXXXX").string();
+  std::string path_;
+  std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
+  FaultyFiles files_{system_files(), faults_};
+  std::atomic<int> woken_{0};
+  std::promise<void> free_;
+  Executor none_{0}, disk_{1};
+  std::deque<std::vector<float>> rows_;  // borrowed until the commit
+  std::vector<float> row_;
+  std::unique_ptr<testing::FedSink> sink_;
+};
+
+/// A disk that hangs is to do so where no lock is held. In a commit HDF5 reads metadata, under its lock.
+TEST_F(SinkWrittenBehindTest, WritesAllInACommitBeforeHdf5ReadsTheFile) {
+  open(FileFormat::netcdf4, 1U << 17U);
+  write(0, 1.5F);
+  ASSERT_TRUE(sink_->commit().ok());
+  keep_disk_busy();
+  write(1, 2.5F);
+  std::vector<std::string> calls;
+  faults_->note = [&calls](const char* call) { calls.emplace_back(call); };
+  ASSERT_TRUE(sink_->commit().ok());
+  faults_->note = nullptr;
+  ASSERT_FALSE(calls.empty());
+  EXPECT_EQ(calls.front(), "write");
+  EXPECT_NE(std::find(calls.begin(), calls.end(), "read"), calls.end()) << "nothing was to be compared";
+  free_disk();
+}
+
+TEST_F(SinkWrittenBehindTest, LetsPartsOfAClassicFileWaitForTheDisk) {
+  constexpr std::uint64_t width = WriteBehind::waiting_max / 4 / sizeof(float);
+  open(FileFormat::offset64, width);
+  write(0, 1.5F);
+  ASSERT_TRUE(sink_->commit().ok());
+  keep_disk_busy();
+  std::atomic<int> writes{0};
+  faults_->note = [&writes](const char* call) { writes += call == std::string("write") ? 1 : 0; };
+  for (std::uint64_t record = 1; record < 8; ++record) write(record, static_cast<float>(record));
+  write(7, 70.0F);  // the order counts
+  EXPECT_EQ(writes, 0) << "the sink has written itself";
+  ASSERT_TRUE(sink_->sink().seal().ok());
+  auto advanced = sink_->sink().advance();
+  ASSERT_TRUE(advanced.ok());
+  EXPECT_FALSE(*advanced);
+  free_disk();
+  for (int seen = 0; !*advanced;) {
+    while (woken_ == seen) std::this_thread::yield();
+    seen = woken_;
+    advanced = sink_->sink().advance();
+    ASSERT_TRUE(advanced.ok());
+  }
+  EXPECT_TRUE(sink_->sink().end().ok());
+  faults_->note = nullptr;
+  EXPECT_TRUE(sink_->close().ok());
+  const auto file = read_file(system_files(), path_);
+  ASSERT_TRUE(file.ok());
+  const auto begin = file->size() - 8 * width * sizeof(float);
+  for (std::uint64_t record = 0; record < 8; ++record) {
+    std::array<std::byte, 4> big{};
+    std::copy_n(file->begin() + static_cast<std::ptrdiff_t>(begin + record * width * sizeof(float)), 4, big.begin());
+    std::reverse(big.begin(), big.end());
+    float value = 0;
+    std::memcpy(&value, big.data(), sizeof value);
+    EXPECT_EQ(value, record == 0 ? 1.5F : record == 7 ? 70.0F : static_cast<float>(record)) << record;
+  }
 }
 
 }  // namespace

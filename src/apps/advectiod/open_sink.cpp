@@ -126,6 +126,9 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
     options.ordered = request.ordered;
     options.power_lost = request.power_lost;
     options.ends_with_header = request.together;  // of these formats PnetCDF makes all such files
+    options.disk = request.disk;
+    options.memory = shared.memory;
+    options.wake = request.wake;
     return open_cdf5(system_files(), request.path, options, request.resume);
   }
   Netcdf4Options options;

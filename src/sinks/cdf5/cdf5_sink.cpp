@@ -28,6 +28,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@
 #include "sinks/library_lock.h"
 #include "sinks/transaction/redo_file.h"
 #include "sinks/transaction/transactional_sink.h"
+#include "sinks/transaction/write_behind.h"
 
 namespace advectio {
 
@@ -235,7 +237,9 @@ class Cdf5Sink final : public TransactionalSink {
         files_(files),
         redo_path_(std::move(redo)),
         options_(options),
-        file_(std::move(file)),
+        on_disk_(std::move(file)),
+        behind_(write_behind(options, on_disk_)),
+        file_(behind_ ? std::shared_ptr<File>(behind_) : on_disk_),
         redo_(files, redo_path_, file_, RedoFile::Whole::by_name) {}
   ~Cdf5Sink() override { abandon(); }
 
@@ -244,8 +248,8 @@ class Cdf5Sink final : public TransactionalSink {
   [[nodiscard]] Abilities abilities() const override { return cdf5_abilities(); }
 
   std::function<Result<void>()> make_durable() override {
-    if (!options_.ordered) return [file = file_] { return file->sync(); };
-    return [&files = files_, file = file_, noted = records_, n = committed_records_,
+    if (!options_.ordered) return [file = on_disk_] { return file->sync(); };
+    return [&files = files_, file = on_disk_, noted = records_, n = committed_records_,
             directory = directory_of(redo_path_)]() -> Result<void> {
       ADVECTIO_TRY(file->sync());
       if (!noted) return {};
@@ -254,11 +258,22 @@ class Cdf5Sink final : public TransactionalSink {
       return make_names_durable(files, directory);
     };
   }
-  [[nodiscard]] SinkCounters counters() const override { return counters_; }
+  [[nodiscard]] SinkCounters counters() const override {
+    auto c = counters_;
+    if (behind_) c.write_ns += behind_->behind().write_ns();
+    return c;
+  }
 
  private:
+  static std::shared_ptr<FileWrittenBehind> write_behind(const Cdf5Options& options,
+                                                         const std::shared_ptr<File>& file) {
+    if (options.disk == nullptr || options.disk->threads() == 0) return nullptr;
+    auto memory = options.memory ? options.memory : std::make_shared<MemoryBudget>(WriteBehind::waiting_max);
+    return std::make_shared<FileWrittenBehind>(file, *options.disk, std::move(memory), options.wake);
+  }
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  Result<bool> advance_parts() override;
   Result<void> commit(bool last) override;
   Result<void> leave() override {
     ADVECTIO_TRY(pad());
@@ -277,6 +292,8 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> change(const Schema& to);
   Result<void> make_changed(const Schema& schema, const ClassicLayout& old, File& to);
   Result<void> settle();
+  /// Parts wait for the disk.
+  [[nodiscard]] bool is_behind() const { return behind_ && behind_->behind().is_behind(); }
   Result<void> take_now(const std::shared_ptr<const Field>& field, const Part& part);
   void forget_waiting() noexcept {
     patches_.clear();
@@ -322,7 +339,9 @@ class Cdf5Sink final : public TransactionalSink {
 
   std::string redo_path_;
   Cdf5Options options_;
-  std::shared_ptr<File> file_;
+  std::shared_ptr<File> on_disk_;
+  std::shared_ptr<FileWrittenBehind> behind_;  // null: the sink writes itself
+  std::shared_ptr<File> file_;                 // one of them
   RedoFile redo_;
   std::shared_ptr<File> records_;  // how many are committed; see note_records
   std::uint64_t committed_records_ = 0;
@@ -330,7 +349,7 @@ class Cdf5Sink final : public TransactionalSink {
   bool paddings_known_ = false;  // not those of a file that was there
   Schema is_;
   std::optional<Schema> next_;  // what it is to be before the parts that wait are written
-  std::vector<std::pair<std::shared_ptr<const Field>, Part>> waiting_;
+  std::deque<std::pair<std::shared_ptr<const Field>, Part>> waiting_;  // for that, or for the disk
   std::uint64_t waiting_bytes_ = 0;
   ClassicLayout layout_;
   std::uint64_t records_now_ = 0;   // of what was put
@@ -437,6 +456,7 @@ Result<void> Cdf5Sink::write_over(Holds what) {
   ADVECTIO_TRY(mover.move(0, 0, *bytes));
   ADVECTIO_TRY(mover.flush());
   if (what == Holds::all) ADVECTIO_TRY(file_->resize(*bytes));
+  if (behind_) ADVECTIO_TRY(behind_->drain());
   if (what == Holds::all || options_.ordered) redo_.keep();
   return redo_.remove(options_.ordered);
 }
@@ -569,24 +589,35 @@ Result<void> Cdf5Sink::apply(const Schema& schema) {
   return {};
 }
 
-/// The change that waits is made, and what came behind it is written.
+/// The change that waits is made, and the parts that wait are written.
 Result<void> Cdf5Sink::settle() {
-  if (!next_) return {};
-  const auto to = *std::exchange(next_, std::nullopt);
-  ADVECTIO_TRY(flush());
-  if (!has_same_header(is_, to, paddings_known_)) ADVECTIO_TRY(change(to));
-  is_ = to;
-  paddings_known_ = true;
+  if (next_) {
+    const auto to = *std::exchange(next_, std::nullopt);
+    ADVECTIO_TRY(flush());
+    if (!has_same_header(is_, to, paddings_known_)) ADVECTIO_TRY(change(to));
+    is_ = to;
+    paddings_known_ = true;
+  }
   waiting_bytes_ = 0;
   for (const auto& [field, part] : std::exchange(waiting_, {})) ADVECTIO_TRY(take_now(field, part));
   return {};
 }
 
 Result<void> Cdf5Sink::take(const std::shared_ptr<const Field>& field, const Part& part) {
-  if (!next_) return take_now(field, part);
-  waiting_bytes_ += part.box.volume() * size_of(field->type());
+  if (!next_ && waiting_.empty() && !is_behind()) return take_now(field, part);
+  if (next_) waiting_bytes_ += part.box.volume() * size_of(field->type());
   waiting_.emplace_back(field, part);
   return waiting_bytes_ > waiting_max ? settle() : Result<void>{};
+}
+
+Result<bool> Cdf5Sink::advance_parts() {
+  if (next_) return true;  // the commit makes the change
+  while (!waiting_.empty() && !is_behind()) {
+    const auto [field, part] = std::move(waiting_.front());
+    waiting_.pop_front();
+    ADVECTIO_TRY(take_now(field, part));
+  }
+  return waiting_.empty();
 }
 
 Result<void> Cdf5Sink::take_now(const std::shared_ptr<const Field>& field, const Part& part) {
@@ -771,6 +802,7 @@ Result<void> Cdf5Sink::commit_data() {
     ADVECTIO_TRY(write_record_count(*file_, records_now_));
     layout_.records = records_now_;
   }
+  if (behind_) ADVECTIO_TRY_WITH(behind_->drain(), "commit " + path());
   ADVECTIO_TRY(note_records(records_now_));
   ADVECTIO_TRY(write_count(*records_, any_commit_at, 1));
   return note_commit();
@@ -803,6 +835,7 @@ Result<void> Cdf5Sink::pad() {
 
 void Cdf5Sink::drop() noexcept {
   forget_waiting();
+  if (behind_) behind_->stop();
   if (!made_) {
     if (const auto size = file_->size(); size.ok() && *size == 0) forget_records();
     return;

@@ -2,11 +2,14 @@
 // and what is not: docs/sinks/cdf5.md.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "core/executor.h"
 #include "core/result.h"
 #include "platform/files.h"
+#include "sinks/memory_budget.h"
 #include "sinks/sink.h"
 
 namespace advectio {
@@ -21,6 +24,12 @@ struct Cdf5Options {
   bool power_lost = false;
   /// Without variables the file ends with its header, as PnetCDF leaves it. netCDF-C fills 4096 bytes.
   bool ends_with_header = false;
+  /// Who writes data while the sink goes on; null: the sink. Outlives it.
+  Executor* disk = nullptr;
+  /// What waits to be written counts there; null: nowhere.
+  std::shared_ptr<MemoryBudget> memory;
+  /// Called on any thread where there may be something for `advance`.
+  std::function<void()> wake;
 };
 
 /// What the sink can do, known before there is a file.

@@ -142,6 +142,14 @@ Result<void> WriteBehind::drain(std::uint64_t offset, std::uint64_t bytes) {
   return drain();
 }
 
+Result<std::uint64_t> WriteBehind::size() const {
+  const std::lock_guard lock(queue_->mutex);
+  auto bytes = queue_->file->size();
+  if (bytes)
+    for (const auto& p : queue_->parts) *bytes = std::max<std::uint64_t>(*bytes, p.offset + p.bytes);
+  return bytes;
+}
+
 std::uint64_t WriteBehind::bytes_written() const {
   const std::lock_guard lock(queue_->mutex);
   return queue_->bytes_written;

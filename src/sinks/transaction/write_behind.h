@@ -40,6 +40,9 @@ class WriteBehind {
   /// `drain`, where one that waits may touch these bytes, or make the file reach them.
   Result<void> drain(std::uint64_t offset, std::uint64_t bytes);
 
+  /// Of the file, when everything is there.
+  Result<std::uint64_t> size() const;
+
   [[nodiscard]] std::uint64_t bytes_written() const;
   [[nodiscard]] std::uint64_t write_ns() const;
 
@@ -47,6 +50,52 @@ class WriteBehind {
   struct Queue;
   std::shared_ptr<Queue> queue_;
   Executor& threads_;
+};
+
+/// A file that is written behind. What reads, cuts or syncs it waits for the writes that this touches.
+class FileWrittenBehind final : public File {
+ public:
+  /// As of WriteBehind.
+  FileWrittenBehind(std::shared_ptr<File> file, Executor& threads, std::shared_ptr<MemoryBudget> memory,
+                    std::function<void()> wake)
+      : file_(std::move(file)), behind_(file_, threads, std::move(memory), std::move(wake)) {}
+
+  Result<void> write(std::uint64_t offset, std::span<const std::byte> data) override {
+    return stopped_ ? file_->write(offset, data) : behind_.write(offset, data);
+  }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> data) override {
+    if (!stopped_) ADVECTIO_TRY(behind_.drain(offset, data.size()));
+    return file_->read(offset, data);
+  }
+  Result<std::uint64_t> size() override { return stopped_ ? file_->size() : behind_.size(); }
+  Result<void> resize(std::uint64_t bytes) override {
+    ADVECTIO_TRY(drain());
+    return file_->resize(bytes);
+  }
+  Result<void> reserve(std::uint64_t bytes) override {
+    ADVECTIO_TRY(drain());
+    return file_->reserve(bytes);
+  }
+  Result<void> sync() override {
+    ADVECTIO_TRY(drain());
+    return file_->sync();
+  }
+  /// Of the file itself: `drain` comes before.
+  [[nodiscard]] int descriptor() const noexcept override { return file_->descriptor(); }
+  [[nodiscard]] const std::string& path() const noexcept override { return file_->path(); }
+
+  Result<void> drain() { return stopped_ ? Result<void>{} : behind_.drain(); }
+  /// Waits. From here on writes are made at once, also where one behind has failed.
+  void stop() noexcept {
+    (void)drain();
+    stopped_ = true;
+  }
+  [[nodiscard]] const WriteBehind& behind() const { return behind_; }
+
+ private:
+  std::shared_ptr<File> file_;
+  WriteBehind behind_;
+  bool stopped_ = false;
 };
 
 }  // namespace advectio

@@ -3,7 +3,7 @@
 
     .venv/bin/python bench/scattered.py [--repeat 3] [--columns 4860] [--variables 4] [--records 3] [--compute 0]
         [--decompositions round-robin curve shuffled] [--ways iput_varn bput_varn put_varn] [--formats cdf5]
-        [--before BUILD] [--ranks 4] [--check] [--json FILE]
+        [--before BUILD] [--ranks 4] [--holes 0] [--no-fill] [--check] [--json FILE]
 
 examples/scattered puts a piece for each run of neighbouring columns on each level. `in calls`: the time of the rank
 that has spent most in output calls. `whole`: from the command's begin to its return; Advectio's file is complete then.
@@ -36,15 +36,13 @@ RUN_SECONDS_MAX = 900.0
 def run(build: Path | None, directory: Path, options: argparse.Namespace, case: tuple[str, str, str]) -> dict[str, float]:
     """One run. `build`: of Advectio; none: the library alone."""
     decomposition, way, file_format = case
-    examples = (build or ROOT / "build/release") / "examples"
-    if not (examples / "scattered").exists():
-        examples = ROOT / "build/release/examples"
+    examples = ROOT / "build/release/examples"
     own = [examples / "scattered/scattered_netcdf_mpi"] if way == "netcdf" else [examples / "scattered/scattered", "--way", way]
     program = [
         "mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(options.ranks), *own,
         "--columns", str(options.columns), "--levels", str(options.levels), "--variables", str(options.variables),
         "--records", str(options.records), "--compute", str(options.compute), "--decomposition", decomposition,
-        *(["--check"] if options.check else []), "out.nc",
+        "--holes", str(options.holes), *([] if options.fill else ["--no-fill"]), *(["--check"] if options.check else []), "out.nc",
     ]  # fmt: skip
     summary = directory / "run.json"
     give_way = ROOT / "build/release/examples/give_way/libgive_way.so"
@@ -83,6 +81,8 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=["iput_varn"])
     parser.add_argument("--formats", nargs="+", default=["as asked"], help="format: in Advectio's config")
     parser.add_argument("--before", type=Path, help="build directory of another commit")
+    parser.add_argument("--holes", type=int, default=0, help="every so many-th column is put by nobody")
+    parser.add_argument("--no-fill", dest="fill", action="store_false", help="nor does it get the fill value")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -31,8 +31,8 @@ void create_file(struct run* run) {
     must(nc_def_var(nc, name, NC_FLOAT, 3, dims, &lev_id[v]), "define");
     snprintf(name, sizeof name, "S%d", v);
     must(nc_def_var(nc, name, NC_FLOAT, 2, flat, &flat_id[v]), "define");
-    must(nc_def_var_fill(nc, lev_id[v], o->holes == 0, &hole), "fill");
-    must(nc_def_var_fill(nc, flat_id[v], o->holes == 0, &hole), "fill");
+    must(nc_def_var_fill(nc, lev_id[v], o->holes == 0 || !o->fill, &hole), "fill");
+    must(nc_def_var_fill(nc, flat_id[v], o->holes == 0 || !o->fill, &hole), "fill");
   }
   must(nc_enddef(nc), "enddef");
   for (int v = 0; v < o->variables; ++v) {

@@ -63,15 +63,15 @@ void create_file(struct run* run) {
   must(ncmpi_def_dim(nc, "column", o->columns, &dims[2]), "define");
   flat[0] = dims[0], flat[1] = dims[2];
   const float hole = HOLE;
-  if (o->holes > 0) must(ncmpi_set_fill(nc, NC_FILL, &before), "fill");
+  if (o->holes > 0 && o->fill) must(ncmpi_set_fill(nc, NC_FILL, &before), "fill");
   for (int v = 0; v < o->variables; ++v) {
     char name[16];
     snprintf(name, sizeof name, "T%d", v);
     must(ncmpi_def_var(nc, name, NC_FLOAT, 3, dims, &lev_id[v]), "define");
     snprintf(name, sizeof name, "S%d", v);
     must(ncmpi_def_var(nc, name, NC_FLOAT, 2, flat, &flat_id[v]), "define");
-    if (o->holes > 0) must(ncmpi_def_var_fill(nc, lev_id[v], 0, &hole), "fill");
-    if (o->holes > 0) must(ncmpi_def_var_fill(nc, flat_id[v], 0, &hole), "fill");
+    if (o->holes > 0 && o->fill) must(ncmpi_def_var_fill(nc, lev_id[v], 0, &hole), "fill");
+    if (o->holes > 0 && o->fill) must(ncmpi_def_var_fill(nc, flat_id[v], 0, &hole), "fill");
   }
   must(ncmpi_enddef(nc), "enddef");
   run->in_calls += MPI_Wtime() - begin;
@@ -112,7 +112,7 @@ void write_frame(struct run* run, int record) {
     set_record(&flat[v], run, v, record, 1);
   }
   double begin = MPI_Wtime();
-  for (int v = 0; v < o->variables && o->holes > 0; ++v) {
+  for (int v = 0; v < o->variables && o->holes > 0 && o->fill; ++v) {
     must(ncmpi_fill_var_rec(nc, lev_id[v], record), "fill");
     must(ncmpi_fill_var_rec(nc, flat_id[v], record), "fill");
   }

@@ -11,6 +11,7 @@ struct options {
   int variables;  // with levels; as many again without
   int records;
   int holes;  // every so many-th column is put by nobody; 0: none
+  int fill;   // it gets the fill value
   enum decomposition decomposition;
   enum way way;
   double compute;  // seconds between frames

@@ -87,6 +87,7 @@ Result<void> TileSequencer::take(std::size_t tile, const Record& record) {
     case RecordType::put: {
       auto put = journal::decode_put(record.meta);
       if (!put) return std::move(put).error();
+      if (put->boxes > 0) return Error{Code::unsupported, "a tile has put many boxes at once", 0};
       entry.put = std::move(put).value();
       break;
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/box.h"
+#include "core/box_layout.h"
 #include "core/result.h"
 #include "core/schema.h"
 
@@ -39,7 +40,17 @@ class CapturedDataset {
   virtual Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const Memory& memory, std::size_t element) = 0;
 
-  /// The same for a string variable: box.volume() pointers, row-major, which may be null.
+  /// Many boxes of one variable, whose dense values lie one behind the other. None is empty. With `records` the first
+  /// dimension is the unlimited one.
+  virtual Result<void> put_boxes(std::uint32_t variable, const BoxList& boxes, bool /*records*/, const void* data,
+                                 std::size_t element) {
+    const auto* at = static_cast<const std::byte*>(data);
+    for (std::size_t i = 0; i < boxes.size(); at += boxes.volume(i++) * element)
+      ADVECTIO_TRY(put(variable, boxes[i], {}, Memory{at, {}}, element));
+    return {};
+  }
+
+  /// The same as `put` for a string variable: box.volume() pointers, row-major, which may be null.
   virtual Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                                    const char* const* strings) = 0;
 

@@ -62,6 +62,8 @@ class JournalledDataset final : public SharedDataset {
   Result<void> schema(const Schema& schema) override;
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                    const Memory& memory, std::size_t element) override;
+  Result<void> put_boxes(std::uint32_t variable, const BoxList& boxes, bool records, const void* data,
+                         std::size_t element) override;
   Result<void> put_strings(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride,
                            const char* const* strings) override;
   Result<void> sync() override;
@@ -112,6 +114,7 @@ class JournalledDataset final : public SharedDataset {
   Result<std::uint64_t> append(journal::RecordType type, std::uint16_t flags, std::span<const std::byte> meta,
                                std::uint64_t payload, const FillPayload& fill, std::uint64_t collective_index = 0);
   Result<void> put_dense(journal::Put& put, const std::byte* data, std::size_t element);
+  Result<void> put_box(const journal::Put& put, const std::byte* data, std::size_t element);
   Result<void> put_whole(const journal::Put& put, std::uint64_t bytes, const FillPayload& fill);
   void give_up() noexcept;
   Result<void> pay_syncs();

@@ -142,6 +142,56 @@ Result<void> JournalledDataset::put(std::uint32_t variable, const Box& box, cons
   return {};
 }
 
+/// A single box, as `put` has it.
+Result<void> JournalledDataset::put_box(const journal::Put& put, const std::byte* data, std::size_t element) {
+  if (leaves_out(put.variable, put.box)) return {};
+  record_frames_.note(put.variable, put.box, put.stride);
+  auto piece = put;
+  return put_dense(piece, data, element);
+}
+
+Result<void> JournalledDataset::put_boxes(std::uint32_t variable, const BoxList& boxes, bool records, const void* data,
+                                          std::size_t element) {
+  const Timer timer(stall_ns_);
+  if (boxes.size() == 0) return {};
+  const std::lock_guard guard(session_.mutex());
+  ADVECTIO_TRY(pay_syncs());
+  auto writer = session_.writer();
+  if (!writer) return std::move(writer).error();
+  // Where a frame may be left out, each block is asked for. Tiles are cut box by box. An older server knows no put of
+  // many boxes.
+  const bool together = !rule_.drops_frames() && !rule_.joins_tiles() &&
+                        session_.stage().control().version >= journal::boxes_version && boxes.rank() > 0;
+  // The same call is cut alike each time, so that the server knows its layouts again.
+  const auto bytes_max = (*writer)->segment_bytes() / 4;
+  const auto* at = static_cast<const std::byte*>(data);
+  for (std::size_t first = 0; first < boxes.size();) {
+    auto last = first + 1;
+    auto bytes = boxes.volume(first) * element;
+    const bool one_record = !records || boxes.count(first)[0] == 1;
+    for (; together && one_record && last < boxes.size() && bytes <= bytes_max; ++last) {
+      if (records && (boxes.start(last)[0] != boxes.start(first)[0] || boxes.count(last)[0] != 1)) break;
+      const auto more = boxes.volume(last) * element;
+      if (bytes + more + (last - first) * boxes.rank() * 2 > bytes_max) break;
+      bytes += more;
+    }
+    journal::Put put{variable, boxes.bounds(first, last), {}, 0, {}};
+    ADVECTIO_TRY(end_record_before(variable, put.box));
+    if (last == first + 1 || boxes.is_a_box(first, last, put.box)) {
+      ADVECTIO_TRY(put_box(put, at, element));
+    } else {
+      const auto packed = journal::pack(boxes, first, last, put.box.start);
+      put.boxes = static_cast<std::uint32_t>(last - first);
+      put.packed = packed;
+      record_frames_.note(variable, put.box, {});
+      ADVECTIO_TRY(put_whole(put, bytes, [&](std::byte* to) { return journal::copy_crc32c(to, at, bytes); }));
+    }
+    at += bytes;
+    first = last;
+  }
+  return {};
+}
+
 Result<void> JournalledDataset::put_strings(std::uint32_t variable, const Box& box,
                                             const std::vector<std::uint64_t>& stride, const char* const* strings) {
   const Timer timer(stall_ns_);

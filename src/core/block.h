@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/box.h"
+#include "core/box_layout.h"
 
 namespace advectio {
 
@@ -19,11 +20,13 @@ struct Block {
   std::uint32_t variable = 0;         ///< index into Schema::variables
   Box box;                            ///< in the variable's index space; `count` elements in each dimension
   std::vector<std::uint64_t> stride;  ///< distance of neighbours in each dimension; empty: all 1
-  /// Dense, row-major, native byte order, of the variable's type. Text and numbers: volume × size_of(type) bytes.
+  /// Dense, row-major, native byte order, of the variable's type. Text and numbers: elements × size_of(type) bytes.
   /// Strings: each as length (u32) and bytes, or `null_string`.
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   Lease lease;  ///< on `data`; null: it is borrowed, and stays until the next commit (or `abandon`) returns
+  /// Of many boxes: `box` holds all of them, and `data` has their values only. Text and numbers. Null: it is one box.
+  std::shared_ptr<const BoxLayout> layout;
 };
 
 }  // namespace advectio

@@ -76,7 +76,7 @@ bool holds(const Box& box, const std::vector<std::uint64_t>& bounds) {
 }  // namespace
 
 bool Part::dense() const noexcept {
-  return std::all_of(stride.begin(), stride.end(), [](std::uint64_t s) { return s == 1; });
+  return !layout && std::all_of(stride.begin(), stride.end(), [](std::uint64_t s) { return s == 1; });
 }
 
 Box Part::bounds() const {
@@ -90,6 +90,7 @@ Box Part::bounds() const {
 struct AssembledField::Piece {
   std::vector<std::uint64_t> place;  ///< per dimension start, end and stride; the stride of one element is 1
   bool dense = true;
+  std::shared_ptr<const BoxLayout> layout;  ///< of many boxes: `place` is that around them, and `dense` is false
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;
   Lease lease;
@@ -123,6 +124,7 @@ struct AssembledField::Piece {
   /// share.
   template <typename Run>
   void for_each_run(const Part& part, Run run) const {
+    if (layout) return for_each_run_of_layout(part, run);
     const auto rank = part.box.rank();
     thread_local std::vector<Common> common;
     thread_local std::vector<std::uint64_t> at;
@@ -166,6 +168,25 @@ struct AssembledField::Piece {
       if (i == 0) return;
     }
   }
+
+ private:
+  template <typename Run>
+  void for_each_run_of_layout(const Part& part, Run run) const {
+    const auto start = box().start;
+    if (std::all_of(part.stride.begin(), part.stride.end(), [](std::uint64_t s) { return s == 1; }))
+      return layout->for_each_run(start, part.box, run);
+    // One by one: few ask for it.
+    Box one{part.box.start, std::vector<std::uint64_t>(part.box.rank(), 1)};
+    const auto volume = part.box.volume();
+    for (std::uint64_t i = 0; i < volume; ++i) {
+      auto rest = i;
+      for (auto k = part.box.rank(); k-- > 0;) {
+        one.start[k] = part.box.start[k] + rest % part.box.count[k] * part.stride[k];
+        rest /= part.box.count[k];
+      }
+      layout->for_each_run(start, one, [&](std::uint64_t from, std::uint64_t, std::uint64_t) { run(from, i, 1); });
+    }
+  }
 };
 
 /// `bounds`, start and end per dimension, take in the piece.
@@ -193,6 +214,8 @@ Result<void> AssembledField::add(const Block& block) {
     piece.place.insert(piece.place.end(), {block.box.start[i], block.box.start[i] + (n - 1) * stride + 1, stride});
     piece.dense = piece.dense && stride == 1;
   }
+  piece.layout = block.layout;
+  piece.dense = piece.dense && !block.layout;
   if (type() == DataType::string) {
     const auto volume = block.box.volume();
     piece.strings.reserve(std::min(volume, block.bytes / 4));
@@ -362,7 +385,13 @@ void AssembledField::read(const Part& part, std::byte* destination) const {
   for (auto it = pieces.rbegin(); it != pieces.rend(); ++it) {
     const auto* data = (*it)->data;
     (*it)->for_each_run(part, [&](std::uint64_t from, std::uint64_t to, std::uint64_t n) {
-      std::memcpy(destination + to * element, data + from * element, n * element);
+      // Most runs of scattered boxes are one element, and a copy of a known size is no call.
+      if (n == 1 && element == 4)
+        std::memcpy(destination + to * 4, data + from * 4, 4);
+      else if (n == 1 && element == 8)
+        std::memcpy(destination + to * 8, data + from * 8, 8);
+      else
+        std::memcpy(destination + to * element, data + from * element, n * element);
     });
   }
 }
@@ -393,6 +422,7 @@ std::span<const std::byte> AssembledField::view(const Part& part) const {
   const auto last = meeting(bounds, 1);
   if (last.empty()) return {};
   const auto& piece = *last.front();
+  if (piece.layout || part.layout) return {};
   const auto bytes = part.box.volume() * element;
   const auto its = piece.box();
   if (part.dense()) {
@@ -427,6 +457,22 @@ bool AssembledField::covers(const Box& box) const {
   return false;
 }
 
+std::uint64_t AssembledField::mark_put(const Box& box, std::vector<bool>& marks) const {
+  marks.assign(box.volume(), false);
+  std::uint64_t found = 0;
+  const auto pieces = meeting(box, SIZE_MAX);
+  for (const auto* piece : pieces) {
+    piece->for_each_run(Part(box), [&](std::uint64_t, std::uint64_t to, std::uint64_t n) {
+      for (auto i = to; i < to + n; ++i) {
+        found += marks[i] ? 0 : 1;
+        marks[i] = true;
+      }
+    });
+    if (found == marks.size()) break;
+  }
+  return found;
+}
+
 std::vector<Block> AssembledField::blocks() const {
   std::vector<Block> out;
   const std::shared_lock lock(mutex_);
@@ -434,12 +480,22 @@ std::vector<Block> AssembledField::blocks() const {
   for (const auto& piece : pieces_) {
     Block block;
     block.variable = variable();
+    block.lease = piece.lease;
     block.box = piece.box();
+    if (piece.layout) {
+      const auto element = size_of(type());
+      piece.layout->for_each_box(std::vector(block.box.start), [&](const Box& box, std::uint64_t from) {
+        block.box = box;
+        block.data = piece.data + from * element;
+        block.bytes = box.volume() * element;
+        out.push_back(block);
+      });
+      continue;
+    }
     if (!piece.dense)
       for (std::size_t i = 0; i < rank_; ++i) block.stride.push_back(piece.place[3 * i + 2]);
     block.data = piece.data;
     block.bytes = piece.bytes;
-    block.lease = piece.lease;
     out.push_back(std::move(block));
   }
   return out;
@@ -461,7 +517,10 @@ Result<std::shared_ptr<const Field>> Frame::add(const Block& block) {
   const auto& v = schema_.variables[block.variable];
   ADVECTIO_TRY(check({block.box, block.stride}, v,
                      [this](std::uint32_t d) -> const Dimension& { return schema_.dimensions[d]; }));
-  const auto volume = block.box.volume();
+  if (block.layout &&
+      (v.type == DataType::string || !block.stride.empty() || block.layout->lengths() != block.box.count))
+    return Error{Code::invalid, "block of " + v.name + ": its boxes are of another kind", 0};
+  const auto volume = block.layout ? block.layout->elements() : block.box.volume();
   if (v.type != DataType::string && block.bytes != volume * size_of(v.type))
     return Error{Code::invalid,
                  "block of " + v.name + ": " + std::to_string(block.bytes) + " bytes are not " +
@@ -471,6 +530,14 @@ Result<std::shared_ptr<const Field>> Frame::add(const Block& block) {
   if (!field) field = std::make_shared<AssembledField>(block.variable, v.type, v.dimensions.size());
   ADVECTIO_TRY_WITH(field->add(block), "variable " + v.name);
   return std::shared_ptr<const Field>(field);
+}
+
+Result<void> for_each_box(const Part& part, const std::function<Result<void>(const Part&)>& visit) {
+  Result<void> done;
+  part.layout->for_each_box(part.box.start, [&](const Box& box, std::uint64_t) {
+    if (done) done = visit(Part(box));
+  });
+  return done;
 }
 
 Result<void> check(const Part& part, const Variable& variable,

@@ -28,19 +28,21 @@
 namespace advectio {
 
 /// Elements of a variable: a box of them or, with strides, every stride-th one. `box.count` counts
-/// the elements.
+/// the elements. With a layout: those of its boxes, which lie in `box`.
 struct Part {
   Part() = default;
   Part(Box elements, std::vector<std::uint64_t> strides = {})  // NOLINT: a box is a part
       : box(std::move(elements)), stride(std::move(strides)) {}
 
-  /// True when all strides are 1.
+  /// True when all strides are 1, and it is one box.
   [[nodiscard]] bool dense() const noexcept;
+  [[nodiscard]] std::uint64_t elements() const noexcept { return layout ? layout->elements() : box.volume(); }
   /// The smallest box that holds the part.
   [[nodiscard]] Box bounds() const;
 
   Box box;
-  std::vector<std::uint64_t> stride;  ///< empty: all 1
+  std::vector<std::uint64_t> stride;        ///< empty: all 1
+  std::shared_ptr<const BoxLayout> layout;  ///< only where a sink is told what has been put; null: all of the box
 };
 
 /// Any thread may call any function. Parts lie within the variable and have its rank.
@@ -69,6 +71,9 @@ class Field {
   /// involved way.
   [[nodiscard]] virtual bool covers(const Box& box) const = 0;
 
+  /// Which elements of `box` have been put, in its order. Returns how many.
+  virtual std::uint64_t mark_put(const Box& box, std::vector<bool>& marks) const = 0;
+
  protected:
   Field(std::uint32_t variable, DataType type) noexcept : variable_(variable), type_(type) {}
 
@@ -94,7 +99,9 @@ class AssembledField final : public Field {
   void read(const Part& part, std::span<String> destination) const override;
   [[nodiscard]] std::span<const std::byte> view(const Part& part) const override;
   [[nodiscard]] bool covers(const Box& box) const override;
+  std::uint64_t mark_put(const Box& box, std::vector<bool>& marks) const override;
   /// The blocks, in the order in which they were put: a later one hides what it covers of earlier ones.
+  /// One of many boxes is as many blocks.
   [[nodiscard]] std::vector<Block> blocks() const;
   /// The smallest box that holds all blocks; of rank 0 where there are none.
   [[nodiscard]] Box bounds() const;
@@ -148,6 +155,9 @@ class Frame {
   Schema schema_;
   std::map<std::uint32_t, std::shared_ptr<AssembledField>> fields_;
 };
+
+/// `visit` for each box of a part with a layout, until one returns an error.
+Result<void> for_each_box(const Part& part, const std::function<Result<void>(const Part&)>& visit);
 
 /// An error unless the part has the variable's rank and lies within its dimensions. Unlimited ones
 /// have no end.

@@ -122,6 +122,116 @@ std::vector<std::uint64_t> get_numbers(Decoder& d) {
 
 }  // namespace
 
+namespace {
+
+/// A number in as many bytes as it needs, seven bits in each, the lowest first.
+void put_varint(Bytes& out, std::uint64_t n) {
+  for (; n >= 0x80; n >>= 7U) out.push_back(static_cast<std::byte>(n | 0x80));
+  out.push_back(static_cast<std::byte>(n));
+}
+
+/// Numbers that grow by steps: each step, and how often it comes.
+class StepsPacked {
+ public:
+  explicit StepsPacked(Bytes& out) : out_(out) {}
+  void add(std::uint64_t number) {
+    const auto step = number - last_;
+    last_ = number;
+    if (times_ > 0 && step == step_) {
+      ++times_;
+      return;
+    }
+    end();
+    step_ = step;
+    times_ = 1;
+  }
+  void end() {
+    if (times_ == 0) return;
+    put_varint(out_, times_);
+    // Small steps down are small numbers, too.
+    put_varint(out_, step_ << 1U ^ (0 - (step_ >> 63U)));
+    times_ = 0;
+  }
+
+ private:
+  Bytes& out_;
+  std::uint64_t last_ = 0, step_ = 0, times_ = 0;
+};
+
+/// The other way round.
+class StepsUnpacked {
+ public:
+  explicit StepsUnpacked(std::span<const std::byte> in) : in_(in) {}
+  /// `visit(number)` so many times. False: they are not there.
+  template <typename Visit>
+  bool take(std::uint64_t numbers, Visit visit) {
+    std::uint64_t number = 0;
+    while (numbers > 0) {
+      std::uint64_t times = 0, step = 0;
+      if (!varint(times) || !varint(step) || times == 0 || times > numbers) return false;
+      step = step >> 1U ^ (0 - (step & 1U));
+      for (numbers -= times; times > 0; --times) visit(number += step);
+    }
+    return true;
+  }
+  [[nodiscard]] bool at_end() const noexcept { return at_ == in_.size(); }
+
+ private:
+  bool varint(std::uint64_t& n) {
+    n = 0;
+    for (unsigned shift = 0; shift < 64 && at_ < in_.size(); shift += 7) {
+      const auto byte = std::to_integer<std::uint64_t>(in_[at_++]);
+      n |= (byte & 0x7F) << shift;
+      if (byte < 0x80) return shift < 63 || byte < 2;
+    }
+    return false;
+  }
+
+  std::span<const std::byte> in_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+Bytes pack(const BoxList& boxes, std::size_t first, std::size_t last, std::span<const std::uint64_t> origin) {
+  Bytes out;
+  for (std::size_t d = 0; d < boxes.rank(); ++d) {
+    StepsPacked steps(out);
+    for (auto i = first; i < last; ++i) steps.add(boxes.start(i)[d] - origin[d]);
+    steps.end();
+  }
+  for (std::size_t d = 0; d < boxes.rank(); ++d) {
+    StepsPacked steps(out);
+    for (auto i = first; i < last; ++i) steps.add(boxes.count(i)[d]);
+    steps.end();
+  }
+  return out;
+}
+
+Result<BoxList> unpack(const Put& put, std::uint64_t elements) {
+  const auto rank = put.box.rank();
+  // None is empty.
+  if (put.boxes > elements) return bad("put");
+  std::vector<std::vector<std::uint64_t>> along(2 * rank);
+  StepsUnpacked steps(put.packed);
+  for (auto& numbers : along) {
+    numbers.reserve(put.boxes);
+    if (!steps.take(put.boxes, [&numbers](std::uint64_t n) { numbers.push_back(n); })) return bad("put");
+  }
+  if (!steps.at_end()) return bad("put");
+  BoxList out(rank);
+  out.reserve(put.boxes);
+  std::vector<std::uint64_t> start(rank), count(rank);
+  for (std::size_t i = 0; i < put.boxes; ++i) {
+    for (std::size_t d = 0; d < rank; ++d) {
+      start[d] = along[d][i];
+      count[d] = along[rank + d][i];
+    }
+    out.add(start, count);
+  }
+  return out;
+}
+
 Bytes encode(const Create& create) {
   Bytes out;
   Encoder e(out);
@@ -149,6 +259,10 @@ Bytes encode(const Put& put) {
   put_numbers(e, put.box.start);
   put_numbers(e, put.box.count);
   put_numbers(e, put.stride);
+  if (put.boxes > 0) {
+    e.number(put.boxes);
+    e.blob(put.packed);
+  }
   return out;
 }
 
@@ -205,6 +319,12 @@ Result<Put> decode_put(std::span<const std::byte> meta) {
   p.box.start = get_numbers(d);
   p.box.count = get_numbers(d);
   p.stride = get_numbers(d);
+  if (d.ok() && !d.at_end()) {  // since version 5
+    p.boxes = d.number<std::uint32_t>();
+    const auto bytes = d.count(1);
+    p.packed = d.ok() ? meta.subspan(d.position(), bytes) : p.packed;
+    if (!d.ok() || p.boxes == 0 || !p.stride.empty()) return bad("put");
+  }
   if (!d.ok() || p.box.start.size() != p.box.count.size()) return bad("put");
   if (!p.stride.empty() && p.stride.size() != p.box.start.size()) return bad("put");
   return p;

@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/box.h"
+#include "core/box_layout.h"
 #include "core/bytes.h"
 #include "core/result.h"
 #include "core/types.h"
@@ -15,9 +17,10 @@ namespace advectio::journal {
 
 inline constexpr std::uint64_t segment_magic = 0x314C4E524A564441;  // "ADVJRNL1"
 inline constexpr std::uint32_t record_magic = 0x52564441;           // "ADVR"
-inline constexpr std::uint32_t format_version = 4;
+inline constexpr std::uint32_t format_version = 5;
 inline constexpr std::uint32_t oldest_version = 1;         ///< still read
 inline constexpr std::uint32_t shared_making_version = 4;  ///< from here on writers make segments of the stage, too
+inline constexpr std::uint32_t boxes_version = 5;          ///< from here on a put may have many boxes
 inline constexpr std::uint64_t segment_header_bytes = 4096;
 inline constexpr std::uint64_t alignment = 64;
 
@@ -119,6 +122,9 @@ struct Put {
   std::uint32_t variable = 0;
   Box box;
   std::vector<std::uint64_t> stride;  ///< empty: all 1
+  /// Where it has many boxes, which `box` holds. Borrowed; see `pack`.
+  std::uint32_t boxes = 0;
+  std::span<const std::byte> packed;
 };
 struct Sync {
   std::uint64_t frame = 0;  ///< 1, 2, …; 0: nothing was put since the last one
@@ -132,6 +138,11 @@ struct Settle {
   std::vector<std::uint64_t> written;
   std::vector<std::uint64_t> dropped;
 };
+
+/// The boxes from `first` to before `last`, as numbers from `origin` on.
+Bytes pack(const BoxList& boxes, std::size_t first, std::size_t last, std::span<const std::uint64_t> origin);
+/// The boxes of a put whose payload has so many elements. Code::corrupt where these cannot be as many boxes.
+Result<BoxList> unpack(const Put& put, std::uint64_t elements);
 
 Bytes encode(const Create& create);
 Bytes encode(const Put& put);

@@ -24,6 +24,10 @@ bool OperatedField::covers(const Box& box) const {
   return from_->covers(box);
 }
 
+std::uint64_t OperatedField::mark_put(const Box& box, std::vector<bool>& marks) const {
+  return from_->mark_put(box, marks);
+}
+
 std::shared_ptr<const Field> operated(std::shared_ptr<const Field> field,
                                       const std::shared_ptr<const Operators>& operators) {
   if (!operators || !operators->changes(field->variable())) return field;

@@ -20,6 +20,7 @@ class OperatedField final : public Field {
   /// Empty: the values lie nowhere.
   [[nodiscard]] std::span<const std::byte> view(const Part& part) const override;
   [[nodiscard]] bool covers(const Box& box) const override;
+  std::uint64_t mark_put(const Box& box, std::vector<bool>& marks) const override;
 
  private:
   std::shared_ptr<const Field> from_;

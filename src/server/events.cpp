@@ -299,7 +299,7 @@ void Events::note_commit(Output& d, std::uint64_t sequence) {
 void Events::note_block(Output& d, const Block& block) {
   const auto& schema = *d.schema.written;
   const auto& v = schema.variables[block.variable];
-  if (v.dimensions.empty() || v.dimensions.size() > 2) return;
+  if (v.dimensions.empty() || v.dimensions.size() > 2 || block.layout) return;
   if (auto time = time_of(schema, v, block); !time.empty()) d.said.times[d.progress.frames_ended] = std::move(time);
 }
 

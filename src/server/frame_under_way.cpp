@@ -12,6 +12,7 @@ Result<void> FrameUnderWay::add(const Block& block, const Schema& schema,
   auto field = fields_.add(block);
   if (!field) return std::move(field).error();
   Part part{block.box, block.stride};
+  part.layout = block.layout;
   note_records(schema, block.variable, part.bounds());
   held_back_.emplace_back(operated(std::move(field).value(), operators), std::move(part));
   return {};

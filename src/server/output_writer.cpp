@@ -281,9 +281,17 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
       put->box.rank() != d.schema.written->variables[put->variable].dimensions.size())
     return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " does not fit the schema", 0};
   const auto& v = d.schema.written->variables[put->variable];
-  if (const auto element = size_of(v.type); element > 0 && put->box.volume() * element != r.payload.size())
+  const auto element = size_of(v.type);
+  if (put->boxes == 0 && element > 0 && put->box.volume() * element != r.payload.size())
     return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " has not the bytes its box takes", 0};
+  if (put->boxes > 0 && (element == 0 || r.payload.size() % element != 0))
+    return Error{Code::corrupt, "put record " + std::to_string(r.sequence) + " has not the bytes its boxes take", 0};
   Block block;
+  if (put->boxes > 0) {
+    auto layout = run_.layouts.of(*put, r.payload.size() / element);
+    if (!layout) return std::move(layout).error().with("put record " + std::to_string(r.sequence));
+    block.layout = std::move(layout).value();
+  }
   block.variable = put->variable;
   block.box = std::move(put->box);
   block.stride = std::move(put->stride);

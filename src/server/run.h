@@ -18,6 +18,7 @@
 #include "server/disk_threads.h"
 #include "server/drain_rate.h"
 #include "server/held_directories.h"
+#include "server/layouts.h"
 #include "server/segment_pool.h"
 #include "server/server.h"
 
@@ -110,6 +111,8 @@ struct Run {
   bool power_lost = false;              ///< and that has happened to what is taken up here
   std::set<std::string> lost_journals;  ///< those of before, of which only what is whole on the disk counts
   bool verify = false;                  ///< records may have been through a crash: look at every byte
+
+  Layouts layouts;
 
   ConfigNames config_names;
   std::vector<std::string> errors;

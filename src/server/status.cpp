@@ -146,6 +146,7 @@ json Status::to_json(bool final) {
                 {"memory_peak_bytes", memory_peak_},
                 {"cpu_s", cpu(usage.ru_utime) + cpu(usage.ru_stime)},
                 {"encode_cpu_s", seconds(encode_ns)},
+                {"layouts_bytes", run_.layouts.bytes()},
                 {"drain_max", run_.config.server.drain_max ? json(*run_.config.server.drain_max) : json()},
                 {"held_back_s", seconds(run_.rate.held_ns())}}},
               {"stage",

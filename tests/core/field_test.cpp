@@ -66,6 +66,53 @@ class Twin {
                           data.size() * sizeof(std::int32_t), nullptr})
                     .ok());
   }
+  /// Many boxes at once, which may overlap.
+  void put(const BoxList& boxes) {
+    auto& data = data_.emplace_back();
+    for (std::size_t b = 0; b < boxes.size(); ++b)
+      for_each(boxes[b], lengths_, [&](std::uint64_t at, std::uint64_t) {
+        data.push_back(++next_);
+        values_[at] = next_;
+      });
+    const auto bounds = boxes.bounds(0, boxes.size());
+    BoxList within(boxes.rank());
+    for (std::size_t b = 0; b < boxes.size(); ++b) {
+      auto box = boxes[b];
+      for (std::size_t i = 0; i < box.rank(); ++i) box.start[i] -= bounds.start[i];
+      within.add(box.start, box.count);
+    }
+    auto layout = BoxLayout::make(bounds.count, within);
+    ASSERT_TRUE(layout.ok()) << layout.error().message;
+    ASSERT_EQ((*layout)->elements(), data.size());
+    ASSERT_TRUE(field_
+                    .add({0,
+                          bounds,
+                          {},
+                          reinterpret_cast<const std::byte*>(data.data()),
+                          data.size() * sizeof(std::int32_t),
+                          nullptr,
+                          *layout})
+                    .ok());
+  }
+  /// What has been put is marked, and the blocks of the field are all of it.
+  void expect_marked(const Box& box) const {
+    std::vector<bool> marks;
+    const auto found = field_.mark_put(box, marks);
+    std::uint64_t there = 0;
+    for_each(Part(box), lengths_, [&](std::uint64_t at, std::uint64_t i) {
+      EXPECT_EQ(marks[i], values_[at].has_value());
+      there += values_[at] ? 1 : 0;
+    });
+    EXPECT_EQ(found, there);
+    std::vector<std::optional<std::int32_t>> again(values_.size());
+    for (const auto& b : field_.blocks())
+      for_each({b.box, b.stride}, lengths_, [&](std::uint64_t at, std::uint64_t i) {
+        std::int32_t value = 0;
+        std::memcpy(&value, b.data + i * sizeof value, sizeof value);
+        again[at] = value;
+      });
+    EXPECT_TRUE(again == values_);
+  }
   void expect_same(const Part& part) const {
     std::vector<std::int32_t> got(part.box.volume(), -1);
     field_.read(part, reinterpret_cast<std::byte*>(got.data()));
@@ -119,6 +166,79 @@ TEST(Field, ReadsAsAPlainArrayWhateverBlocksOverlapWithWhateverStrides) {
   }
   EXPECT_GT(views, 1000U);
   EXPECT_GT(covered, 500U);
+}
+
+/// Up to so many boxes of an array.
+BoxList random_boxes(Random& random, const std::vector<std::uint64_t>& lengths, std::uint64_t most) {
+  BoxList boxes(lengths.size());
+  const auto size = 1 + below(random, 4);
+  for (auto n = 1 + below(random, most); n > 0; --n) {
+    Box box{std::vector<std::uint64_t>(lengths.size()), std::vector<std::uint64_t>(lengths.size())};
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      box.start[i] = below(random, lengths[i]);
+      box.count[i] = 1 + below(random, std::min(size, lengths[i] - box.start[i]));
+    }
+    boxes.add(box.start, box.count);
+  }
+  return boxes;
+}
+
+TEST(Field, OfPutsOfManyBoxesReadsAsAPlainArrayWhateverTheyOverlap) {
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    std::vector<std::uint64_t> lengths(1 + below(random, 4));
+    for (auto& n : lengths) n = 1 + below(random, 9);
+    Twin twin(lengths);
+    for (auto n = 1 + below(random, 6); n > 0; --n) {
+      if (below(random, 3) == 0)
+        twin.put(random_part(random, lengths));
+      else
+        twin.put(random_boxes(random, lengths, 30));
+    }
+    for (int i = 0; i < 20; ++i) twin.expect_same(random_part(random, lengths));
+    twin.expect_same(twin.whole());
+    for (int i = 0; i < 5; ++i) twin.expect_marked(random_part(random, lengths).box);
+    twin.expect_marked(twin.whole());
+  }
+}
+
+TEST(BoxLayout, IsSortedAndHasNeighboursInOneRun) {
+  // The columns 0, 2, 4, … of each level, level by level; then those between.
+  BoxList boxes(2);
+  for (const std::uint64_t odd : {0, 1})
+    for (std::uint64_t level = 0; level < 3; ++level)
+      for (auto x = odd; x < 10; x += 2)
+        boxes.add(std::vector<std::uint64_t>{level, x}, std::vector<std::uint64_t>{1, 1});
+  const auto scattered = BoxLayout::make({3, 10}, boxes);
+  ASSERT_TRUE(scattered.ok());
+  EXPECT_EQ((*scattered)->runs().size(), 30U);
+  EXPECT_TRUE(std::is_sorted((*scattered)->runs().begin(), (*scattered)->runs().end(),
+                             [](const auto& a, const auto& b) { return a.to < b.to; }));
+  BoxList rows(2);
+  for (std::uint64_t level = 0; level < 3; ++level)
+    for (std::uint64_t x = 0; x < 10; x += 2)
+      rows.add(std::vector<std::uint64_t>{level, x}, std::vector<std::uint64_t>{1, 2});
+  const auto dense = BoxLayout::make({3, 10}, rows);
+  ASSERT_TRUE(dense.ok());
+  EXPECT_EQ((*dense)->runs().size(), 1U);
+  EXPECT_TRUE(rows.is_a_box(0, rows.size(), {{0, 0}, {3, 10}}));
+  EXPECT_FALSE(boxes.is_a_box(0, boxes.size(), {{0, 0}, {3, 10}}));
+}
+
+TEST(BoxLayout, OfBoxesThatDoNotFitIsRefused) {
+  const auto make = [](std::vector<std::uint64_t> lengths, std::uint64_t start, std::uint64_t count) {
+    BoxList boxes(1);
+    boxes.add(std::vector{start}, std::vector{count});
+    return BoxLayout::make(std::move(lengths), boxes);
+  };
+  EXPECT_TRUE(make({10}, 9, 1).ok());
+  EXPECT_EQ(make({10}, 9, 2).error().code, Code::corrupt);
+  EXPECT_EQ(make({10}, 10, 1).error().code, Code::corrupt);
+  EXPECT_EQ(make({10}, 3, 0).error().code, Code::corrupt);
+  EXPECT_EQ(make({10}, 1, UINT64_MAX).error().code, Code::corrupt);
+  EXPECT_EQ(make({UINT64_MAX / 8}, 0, 1ULL << 32U).error().code, Code::corrupt);
+  EXPECT_EQ(make({10, 10}, 0, 1).error().code, Code::corrupt);
 }
 
 TEST(Field, OfThousandsOfSmallBlocksIsWhole) {

@@ -107,13 +107,45 @@ bool WriterProcess::anybody_gone() const {
   return std::any_of(std::begin(ledger_.gone), std::end(ledger_.gone), [](const auto& gone) { return gone.load(); });
 }
 
+/// First the last row, then the cells of odd numbers, then the others.
+template <typename T>
+Result<void> WriterProcess::put_scattered(CapturedDataset& dataset, std::uint32_t variable, const Box& box,
+                                          const std::vector<T>& data) {
+  BoxList boxes(box.rank());
+  std::vector<T> values;
+  auto at = box;
+  std::fill(at.count.begin(), at.count.end(), 1);
+  for (std::size_t k = 0; k < box.rank(); ++k) at.start[k] = box.start[k] + box.count[k] - 1;
+  at.start.back() = box.start.back();
+  at.count.back() = box.count.back();
+  boxes.add(at.start, at.count);
+  values.assign(data.end() - static_cast<std::ptrdiff_t>(box.count.back()), data.end());
+  at.count.back() = 1;
+  for (const std::uint64_t odd : {1, 0}) {
+    for (std::uint64_t k = odd; k < data.size(); k += 2) {
+      auto rest = k;
+      for (auto d = box.rank(); d-- > 0;) {
+        at.start[d] = box.start[d] + rest % box.count[d];
+        rest /= box.count[d];
+      }
+      boxes.add(at.start, at.count);
+      values.push_back(data[k]);
+    }
+  }
+  const bool records = variable != 2;
+  return dataset.put_boxes(variable, boxes, records, values.data(), sizeof(T));
+}
+
 /// `value`: of the cell of that number in the box.
 template <typename Value>
 bool WriterProcess::put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value) {
   using T = decltype(value(0));
   std::vector<T> data(box.volume());
   for (std::uint64_t k = 0; k < data.size(); ++k) data[k] = value(k);
-  const auto done = dataset.put(variable, box, {}, {data.data(), {}}, sizeof(T));
+  // Every other time as many boxes.
+  const auto done = box.rank() > 1 && (variable + box.start[0]) % 2 == 1
+                        ? put_scattered(dataset, variable, box, data)
+                        : dataset.put(variable, box, {}, {data.data(), {}}, sizeof(T));
   if (!done) ledger_.told[me_] = true;
   return done.ok();
 }

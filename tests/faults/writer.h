@@ -28,6 +28,9 @@ class WriterProcess {
   std::unique_ptr<SharedDataset> join(Session& session, std::size_t i);
   void await_all(const Ledger::Meeting& m) const;
   [[nodiscard]] bool anybody_gone() const;
+  template <typename T>
+  static Result<void> put_scattered(CapturedDataset& dataset, std::uint32_t variable, const Box& box,
+                                    const std::vector<T>& data);
   template <typename Value>
   bool put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value);
   bool put_rows(CapturedDataset& dataset, std::size_t i, std::uint64_t f, const Area& rows, const Area& file);

@@ -67,6 +67,10 @@ def records(version: str, content: bytes) -> None:
     put("records", "join", bytes([1]) + struct.pack("<I3sI", 3, b"1-2", 1))
     put("records", "settle", bytes([4]) + struct.pack("<IQQIQ", 2, 7, 9, 1, 8))
     put("records", "put-strided", bytes([2]) + struct.pack("<IIQQIQQIQQ", 5, 2, 0, 1, 2, 3, 4, 2, 1, 2))
+    # The example of SPEC.md, "Packed boxes".
+    packed = bytes.fromhex("0200 0102 0100 0108 0107 0102 0200 0102 0200")
+    box = struct.pack("<IIQQIQQI", 5, 2, 4, 10, 2, 2, 5, 0)
+    put("records", "put-boxes", bytes([2]) + box + struct.pack("<II", 3, len(packed)) + packed)
 
 
 def write(path: str) -> None:

@@ -97,6 +97,78 @@ TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode_put(std::span(bytes).first(n)).ok());
 }
 
+/// What unpacking gives, or nothing.
+std::optional<std::vector<Box>> unpacked(const Put& put, std::uint64_t elements) {
+  const auto boxes = unpack(put, elements);
+  if (!boxes) return std::nullopt;
+  std::vector<Box> out;
+  for (std::size_t i = 0; i < boxes->size(); ++i) out.push_back((*boxes)[i]);
+  return out;
+}
+
+TEST(Boxes, ArePackedAsThePageShows) {
+  BoxList boxes(2);
+  for (const auto& start : {std::vector<std::uint64_t>{4, 10}, {4, 14}, {5, 10}})
+    boxes.add(start, std::vector<std::uint64_t>{1, 1});
+  const auto packed = pack(boxes, 0, 3, std::vector<std::uint64_t>{4, 10});
+  const std::vector<unsigned> shown = {2, 0, 1, 2, 1, 0, 1, 8, 1, 7, 1, 2, 2, 0, 1, 2, 2, 0};
+  ASSERT_EQ(packed.size(), shown.size());
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(std::to_integer<unsigned>(packed[i]), shown[i]) << i;
+}
+
+TEST(Boxes, UnpackToWhatWasPackedAndCutsAreRefused) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 50; ++i) {
+    const std::size_t rank = 1 + random() % 4;
+    BoxList boxes(rank);
+    std::uint64_t elements = 0;
+    for (auto n = 1 + random() % 40; n > 0; --n) {
+      std::vector<std::uint64_t> start(rank), count(rank);
+      for (auto& x : start) x = random() >> (random() % 64);
+      for (auto& x : count) x = 1 + random() % 3;
+      boxes.add(start, count);
+      elements += boxes.volume(boxes.size() - 1);
+    }
+    const auto origin = boxes.bounds(0, boxes.size()).start;
+    const auto packed = pack(boxes, 0, boxes.size(), origin);
+    const Put put{3, boxes.bounds(0, boxes.size()), {}, static_cast<std::uint32_t>(boxes.size()), packed};
+    const auto bytes = encode(put);
+    const auto again = decode_put(bytes);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(again->box, put.box);
+    ASSERT_EQ(again->boxes, put.boxes);
+    const auto all = unpacked(*again, elements);
+    ASSERT_TRUE(all.has_value());
+    for (std::size_t b = 0; b < boxes.size(); ++b) {
+      auto box = (*all)[b];
+      for (std::size_t d = 0; d < rank; ++d) box.start[d] += origin[d];
+      EXPECT_EQ(box, boxes[b]);
+    }
+    const auto before = encode(Put{3, put.box, {}}).size();
+    for (auto n = before + 1; n < bytes.size(); ++n) EXPECT_FALSE(decode_put(std::span(bytes).first(n)).ok());
+    auto cut = *again;
+    for (std::size_t n = 0; n < packed.size(); ++n) {
+      cut.packed = std::span(packed).first(n);
+      EXPECT_FALSE(unpacked(cut, elements).has_value());
+    }
+    auto more = packed;
+    more.push_back(std::byte{0});
+    cut.packed = more;
+    EXPECT_FALSE(unpacked(cut, elements).has_value());
+    // A few bytes do not claim memory for boxes beyond the payload.
+    cut.packed = packed;
+    EXPECT_FALSE(unpacked(cut, put.boxes - 1).has_value());
+  }
+}
+
+TEST(Boxes, OfAStrideOrOfNoBoxAreRefused) {
+  const Bytes packed(4, std::byte{1});
+  EXPECT_FALSE(decode_put(encode(Put{0, {{1}, {1}}, {2}, 1, packed})).ok());
+  auto none = encode(Put{0, {{1}, {1}}, {}, 1, packed});
+  none[none.size() - 12] = std::byte{0};
+  EXPECT_FALSE(decode_put(none).ok());
+}
+
 TEST(Records, OfVersionOneReadWithWhatCameLaterLeftOut) {
   auto create = encode(Create{FileFormat::cdf5, "/a", "/b", "12-34", 4});
   create.resize(create.size() - 4);

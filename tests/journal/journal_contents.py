@@ -109,8 +109,19 @@ class Dataset:
             except ValueError as error:
                 raise Damage(r.file, r.byte, f"the payload is no schema: {error}") from error
         if r.type == "put":
-            said = r.said
+            self.apply_put(r)
+
+    def apply_put(self, r: Record) -> None:
+        said = r.said
+        if "boxes" not in said:
             self.blocks.append((said["variable"], said["start"], said["count"], said["stride"], r.payload))
+            return
+        volumes = [int(np.prod(count, dtype=np.int64)) for _, count in said["boxes"]]
+        element = len(r.payload) // sum(volumes)
+        at = 0
+        for (start, count), volume in zip(said["boxes"], volumes, strict=True):
+            self.blocks.append((said["variable"], start, count, [], r.payload[at : at + volume * element]))
+            at += volume * element
 
     def arrays(self) -> dict[str, Array]:
         """Every variable as it is after the complete frames, with fill values where nothing was put."""
@@ -240,7 +251,8 @@ def shown_record(r: Record, schema: Schema | None) -> dict[str, Any]:
     if r.type == "put" and schema:
         v = schema.variables[r.said["variable"]]
         found["variable"] = v.name
-        found |= shown_values(values_of(v.type, int(np.prod(r.said["count"], dtype=np.int64)), r.payload))
+        counts = [count for _, count in r.said["boxes"]] if "boxes" in r.said else [r.said["count"]]
+        found |= shown_values(values_of(v.type, sum(int(np.prod(count, dtype=np.int64)) for count in counts), r.payload))
     return found
 
 

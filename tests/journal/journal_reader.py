@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-VERSIONS = range(1, 5)
+VERSIONS = range(1, 6)
 HEADER_BYTES = 4096
 RECORD_TYPES = {1: "create", 2: "schema", 3: "put", 4: "sync", 5: "close", 6: "abort", 7: "enter", 8: "settle"}
 IMPLICIT, PENDING, OF_RECORD = 1, 2, 4
@@ -245,13 +245,48 @@ def decode_schema(data: bytes) -> Schema:
     return schema
 
 
+def unpacked(boxes: int, origin: list[int], packed: bytes) -> list[list[list[int]]]:
+    """Start and count of each box of a put."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        number = shift = 0
+        while True:
+            number |= (packed[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if packed[at - 1] < 0x80:
+                return number
+
+    def numbers() -> list[int]:
+        found: list[int] = []
+        last = 0
+        while len(found) < boxes:
+            times, step = varint(), varint()
+            for _ in range(times):
+                last = (last + (step >> 1 if step % 2 == 0 else -(step >> 1) - 1)) % 2**64
+                found.append(last)
+        if len(found) > boxes:
+            raise ValueError("more numbers than boxes")
+        return found
+
+    starts = [[number + begin for number in numbers()] for begin in origin]
+    counts = [numbers() for _ in origin]
+    if at != len(packed):
+        raise ValueError("bytes behind the boxes")
+    return [
+        [list(start), list(count)] for start, count in zip(zip(*starts, strict=True), zip(*counts, strict=True), strict=True)
+    ]
+
+
 def decode_meta(kind: str, meta: bytes) -> dict[str, Any]:
     c = Cursor(meta)
     if kind == "create":
         said: dict[str, Any] = {"format": c.number("i"), "path": c.text(), "link": c.text(), "page": c.text()}
         return said | {"writers": 0 if c.ended else c.number("I")}
     if kind == "put":
-        return {"variable": c.number("I"), "start": c.numbers(), "count": c.numbers(), "stride": c.numbers()}
+        said = {"variable": c.number("I"), "start": c.numbers(), "count": c.numbers(), "stride": c.numbers()}
+        return said if c.ended else said | {"boxes": unpacked(c.number("I"), said["start"], c.blob())}
     if kind in ("sync", "close"):
         said = {"frame": c.number("Q"), "stall_ns": c.number("Q"), "bytes": c.number("Q")}
         return said | {"sync_index": 0 if c.ended else c.number("Q")}

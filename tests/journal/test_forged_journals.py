@@ -20,7 +20,7 @@ from journal_contents import SEALED, Dataset, read_stage
 from journal_reader import CONTROL, DATASET, OF_RECORD, RECORD, RECORD_TYPES, SEGMENT, SLOT, WRITER, Layout, crc32c, padded
 
 SEGMENT_BYTES = 1 << 20
-VERSION = 3  # those of version 4 and their servers read it, too
+VERSION = 5
 NUMBERS = {name: number for number, name in RECORD_TYPES.items()}
 X, Y = 12, 5
 
@@ -34,12 +34,27 @@ def packed(layout: Layout, size: int, **values: Any) -> bytearray:
 
 
 def text(s: str) -> bytes:
-    return struct.pack("<I", len(s.encode())) + s.encode()
+    return text_of(s.encode())
 
 
 def numbers(values: Iterable[int], form: str = "Q") -> bytes:
     values = list(values)
     return struct.pack(f"<I{len(values)}{form}", len(values), *values)
+
+
+def text_of(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+
+
+def packed_boxes(starts: list[tuple[int, ...]], rank: int) -> bytes:
+    """Boxes of one element. Each number is a pair of its own, which the page allows."""
+    lists = [[start[d] for start in starts] for d in range(rank)] + [[1] * len(starts)] * rank
+    steps = [[b - a for a, b in zip([0, *numbers], numbers, strict=False)] for numbers in lists]
+    return b"".join(varint(1) + varint(2 * s if s >= 0 else -2 * s - 1) for found in steps for s in found)
 
 
 def schema_of(variables: list[tuple[str, list[int]]]) -> bytes:
@@ -111,13 +126,26 @@ class Forged:
         self.synced, self.rounds, self.last_index = 0, 0, 0
 
     def put(
-        self, w: int, variable: int, box: list[tuple[int, int, int]], random: Random, collective_index: int = 0, flags: int = 0
+        self,
+        w: int,
+        variable: int,
+        box: list[tuple[int, int, int]],
+        random: Random,
+        collective_index: int = 0,
+        flags: int = 0,
+        boxes: bool = True,
     ) -> int:
-        """`box`: start, count and stride along each dimension."""
+        """`box`: start, count and stride along each dimension. `boxes`: may be put as many of them."""
         start, count, stride = zip(*box, strict=True)
         values = np.array([random.randrange(1000) for _ in range(int(np.prod(count)))], "<i4")
         strides = [] if random.random() < 0.5 and set(stride) == {1} else stride
         meta = struct.pack("<I", variable) + numbers(start) + numbers(count) + numbers(strides)
+        if boxes and not strides and random.random() < 0.5:
+            # The same elements as many boxes, in no order; some come twice, and the later value counts.
+            elements = list(np.ndindex(*count))
+            elements = random.choices(elements, k=len(elements) // 2) + random.sample(elements, len(elements))
+            values = np.array([random.randrange(1000) for _ in elements], "<i4")
+            meta += struct.pack("<I", len(elements)) + text_of(packed_boxes(elements, len(count)))
         self.put_any[w] = True
         return self.journals[w].say("put", meta, values.tobytes(), collective_index, flags)
 
@@ -294,7 +322,7 @@ def test_what_several_processes_have_said_is_recovered_as_the_page_says(
 def test_a_settled_block_counts_where_it_is_settled_and_in_the_order_of_the_list(server: str, tmp_path: Path):
     forged, random = Forged(tmp_path, 2), Random(1)
     forged.journals[0].say("schema", payload=schema_of(SMALL), collective_index=1)
-    first, second = (forged.put(0, 0, [(0, 1, 1), (0, 6, 1)], random, 1, flags=2) for _ in range(2))
+    first, second = (forged.put(0, 0, [(0, 1, 1), (0, 6, 1)], random, 1, flags=2, boxes=False) for _ in range(2))
     forged.put(1, 0, [(0, 1, 1), (3, 9, 1)], random, 2)
     forged.journals[0].say("settle", numbers([second, first]) + numbers([]), collective_index=3)
     for w in (0, 1):

@@ -2,9 +2,11 @@
 // told of each part.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/field.h"
 #include "operators/operated_field.h"
@@ -29,7 +31,34 @@ class FedSink {
     if (!std::exchange(begun_, true)) ADVECTIO_TRY(sink_->begin(++number_));
     auto field = frame_.add(block);
     if (!field) return std::move(field).error();
-    return sink_->ready(operated(std::move(field).value(), operators_), {block.box, block.stride});
+    Part part{block.box, block.stride};
+    part.layout = block.layout;
+    return sink_->ready(operated(std::move(field).value(), operators_), part);
+  }
+  /// The same, as a put of many boxes: the elements of even numbers, then the others. Numbers only.
+  Result<void> write_scattered(const Block& block, std::size_t element) {
+    const auto volume = block.box.volume();
+    if (block.box.rank() == 0 || volume < 2 || !block.stride.empty()) return write(block);
+    BoxList boxes(block.box.rank());
+    auto& data = scattered_.emplace_back();
+    std::vector<std::uint64_t> start(block.box.rank());
+    const std::vector<std::uint64_t> count(block.box.rank(), 1);
+    for (const std::uint64_t odd : {0, 1})
+      for (auto i = odd; i < volume; i += 2) {
+        auto rest = i;
+        for (auto d = start.size(); d-- > 0;) {
+          start[d] = rest % block.box.count[d];
+          rest /= block.box.count[d];
+        }
+        boxes.add(start, count);
+        data.insert(data.end(), block.data + i * element, block.data + (i + 1) * element);
+      }
+    auto layout = BoxLayout::make(block.box.count, boxes);
+    if (!layout) return std::move(layout).error();
+    auto scattered = block;
+    scattered.data = data.data();
+    scattered.layout = std::move(layout).value();
+    return write(scattered);
   }
   /// Every other time in three calls.
   Result<void> commit() {
@@ -73,6 +102,7 @@ class FedSink {
     }
   }
 
+  std::deque<Bytes> scattered_;  // what parts of it borrow
   Frame frame_;
   std::unique_ptr<Sink> sink_;
   std::shared_ptr<const Operators> operators_;

@@ -109,6 +109,30 @@ TEST_P(EverySink, MakesOfAnyDecompositionWhatNetcdfMakesOfTheSame) {
   }
 }
 
+TEST_P(EverySink, HoldsPutsOfManyBoxesBesideOthers) {
+  for (std::uint64_t seed = 701; seed <= 720; seed += GetParam().every) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto s = story(seed, 3);
+    place(path_);
+    auto sink = open();
+    ASSERT_OK(sink->declare(s.schema));
+    for (const auto& frame : s.frames) {
+      std::size_t n = 0;
+      for (const auto& b : frame) {
+        const auto element = size_of(s.schema.variables[b.block.variable].type);
+        const bool scattered = element > 0 && b.block.box.volume() < 20'000 && n++ % 3 != 0;
+        ASSERT_OK(scattered ? sink->write_scattered(b.block, element) : sink->write(b.block));
+      }
+      ASSERT_OK(sink->commit());
+    }
+    ASSERT_OK(sink->close());
+    ASSERT_NO_FATAL_FAILURE(expect_file(s.schema, s.blocks(3)));
+    if (is_classic(s.schema.format)) {
+      ASSERT_EQ(first_difference(path_, directory_ + "/reference.nc"), "");
+    }
+  }
+}
+
 TEST_P(EverySink, HoldsFramesThatAreCommittedTogether) {
   for (std::uint64_t seed = 651; seed <= 665; seed += GetParam().every) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -36,7 +36,15 @@ struct Placed {
     end = at + box.volume();
     ++puts;
   }
+  void put_marked(const Box& box, const std::byte* data, const std::vector<bool>& marks) {
+    ASSERT_TRUE(is_contiguous(box, whole));
+    for (std::size_t i = 0; i < marks.size(); ++i)
+      if (marks[i])
+        std::memcpy(&values[offset_in(box, whole) + i], data + i * sizeof(std::int32_t), sizeof(std::int32_t));
+    ++marked;
+  }
   Box whole;
+  std::uint64_t marked = 0;
   std::vector<std::int32_t> values;
   std::uint64_t end = 0, puts = 0, apart = 0, backwards = 0;
 };
@@ -56,13 +64,36 @@ class PatchesOf : public testing::TestWithParam<Case> {
     ASSERT_TRUE(field_->add({0, box, {}, bytes, box.volume() * sizeof(std::int32_t), nullptr}).ok());
     patches_.add(field_, box, GetParam().has_records);
   }
+  void add_scattered(const BoxList& boxes, std::int32_t first) {
+    const auto bounds = boxes.bounds(0, boxes.size());
+    BoxList within(boxes.rank());
+    auto& data = data_.emplace_back();
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      auto box = boxes[i];
+      data.push_back(first++);
+      expected_.put(box, reinterpret_cast<const std::byte*>(&data.back()));
+      for (std::size_t d = 0; d < box.rank(); ++d) box.start[d] -= bounds.start[d];
+      within.add(box.start, box.count);
+    }
+    const auto layout = BoxLayout::make(bounds.count, within);
+    ASSERT_TRUE(layout.ok());
+    const auto* bytes = reinterpret_cast<const std::byte*>(data.data());
+    ASSERT_TRUE(field_->add({0, bounds, {}, bytes, data.size() * sizeof(std::int32_t), nullptr, *layout}).ok());
+    patches_.add(field_, bounds, GetParam().has_records, true);
+  }
   void flush() {
     ASSERT_TRUE(patches_
-                    .flush(of_one_variable(GetParam().lengths, GetParam().has_records),
-                           [&](std::uint32_t, const Box& box, const std::byte* data) -> Result<void> {
-                             found_.put(box, data);
-                             return {};
-                           })
+                    .flush(
+                        of_one_variable(GetParam().lengths, GetParam().has_records),
+                        [&](std::uint32_t, const Box& box, const std::byte* data) -> Result<void> {
+                          found_.put(box, data);
+                          return {};
+                        },
+                        [&](std::uint32_t, const Box& box, const std::byte* data,
+                            const std::vector<bool>& marks) -> Result<void> {
+                          found_.put_marked(box, data, marks);
+                          return {};
+                        })
                     .ok());
     EXPECT_FALSE(patches_.holds(0));
     EXPECT_TRUE(found_.values == expected_.values);
@@ -74,6 +105,33 @@ class PatchesOf : public testing::TestWithParam<Case> {
   Patches patches_;
   Placed expected_{GetParam().lengths}, found_{GetParam().lengths};
 };
+
+TEST_P(PatchesOf, ManyBoxesThatLeaveHolesPutNothingThere) {
+  const auto& lengths = GetParam().lengths;
+  if (lengths.empty()) return;
+  const Box whole{std::vector<std::uint64_t>(lengths.size(), 0), lengths};
+  // Of each record every third element, and of the others every fifth; and again the first ones.
+  const auto records = GetParam().has_records ? lengths[0] : 1;
+  std::int32_t value = 0;
+  for (std::uint64_t record = 0; record < records; ++record)
+    for (const std::uint64_t every : {3, 5}) {
+      BoxList boxes(lengths.size());
+      for (std::uint64_t at = 0; at < whole.volume(); at += every) {
+        auto rest = at;
+        std::vector<std::uint64_t> start(lengths.size());
+        for (auto d = lengths.size(); d-- > 0;) {
+          start[d] = rest % lengths[d];
+          rest /= lengths[d];
+        }
+        if (GetParam().has_records && start[0] != record) continue;
+        boxes.add(start, std::vector<std::uint64_t>(lengths.size(), 1));
+      }
+      if (boxes.size() == 0) continue;
+      add_scattered(boxes, value);
+      value += 1000;
+    }
+  flush();
+}
 
 TEST_P(PatchesOf, ThatCoverAllArePutInTheOrderOfTheFileAndNeverApart) {
   const auto& lengths = GetParam().lengths;

@@ -24,6 +24,7 @@ class ServerStatus(TypedDict):
     memory_peak_bytes: int
     cpu_s: float
     encode_cpu_s: float
+    layouts_bytes: NotRequired[int]  # memory of lists of boxes that are kept for the next put
     drain_max: int | None  # bytes a second; of several servers the sum
     held_back_s: float  # by that
     chunks_by_others: NotRequired[int]  # several nodes: compressed by another than the owner of the file

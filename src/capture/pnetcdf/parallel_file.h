@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -121,8 +122,7 @@ class ParallelFile {
   int fill_added_records(std::size_t first);
   /// Before the shadow is asked about a read: it checks places by its own number of records.
   void show_records();
-  Answer put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
-                    const std::vector<nc_type>& types, int* request);
+  Answer put_placed(Mode mode, MPI_Offset bytes, int* request, const std::function<int(PostedPut&)>& send);
   class PendingPuts;
   void drop_pending(bool say);
   int finish();

@@ -33,7 +33,22 @@ Answer ParallelFile::put(Mode mode, const std::vector<Request>& requests, int* r
   }
   for (std::size_t i = 0; i < requests.size(); ++i)
     if (requests[i].one_of_many && !places[i].box.empty()) (void)requests_.number_of_put();
-  return put_placed(mode, requests, places, types, request);
+  MPI_Offset bytes = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    bytes += static_cast<MPI_Offset>(places[i].box.volume() * variables_.of(requests[i].variable)->element);
+  const bool waits = mode == Mode::posted || mode == Mode::buffered;
+  return put_placed(mode, bytes, request, [&](PostedPut& posted) {
+    int worst = NC_NOERR;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (places[i].box.empty()) continue;
+      const int code = puts_.send(requests[i], *variables_.of(requests[i].variable), places[i], types[i]);
+      if (code != NC_NOERR) worst = code;
+      if (code != NC_NOERR && code != NC_ERANGE) break;
+      if (!waits) out_->grow(places[i].records);
+      posted.records = std::max(posted.records, places[i].records);
+    }
+    return worst;
+  });
 }
 
 Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* const* starts, MPI_Offset* const* counts,
@@ -50,25 +65,35 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
   if (boxes < 0) return wrong(NC_EINVAL, true);
   if ((v->lengths.empty() && boxes != 1) || (!v->lengths.empty() && starts == nullptr)) return wrong(NC_ENULLSTART);
 
-  std::vector<Request> requests(static_cast<std::size_t>(boxes));
-  std::vector<Place> places(requests.size());
-  std::uint64_t elements = 0;
-  bool nothing = true;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    auto& r = requests[i];
+  // In one list, and with one place for all: a box costs no memory of its own.
+  const auto rank = v->lengths.size();
+  const auto request_of = [&](int i) {
+    Request r;
     r.variable = variable;
     r.start = starts != nullptr ? starts[i] : nullptr;
     r.count = counts != nullptr ? counts[i] : nullptr;
     r.form = r.count != nullptr ? Form::vara : Form::var1;
-    nothing = nothing && names_nothing(r, v->lengths.size());
-  }
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (!find_place(requests[i], *v, format_, *out_, places[i])) return wrong(NC_EINVALCOORDS, nothing);
-    elements += places[i].box.volume();
+    return r;
+  };
+  const auto names_no_box = [&] {
+    for (int i = 0; i < boxes; ++i)
+      if (!names_nothing(request_of(i), rank)) return false;
+    return true;
+  };
+  BoxList list(rank);
+  list.reserve(static_cast<std::size_t>(boxes));
+  Place place;
+  std::uint64_t elements = 0, records = 0;
+  for (int i = 0; i < boxes; ++i) {
+    if (!find_place(request_of(i), *v, format_, *out_, place)) return wrong(NC_EINVALCOORDS, names_no_box());
+    if (place.box.empty()) continue;
+    list.add(place.box.start, place.box.count);
+    elements += place.box.volume();
+    records = std::max(records, place.records);
   }
   nc_type type = NC_NAT;
   if (elements == 0 && (memory.type != NC_NAT || memory.datatype == lib.mpi.null_type)) return {};
-  if (!memory_fits(lib.mpi, memory, *v, elements, type)) return wrong(NC_EIOMISMATCH, nothing);
+  if (!memory_fits(lib.mpi, memory, *v, elements, type)) return wrong(NC_EIOMISMATCH, names_no_box());
   if (elements == 0) return {};
 
   // One run of memory: packed as a whole, then taken piece by piece.
@@ -83,14 +108,14 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
       return {NC_EINTOVERFLOW};
     at = packed.data();
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].data = at;
-    requests[i].memory.type = type;
-    at += places[i].box.volume() * memory_size(type);
-  }
   // The library posts it, and waits.
   if (!v->lengths.empty() && (mode == Mode::independent || mode == Mode::collective)) (void)requests_.number_of_put();
-  return put_placed(mode, requests, places, std::vector<nc_type>(requests.size(), type), request);
+  return put_placed(mode, static_cast<MPI_Offset>(elements * v->element), request, [&](PostedPut& posted) {
+    posted.records = records;
+    const int code = puts_.send_boxes(variable, *v, list, at, type);
+    if (mode != Mode::posted && mode != Mode::buffered && (code == NC_NOERR || code == NC_ERANGE)) out_->grow(records);
+    return code;
+  });
 }
 
 /// The blocks of a posted call are pending in the journal: `sequences` gets their numbers.
@@ -107,15 +132,11 @@ class ParallelFile::PendingPuts {
   SharedDataset& out_;
 };
 
-/// Everything has been found right.
-Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests, const std::vector<Place>& places,
-                                const std::vector<nc_type>& types, int* request) {
+/// Everything has been found right. `send` gives it to the dataset.
+Answer ParallelFile::put_placed(Mode mode, MPI_Offset bytes, int* request, const std::function<int(PostedPut&)>& send) {
   const shadow::Stall stall(stall_);
   PostedPut posted;
   const bool waits = mode == Mode::posted || mode == Mode::buffered;
-  MPI_Offset bytes = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    bytes += static_cast<MPI_Offset>(places[i].box.volume() * variables_.of(requests[i].variable)->element);
   if (waits && bytes == 0) return {};
   if (mode == Mode::buffered && bytes > requests_.buffer.free()) return {NC_EINSUFFBUF};
   if (const int code = schema_.flush(); code != NC_NOERR) return {code};
@@ -123,15 +144,7 @@ Answer ParallelFile::put_placed(Mode mode, const std::vector<Request>& requests,
   Answer answer;
   try {
     const PendingPuts pending(*out_, waits ? &posted.sequences : nullptr);
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      if (places[i].box.empty()) continue;
-      const auto& v = *variables_.of(requests[i].variable);
-      const int code = puts_.send(requests[i], v, places[i], types[i]);
-      if (code != NC_NOERR) answer.code = code;
-      if (code != NC_NOERR && code != NC_ERANGE) break;
-      if (!waits) out_->grow(places[i].records);
-      posted.records = std::max(posted.records, places[i].records);
-    }
+    answer.code = send(posted);
   } catch (...) {
     answer.code = shadow::answer_to_exception("a put");
   }

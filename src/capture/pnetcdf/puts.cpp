@@ -19,24 +19,46 @@ std::vector<std::ptrdiff_t> steps(const Box& box, const std::vector<MPI_Offset>&
 
 }  // namespace
 
-int Puts::send_converted(int variable, const Shape& v, const Place& place, const std::byte* data, nc_type type) {
+std::vector<std::byte> Puts::converted(int variable, const Shape& v, std::uint64_t elements, const std::byte* data,
+                                       nc_type type, int& code) {
   Bytes fill;
   if (variables_.fill_value(variable, fill); fill == default_fill(static_cast<DataType>(v.type))) fill.clear();
-  const auto total = place.box.volume();
-  std::vector<std::byte> converted(total * v.element);
-  int worst = NC_NOERR;
-  for (std::uint64_t at = 0; at < total; at += Converter::elements_max) {
-    const auto n = std::min<std::uint64_t>(total - at, Converter::elements_max);
-    const int code =
-        converter_.convert(data + at * memory_size(type), type, converted.data() + at * v.element, v.type, n, fill);
-    if (code != NC_NOERR) worst = code;
-    if (code != NC_NOERR && code != NC_ERANGE) return code;
+  std::vector<std::byte> out(elements * v.element);
+  code = NC_NOERR;
+  for (std::uint64_t at = 0; at < elements; at += Converter::elements_max) {
+    const auto n = std::min<std::uint64_t>(elements - at, Converter::elements_max);
+    const int done =
+        converter_.convert(data + at * memory_size(type), type, out.data() + at * v.element, v.type, n, fill);
+    if (done != NC_NOERR) code = done;
+    if (done != NC_NOERR && done != NC_ERANGE) break;
   }
+  return out;
+}
+
+int Puts::send_converted(int variable, const Shape& v, const Place& place, const std::byte* data, nc_type type) {
+  int code = NC_NOERR;
+  const auto values = converted(variable, v, place.box.volume(), data, type, code);
+  if (code != NC_NOERR && code != NC_ERANGE) return code;
   const auto put = stall_.timed([&] {
-    return out_.put(static_cast<std::uint32_t>(variable), place.box, place.stride, Memory{converted.data(), {}},
+    return out_.put(static_cast<std::uint32_t>(variable), place.box, place.stride, Memory{values.data(), {}},
                     v.element);
   });
-  return put.ok() ? worst : code_of(put.error());
+  return put.ok() ? code : code_of(put.error());
+}
+
+int Puts::send_boxes(int variable, const Shape& v, const BoxList& boxes, const std::byte* data, nc_type type) {
+  int code = NC_NOERR;
+  std::vector<std::byte> values;
+  if (type != v.type) {
+    std::uint64_t elements = 0;
+    for (std::size_t i = 0; i < boxes.size(); ++i) elements += boxes.volume(i);
+    values = converted(variable, v, elements, data, type, code);
+    if (code != NC_NOERR && code != NC_ERANGE) return code;
+    data = values.data();
+  }
+  const auto put = stall_.timed(
+      [&] { return out_.put_boxes(static_cast<std::uint32_t>(variable), boxes, v.record, data, v.element); });
+  return put.ok() ? code : code_of(put.error());
 }
 
 int Puts::send(const Request& r, const Shape& v, const Place& place, nc_type type) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "capture/dataset.h"
 #include "capture/pnetcdf/convert.h"
@@ -22,6 +23,8 @@ class Puts {
 
   /// The call has been found right. `type`: of its elements in memory.
   int send(const Request& request, const Shape& variable, const Place& place, nc_type type);
+  /// The same of many boxes, whose elements lie one behind the other.
+  int send_boxes(int variable, const Shape& shape, const BoxList& boxes, const std::byte* data, nc_type type);
   /// Fill this rank's share of a record. The elements are divided as the library does it: ranks may
   /// name different records.
   int send_fill(int variable, std::uint64_t record, int rank, int ranks);
@@ -30,6 +33,9 @@ class Puts {
 
  private:
   int send_converted(int variable, const Shape& shape, const Place& place, const std::byte* data, nc_type type);
+  /// As the file has them. `code`: NC_ERANGE where some do not fit.
+  std::vector<std::byte> converted(int variable, const Shape& shape, std::uint64_t elements, const std::byte* data,
+                                   nc_type type, int& code);
 
   const RealLibrary& lib_;
   Variables& variables_;

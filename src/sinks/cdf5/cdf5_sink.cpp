@@ -274,6 +274,7 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
   Result<bool> advance_parts() override;
+  [[nodiscard]] bool takes_layouts() const override { return true; }
   Result<void> commit(bool last) override;
   Result<void> leave() override {
     ADVECTIO_TRY(pad());
@@ -307,6 +308,9 @@ class Cdf5Sink final : public TransactionalSink {
   Result<void> put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
                    const std::byte* data);
   struct Runs;
+  Runs runs_of(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides);
+  Result<void> put_between_holes(std::uint32_t variable, const Box& box, const std::byte* data,
+                                 const std::vector<bool>& marks);
   Result<void> put_runs(const Runs& runs, const std::byte* data);
   Result<void> put_near(const Runs& runs, std::uint64_t at, const std::byte* data);
   Result<void> write_at(std::uint64_t at, std::span<const std::byte> bytes);
@@ -605,7 +609,7 @@ Result<void> Cdf5Sink::settle() {
 
 Result<void> Cdf5Sink::take(const std::shared_ptr<const Field>& field, const Part& part) {
   if (!next_ && waiting_.empty() && !is_behind()) return take_now(field, part);
-  if (next_) waiting_bytes_ += part.box.volume() * size_of(field->type());
+  if (next_) waiting_bytes_ += part.elements() * size_of(field->type());
   waiting_.emplace_back(field, part);
   return waiting_bytes_ > waiting_max ? settle() : Result<void>{};
 }
@@ -625,13 +629,15 @@ Result<void> Cdf5Sink::take_now(const std::shared_ptr<const Field>& field, const
   if (number >= is_.variables.size()) return Error{Code::invalid, "no variable " + std::to_string(number), 0};
   const auto& v = is_.variables[number];
   ADVECTIO_TRY(check(part, v, [this](std::uint32_t d) -> const Dimension& { return is_.dimensions[d]; }));
-  const auto bytes = part.box.volume() * size_of(v.type);
+  const auto bytes = part.elements() * size_of(v.type);
+  const bool has_records = !v.dimensions.empty() && is_.dimensions[v.dimensions[0]].unlimited;
+  const bool of_one_record = !has_records || part.box.count[0] == 1;
+  if (part.layout && !of_one_record) return for_each_box(part, [&](const Part& box) { return take_now(field, box); });
   counters_.bytes_in += bytes;
   if (bytes == 0) return {};
-  const bool has_records = !v.dimensions.empty() && is_.dimensions[v.dimensions[0]].unlimited;
-  if (part.stride.empty() && (!has_records || part.box.count[0] == 1) &&
-      (bytes < worth_a_write || patches_.holds(number) || !lies_together(v, part.box))) {
-    patches_.add(field, part.box, has_records);
+  if (part.layout || (part.stride.empty() && of_one_record &&
+                      (bytes < worth_a_write || patches_.holds(number) || !lies_together(v, part.box)))) {
+    patches_.add(field, part.box, has_records, part.layout != nullptr);
     return patches_.many() ? flush() : Result<void>{};
   }
   if (patches_.holds(number)) ADVECTIO_TRY(flush());
@@ -652,9 +658,12 @@ bool Cdf5Sink::lies_together(const Variable& v, const Box& box) const {
 }
 
 Result<void> Cdf5Sink::flush() {
-  return patches_.flush(is_, [this](std::uint32_t variable, const Box& box, const std::byte* data) {
-    return put(variable, box, {}, data);
-  });
+  return patches_.flush(
+      is_,
+      [this](std::uint32_t variable, const Box& box, const std::byte* data) { return put(variable, box, {}, data); },
+      [this](std::uint32_t variable, const Box& box, const std::byte* data, const std::vector<bool>& marks) {
+        return put_between_holes(variable, box, data, marks);
+      });
 }
 
 /// A block as the file has it: pieces that lie together, at equal distances in each dimension.
@@ -668,9 +677,7 @@ struct Cdf5Sink::Runs {
   std::optional<std::uint64_t> record;  ///< the one in which all of them are; 0 where the variable has none
 };
 
-Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
-                           const std::byte* data) {
-  if (!records_) ADVECTIO_TRY(note_records(layout_.records));
+Cdf5Sink::Runs Cdf5Sink::runs_of(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides) {
   const auto& v = layout_.variables[variable];
   Runs runs{variable, size_of(v.type), v.begin, size_of(v.type), {}, {}, 0};
   auto pitch = static_cast<std::uint64_t>(runs.element);
@@ -693,6 +700,13 @@ Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::ve
     }
     pitch *= v.lengths[k - 1];
   }
+  return runs;
+}
+
+Result<void> Cdf5Sink::put(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& strides,
+                           const std::byte* data) {
+  if (!records_) ADVECTIO_TRY(note_records(layout_.records));
+  const auto runs = runs_of(variable, box, strides);
   const auto begin = std::chrono::steady_clock::now();
   auto done = put_runs(runs, data);
   counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
@@ -771,6 +785,46 @@ Result<void> Cdf5Sink::put_near(const Runs& runs, std::uint64_t at, const std::b
     left -= n;
   }
   return {};
+}
+
+/// A box that lies together in the file; of its elements those with marks. What lies between them stays as it is, or
+/// becomes the fill value.
+Result<void> Cdf5Sink::put_between_holes(std::uint32_t variable, const Box& box, const std::byte* data,
+                                         const std::vector<bool>& marks) {
+  if (!records_) ADVECTIO_TRY(note_records(layout_.records));
+  const auto runs = runs_of(variable, box, {});
+  if (!runs.count.empty() || !runs.record) return Error{Code::bug, "a box that does not lie together", 0};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto at = runs.begin;
+  auto size = file_->size();
+  if (!size) return std::move(size).error();
+  const bool fills = fill_values_.are_due(runs.variable, *runs.record);
+  scratch_.resize(std::max<std::size_t>(scratch_.size(), runs.bytes));
+  const auto window = std::span(scratch_).first(runs.bytes);
+  const auto there = at < *size ? std::min(runs.bytes, *size - at) : 0;
+  if (there > 0) ADVECTIO_TRY(file_->read(at, window.first(there)));
+  std::fill(window.begin() + static_cast<std::ptrdiff_t>(there), window.end(), std::byte{0});
+  if (fills) {
+    const auto fill = fill_values_.value_of(runs.variable);
+    ADVECTIO_TRY(
+        fill_values_.put().for_each_gap(at, at + runs.bytes, [&](std::uint64_t from, std::uint64_t to) -> Result<void> {
+          fill_with(window.data() + (from - at), to - from, fill);
+          return {};
+        }));
+  }
+  for (std::size_t i = 0; i < marks.size();) {
+    auto end = i;
+    while (end < marks.size() && marks[end]) ++end;
+    const auto offset = i * runs.element;
+    swap_to(window.data() + offset, data + offset, (end - i) * runs.element, runs.element);
+    i = end;
+    while (i < marks.size() && !marks[i]) ++i;
+  }
+  if (fills) fill_values_.note_put(at, at + runs.bytes);
+  auto done = write_at(at, window);
+  counters_.write_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+  if (!done) return std::move(done).error().with("write " + is_.variables[variable].name);
+  return fill_values_.many() ? fill_values_.write(*file_, records_now_) : Result<void>{};
 }
 
 Result<void> Cdf5Sink::write_at(std::uint64_t at, std::span<const std::byte> bytes) {

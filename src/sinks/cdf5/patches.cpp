@@ -56,11 +56,12 @@ bool cover(const std::vector<const Box*>& boxes, const Box& box) {
 
 }  // namespace
 
-void Patches::add(const std::shared_ptr<const Field>& field, const Box& box, bool has_records) {
+void Patches::add(const std::shared_ptr<const Field>& field, const Box& box, bool has_records, bool scattered) {
   const auto variable = field->variable();
   variables_.insert(variable);
   auto& place = by_place_[{has_records ? box.start[0] + 1 : 0, variable}];
   place.field = field;
+  place.scattered = place.scattered || scattered;
   place.boxes.push_back(box);
   ++boxes_;
 }
@@ -71,27 +72,28 @@ void Patches::clear() noexcept {
   boxes_ = 0;
   gathered_ = {};
   one_ = {};
+  marks_ = {};
 }
 
-Result<void> Patches::flush(const Schema& schema, const Put& put) {
-  auto done = put_all(schema, put);
+Result<void> Patches::flush(const Schema& schema, const Put& put, const PutMarked& put_marked) {
+  auto done = put_all(schema, {put, put_marked});
   clear();
   return done;
 }
 
-Result<void> Patches::put_all(const Schema& schema, const Put& put) {
+Result<void> Patches::put_all(const Schema& schema, const Calls& calls) {
   for (const auto& [order, place] : by_place_) {
     const auto& v = schema.variables[order.second];
     std::vector<std::uint64_t> lengths;
     for (const auto d : v.dimensions)
       lengths.push_back(schema.dimensions[d].unlimited ? 1 : schema.dimensions[d].length);
-    ADVECTIO_TRY(put_pieces(place, lengths, put));
+    ADVECTIO_TRY(put_pieces(place, lengths, calls));
   }
   return {};
 }
 
 /// Each piece has all of the last dimensions, a part of the one before them, and one index of each before that.
-Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint64_t>& lengths, const Put& put) {
+Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint64_t>& lengths, const Calls& calls) {
   const auto bounds = bounds_of(place.boxes);
   Box piece = bounds;
   std::uint64_t bytes = size_of(place.field->type());
@@ -105,7 +107,7 @@ Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint
   Boxes there;
   if (part == 0) {
     for (const auto& b : place.boxes) there.push_back(&b);
-    return put_together(*place.field, piece, there, put);
+    return put_together(place, piece, there, calls);
   }
 
   --part;
@@ -142,23 +144,55 @@ Result<void> Patches::put_pieces(const Place& place, const std::vector<std::uint
       piece.count[i - 1] = 1;
       row /= bounds.count[i - 1];
     }
-    ADVECTIO_TRY(put_together(*place.field, piece, there, put));
+    ADVECTIO_TRY(put_together(place, piece, there, calls));
   }
   return {};
 }
 
-Result<void> Patches::put_together(const Field& field, const Box& box, const Boxes& boxes, const Put& put) {
-  if (const auto view = field.view(box); !view.empty()) return put(field.variable(), box, view.data());
+Result<void> Patches::put_together(const Place& place, const Box& box, const Boxes& boxes, const Calls& calls) {
+  const auto& field = *place.field;
+  if (const auto view = field.view(box); !view.empty()) return calls.put(field.variable(), box, view.data());
   const auto element = size_of(field.type());
   gathered_.resize(std::max<std::size_t>(gathered_.size(), box.volume() * element));
   field.read(box, gathered_.data());
-  if (field.covers(box) || cover(boxes, box)) return put(field.variable(), box, gathered_.data());
+  if (place.scattered) return put_marked(field, box, calls);
+  if (field.covers(box) || cover(boxes, box)) return calls.put(field.variable(), box, gathered_.data());
   // What nobody has put stays what it is.
   for (const auto* b : boxes) {
     const auto part = intersect(*b, box);
     one_.resize(std::max<std::size_t>(one_.size(), part.volume() * element));
     copy_part(part, gathered_.data(), box, one_.data(), part, element);
-    ADVECTIO_TRY(put(field.variable(), part, one_.data()));
+    ADVECTIO_TRY(calls.put(field.variable(), part, one_.data()));
+  }
+  return {};
+}
+
+/// What nobody has put stays what it is.
+Result<void> Patches::put_marked(const Field& field, const Box& box, const Calls& calls) {
+  const auto element = size_of(field.type());
+  if (field.mark_put(box, marks_) == marks_.size()) return calls.put(field.variable(), box, gathered_.data());
+  std::uint64_t runs = 0;
+  for (std::size_t i = 0; i < marks_.size(); ++i) runs += marks_[i] && (i == 0 || !marks_[i - 1]) ? 1 : 0;
+  if (runs > 1 && runs * hole_bytes >= marks_.size() * element)
+    return calls.put_marked(field.variable(), box, gathered_.data(), marks_);
+  const auto rank = box.rank();
+  const auto row = rank > 0 ? box.count[rank - 1] : 1;
+  for (std::size_t at = 0; at < marks_.size();) {
+    if (!marks_[at]) {
+      ++at;
+      continue;
+    }
+    auto end = at + 1;
+    while (end < marks_.size() && end % row != 0 && marks_[end]) ++end;
+    Box run{box.start, std::vector<std::uint64_t>(rank, 1)};
+    auto rest = at;
+    for (auto i = rank; i-- > 0;) {
+      run.start[i] += rest % box.count[i];
+      rest /= box.count[i];
+    }
+    if (rank > 0) run.count[rank - 1] = end - at;
+    ADVECTIO_TRY(calls.put(field.variable(), run, gathered_.data() + at * element));
+    at = end;
   }
   return {};
 }

@@ -98,6 +98,7 @@ class Netcdf4Sink final : public TransactionalSink {
  private:
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  [[nodiscard]] bool takes_layouts() const override { return true; }
   Result<void> take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
                            std::span<const std::byte> bytes) override;
   void seal_parts() override { chunks_.seal(); }
@@ -288,10 +289,12 @@ Result<void> Netcdf4Sink::take(const std::shared_ptr<const Field>& field, const 
       const auto n = (end[i] - 1) / (*c)->chunk[i] - bounds.start[i] / (*c)->chunk[i] + 1;
       touched = touched > part_chunks_max / n ? part_chunks_max + 1 : touched * n;
     }
-    if (part.dense() && touched <= part_chunks_max) return chunks_.add(field, *c, v.extent, part.box);
+    if ((part.dense() || part.layout) && touched <= part_chunks_max)
+      return chunks_.add(field, *c, v.extent, part.box, part.dense());
     // Chunks that were started before must not go over what is written now.
     ADVECTIO_TRY(chunks_.flush());
   }
+  if (part.layout) return for_each_box(part, [&](const Part& box) { return write_through_library(*field, box); });
   return write_through_library(*field, part);
 }
 

@@ -55,6 +55,8 @@ Result<void> TransactionalSink::ready_for_parts() {
 
 Result<void> TransactionalSink::ready(const std::shared_ptr<const Field>& field, const Part& part) {
   ADVECTIO_TRY(ready_for_parts());
+  if (part.layout && !takes_layouts())
+    return judge(for_each_box(part, [&](const Part& box) { return take(field, box); }));
   return judge(take(field, part));
 }
 

@@ -34,6 +34,8 @@ class TransactionalSink : public Sink {
   virtual Result<void> apply(const Schema& schema) = 0;
   /// A part of a variable of the schema applied last, as `ready` gives it.
   virtual Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) = 0;
+  /// It takes parts with a layout; else `ready` gives it their boxes one by one.
+  [[nodiscard]] virtual bool takes_layouts() const { return false; }
   /// The same of a chunk that is stored already.
   virtual Result<void> take_stored(std::uint32_t variable, const Box& box, std::uint32_t mask,
                                    std::span<const std::byte> bytes) {

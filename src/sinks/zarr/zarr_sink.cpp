@@ -138,6 +138,7 @@ class ZarrSink final : public TransactionalSink {
 
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
+  [[nodiscard]] bool takes_layouts() const override { return true; }
   void seal_parts() override { chunks_.seal(); }
   Result<bool> advance_parts() override { return chunks_.advance(); }
   Result<void> commit(bool last) override;
@@ -367,7 +368,7 @@ Result<void> ZarrSink::take(const std::shared_ptr<const Field>& field, const Par
   if (number >= arrays_.size()) return Error{Code::invalid, "no variable " + std::to_string(number), 0};
   const auto& v = schema_.variables[number];
   ADVECTIO_TRY(check(part, v, [this](std::uint32_t d) -> const Dimension& { return schema_.dimensions[d]; }));
-  counters_.bytes_in += part.box.volume() * size_of(v.type);
+  counters_.bytes_in += part.elements() * size_of(v.type);
   if (part.box.empty()) return {};
   const auto bounds = part.bounds();
   for (std::size_t i = 0; i < bounds.rank(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -22,14 +23,17 @@ class FrameUnderWay {
 
   /// Blocks that follow belong to this schema.
   void declare(const Schema& schema) { fields_.declare(schema); }
-  /// The sink may have the block with the next `give_to`.
-  Result<void> add(const Block& block, const Schema& schema, const std::shared_ptr<const Operators>& operators);
-  /// Tells the sink of what it has not been told of yet.
+  /// True: the sink shall have the block, by `give_to`. False: it is small, and waits for others of its variable.
+  Result<bool> add(const Block& block, const Schema& schema, const std::shared_ptr<const Operators>& operators);
+  /// Small blocks that wait become part of their fields, those of one variable as one block of many boxes. Before
+  /// anybody looks at the fields.
+  Result<void> join();
+  /// Tells the sink of what it has not been told of yet. Joins.
   Result<void> give_to(Sink& sink, const Schema& schema);
   /// Lets go of its fields. The sink may hold them until the next commit.
   void clear();
 
-  [[nodiscard]] bool empty() const { return fields_.empty(); }
+  [[nodiscard]] bool empty() const { return fields_.empty() && small_.empty(); }
   [[nodiscard]] const auto& fields() const { return fields_.fields(); }
   [[nodiscard]] const RecordRange& records() const { return records_; }
 
@@ -52,9 +56,23 @@ class FrameUnderWay {
   void end_uncommitted();
 
  private:
+  /// A block costs some microseconds, and a value that a program puts alone is a block.
+  static constexpr std::uint64_t small_max = 256, together_max = 1U << 20U;
+  static constexpr std::size_t boxes_max = 1U << 16U;
+  struct Small {
+    Block first;  ///< as it is, while there is no other
+    std::shared_ptr<const Operators> operators;
+    BoxList boxes;  ///< of all, where there are others
+    Bytes values;
+  };
+
+  Result<void> add_now(const Block& block, const std::shared_ptr<const Operators>& operators);
+  Result<void> join(Small small);
+  [[nodiscard]] static bool is_small(const Block& block, const Variable& variable);
   void note_records(const Schema& schema, std::uint32_t variable, const Box& bounds);
 
   Frame fields_;
+  std::map<std::uint32_t, Small> small_;  ///< by variable
   RecordRange records_;
   std::vector<std::pair<std::shared_ptr<const Field>, Part>> held_back_;
   bool begun_ = false, holds_back_ = false, in_parts_ = false;

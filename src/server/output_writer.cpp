@@ -265,8 +265,9 @@ Result<void> OutputWriter::give_block(Output& d, const Block& block) {
   d.frame.begin();
   Events::note_block(d, block);
   if (d.frame.empty()) d.frame.hold_back(is_read(d) && run_.live->is_wanted(d));
-  ADVECTIO_TRY_WITH(d.frame.add(block, *d.schema.written, d.schema.operators), what);
-  return d.frame.holds_back() ? Result<void>{} : d.frame.give_to(*d.sink, *d.schema.written);
+  const auto added = d.frame.add(block, *d.schema.written, d.schema.operators);
+  if (!added) return Error(added.error()).with(what);
+  return d.frame.holds_back() || !*added ? Result<void>{} : d.frame.give_to(*d.sink, *d.schema.written);
 }
 
 Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
@@ -306,6 +307,7 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
 
 Result<void> OutputWriter::prepare_commit(Output& d, const Commit& what) {
   ADVECTIO_TRY(ready_sink(d));
+  ADVECTIO_TRY(d.frame.join());
   if (what.synced_ns != 0 && is_read(d)) run_.live->publish(d, d.progress.frames_ended - 1, what.synced_ns, ledger_);
   ADVECTIO_TRY(d.frame.give_to(*d.sink, *d.schema.written));
   d.frame.note_commit(what.synced_ns != 0);
@@ -442,6 +444,7 @@ Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Recor
   }
   if (sync->frame > 0 && r.type == RecordType::sync && may_wait(*d, r.sequence)) {
     d->waiting.add(r.time_ns);
+    ADVECTIO_TRY(d->frame.join());
     // Without its fields, as the frames behind it add to them: a reader that comes now reads the file.
     if (run_.live) run_.live->publish(*d, d->progress.frames_ended - 1, r.time_ns, ledger_);
     d->frame.end_uncommitted();

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
+#include "server/frame_under_way.h"
+
 namespace advectio {
 namespace {
 
@@ -62,6 +66,82 @@ TEST(Layouts, OfAPayloadOfAnotherLengthAreRefused) {
   EXPECT_EQ(layouts.of(said.put, 9).error().code, Code::corrupt);
   ASSERT_TRUE(layouts.of(said.put, 10).ok());
   EXPECT_EQ(layouts.of(said.put, 11).error().code, Code::corrupt);
+}
+
+Schema of_rows(std::uint64_t x) {
+  Schema s;
+  s.dimensions = {{"t", 0, true}, {"x", x, false}};
+  Variable v;
+  v.name = "v";
+  v.type = DataType::int32;
+  v.dimensions = {0, 1};
+  s.variables = {v, v};
+  s.variables[1].name = "w";
+  return s;
+}
+
+/// Puts a frame of two variables, and says what a reader of it would find.
+struct SmallBlocks {
+  bool put(std::uint32_t variable, std::uint64_t t, std::uint64_t x, std::vector<std::int32_t> values) {
+    data.push_back(std::move(values));
+    Block b{variable, {{t, x}, {1, data.back().size()}}, {}};
+    b.data = reinterpret_cast<const std::byte*>(data.back().data());
+    b.bytes = data.back().size() * sizeof(std::int32_t);
+    const auto added = frame.add(b, schema, nullptr);
+    EXPECT_TRUE(added.ok());
+    return *added;
+  }
+  std::vector<std::int32_t> read(std::uint32_t variable, const Box& box) {
+    std::vector<std::int32_t> out(box.volume(), -1);
+    frame.fields().at(variable)->read(box, reinterpret_cast<std::byte*>(out.data()));
+    return out;
+  }
+  std::size_t blocks(std::uint32_t variable) { return frame.fields().at(variable)->blocks().size(); }
+  Schema schema = of_rows(1000);
+  FrameUnderWay frame;
+  std::deque<std::vector<std::int32_t>> data;
+  SmallBlocks() { frame.declare(schema); }
+};
+
+TEST(SmallBlocks, OfAVariableAreOneBlockAndTheLaterValueCounts) {
+  SmallBlocks f;
+  EXPECT_TRUE(f.frame.empty());
+  for (std::int32_t x = 9; x >= 0; --x) EXPECT_FALSE(f.put(0, 0, static_cast<std::uint64_t>(x), {x}));
+  EXPECT_FALSE(f.put(1, 2, 5, {7}));
+  EXPECT_FALSE(f.put(0, 0, 3, {33}));
+  EXPECT_FALSE(f.frame.empty());
+  ASSERT_TRUE(f.frame.join().ok());
+  EXPECT_EQ(f.read(0, {{0, 0}, {1, 11}}), (std::vector<std::int32_t>{0, 1, 2, 33, 4, 5, 6, 7, 8, 9, -1}));
+  EXPECT_EQ(f.read(1, {{2, 4}, {1, 3}}), (std::vector<std::int32_t>{-1, 7, -1}));
+  EXPECT_EQ(*f.frame.records(), (std::pair<std::uint64_t, std::uint64_t>{0, 3}));
+  // In the order of the box they are one.
+  SmallBlocks g;
+  for (std::int32_t x = 0; x < 100; ++x) g.put(0, 0, static_cast<std::uint64_t>(x), {x});
+  ASSERT_TRUE(g.frame.join().ok());
+  EXPECT_EQ(g.blocks(0), 1U);
+}
+
+TEST(SmallBlocks, ComeBeforeALargeBlockThatFollowsThem) {
+  SmallBlocks f;
+  EXPECT_FALSE(f.put(0, 0, 1, {1}));
+  EXPECT_FALSE(f.put(0, 0, 2, {2}));
+  EXPECT_TRUE(f.put(0, 0, 0, std::vector<std::int32_t>(500, 5)));
+  EXPECT_FALSE(f.put(0, 0, 1, {6}));
+  ASSERT_TRUE(f.frame.join().ok());
+  EXPECT_EQ(f.read(0, {{0, 0}, {1, 4}}), (std::vector<std::int32_t>{5, 6, 5, 5}));
+}
+
+TEST(SmallBlocks, WaitUpToABound) {
+  SmallBlocks f;
+  bool given = false;
+  std::uint64_t n = 0;
+  for (; !given && n < 1'000'000; ++n) given = f.put(0, n / 1000, n % 1000, {static_cast<std::int32_t>(n)});
+  EXPECT_TRUE(given);
+  EXPECT_LE(n, 65'536U);
+  EXPECT_EQ(f.read(0, {{60, 100}, {1, 1}}), std::vector<std::int32_t>{60'100});
+  f.put(0, 0, 0, {1});
+  f.frame.clear();
+  EXPECT_TRUE(f.frame.empty());
 }
 
 }  // namespace

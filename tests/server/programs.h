@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -70,6 +71,7 @@ struct Store {
   std::atomic<bool> disk_stands{false};  ///< nothing becomes durable
   std::atomic<bool> disk_fails{false};
   std::atomic<bool> disk_refuses{false};  ///< no sink can be opened, and an abandoned one leaves what it has
+  std::uint64_t row = UINT64_MAX;         ///< longer ones are several: blocks of several writers may be joined
   std::atomic<int> refusals{0};           ///< how often it has refused to open one
   bool files_grow = false;                ///< by a byte with each commit
   bool checkpoints = true;                ///< sinks can commit in the midst of a frame
@@ -105,12 +107,15 @@ class MemorySink final : public Sink {
     return {};
   }
   Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) override {
+    if (part.layout) return for_each_box(part, [&](const Part& box) { return ready(field, box); });
     const auto& box = part.box;
     const auto values = read(*field, part);
     written_ += values.size() * sizeof(float);
+    const auto row = std::min(box.count[1], store_.row);
     for (std::uint64_t i = 0; i < box.count[0]; ++i)
-      pending_[box.start[0] + i + (box.start[1] << 32U) + (std::uint64_t{field->variable()} << 56U)] =
-          values[i * box.count[1]];
+      for (std::uint64_t k = 0; k < box.count[1]; k += row)
+        pending_[box.start[0] + i + ((box.start[1] + k) << 32U) + (std::uint64_t{field->variable()} << 56U)] =
+            values[i * box.count[1] + k];
     borrowed_.emplace_back(field, part);
     return {};
   }

@@ -99,6 +99,7 @@ TEST_F(RecordsTest, OfASyncedFrameIsSaidOnce) {
 class SharedRecordsTest : public RecordsTest {
  protected:
   static constexpr std::uint32_t writers = 3;
+  SharedRecordsTest() { store_.row = part; }
   using Body = std::function<int(SharedDataset&, std::uint32_t)>;
   void programs(const Body& body) {
     for (std::uint32_t w = 0; w < writers; ++w)

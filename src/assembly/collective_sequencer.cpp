@@ -35,6 +35,27 @@ void CollectiveSequencer::remember(const CollectiveSequencer& before) {
   std::for_each(before.ends_of_records_.begin(), before.ends_of_records_.end(), keep);
 }
 
+void CollectiveSequencer::remember(const std::vector<journal::RecordEnd>& ends) {
+  for (const auto& end : ends) {
+    if (end.sequence > queues_[0].seen) continue;  // it comes again
+    auto& r = ends_of_records_.emplace_back();
+    r.type = RecordType::sync;
+    r.flags = journal::flag_record;
+    r.sequence = end.sequence;
+    r.collective_index = static_cast<std::uint32_t>(end.collective_index);
+    r.time_ns = end.time_ns;
+  }
+}
+
+std::vector<journal::RecordEnd> CollectiveSequencer::overtaken(bool ahead) const {
+  std::vector<journal::RecordEnd> all;
+  const auto note = [&all](const Record& r) { all.push_back({r.sequence, r.collective_index, r.time_ns}); };
+  std::for_each(ends_of_records_.begin(), ends_of_records_.end(), note);
+  for (const auto& r : queues_[0].waiting)
+    if (ahead && ends_record(r)) note(r);
+  return all;
+}
+
 Result<void> CollectiveSequencer::take(std::size_t writer, const Record& record) {
   auto& queue = queues_[writer];
   if (record.sequence <= queue.seen) return {};

@@ -26,6 +26,11 @@ class CollectiveSequencer {
   /// This sequencer takes the place of `before`, because a commit has failed. The ends of records that `before` let
   /// others overtake do not come again from the journals. They are taken over from it. Call it after `resume`.
   void remember(const CollectiveSequencer& before);
+  /// The same for one that takes up what an earlier server has left: `ends` is what was `overtaken` there.
+  void remember(const std::vector<journal::RecordEnd>& ends);
+  /// Ends of records that were overtaken and have not been returned. `ahead`: also those that `next_at_any_price` would
+  /// let others overtake.
+  [[nodiscard]] std::vector<journal::RecordEnd> overtaken(bool ahead) const;
   /// All that has been returned is committed.
   void note_commit() { returned_ends_.clear(); }
 

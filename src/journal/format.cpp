@@ -350,4 +350,31 @@ Result<Settle> decode_settle(std::span<const std::byte> meta) {
   return s;
 }
 
+Bytes encode(const std::vector<RecordEnd>& ends) {
+  Bytes out;
+  Encoder e(out);
+  e.number(static_cast<std::uint32_t>(ends.size()));
+  for (const auto& end : ends) {
+    e.number(end.sequence);
+    e.number(end.collective_index);
+    e.number(end.time_ns);
+  }
+  e.number(crc32c(out.data(), out.size()));
+  return out;
+}
+
+Result<std::vector<RecordEnd>> decode_ends(std::span<const std::byte> file) {
+  Decoder d(file);
+  std::vector<RecordEnd> ends(d.count(3 * sizeof(std::uint64_t)));
+  for (auto& end : ends) {
+    end.sequence = d.number<std::uint64_t>();
+    end.collective_index = d.number<std::uint64_t>();
+    end.time_ns = d.number<std::uint64_t>();
+  }
+  const auto crc = crc32c(file.data(), d.position());
+  if (d.number<std::uint32_t>() != crc || !d.ok() || !d.at_end())
+    return Error{Code::corrupt, "the ends of records are damaged (CRC)", 0};
+  return ends;
+}
+
 }  // namespace advectio::journal

@@ -139,6 +139,12 @@ struct Settle {
   std::vector<std::uint64_t> dropped;
 };
 
+/// A `sync` of writer 0 that ends a record.
+struct RecordEnd {
+  std::uint64_t sequence = 0, collective_index = 0, time_ns = 0;
+  bool operator==(const RecordEnd&) const = default;
+};
+
 /// The boxes from `first` to before `last`, as numbers from `origin` on.
 Bytes pack(const BoxList& boxes, std::size_t first, std::size_t last, std::span<const std::uint64_t> origin);
 /// The boxes of a put whose payload has so many elements. Code::corrupt where these cannot be as many boxes.
@@ -154,5 +160,8 @@ Result<Put> decode_put(std::span<const std::byte> meta);
 Result<Sync> decode_sync(std::span<const std::byte> meta);
 Result<Enter> decode_enter(std::span<const std::byte> meta);
 Result<Settle> decode_settle(std::span<const std::byte> meta);
+/// The file of a dataset's ends of records (`ends_suffix` in stage.h).
+Bytes encode(const std::vector<RecordEnd>& ends);
+Result<std::vector<RecordEnd>> decode_ends(std::span<const std::byte> file);
 
 }  // namespace advectio::journal

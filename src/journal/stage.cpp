@@ -317,6 +317,7 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
   if (there && (*there)->owner == 0 && made.shared_state->owner == 0)
     (*there)->state.store(static_cast<std::uint32_t>(DatasetState::dropped), std::memory_order_release);
   ADVECTIO_TRY(files_->remove(datasets() + "/" + name + ".schema"));
+  ADVECTIO_TRY(files_->remove(datasets() + "/" + name + ends_suffix));
   if (writers > 0) {
     const auto at = datasets() + "/" + name + slots_suffix;
     ADVECTIO_TRY(files_->remove(at));
@@ -334,6 +335,7 @@ void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::
   if (!shared_state || (*shared_state)->journal != journal || (*shared_state)->number != number) return;
   (void)files_->remove(datasets() + "/" + name);
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
+  (void)files_->remove(datasets() + "/" + name + ends_suffix);
 }
 
 bool Stage::has_lost_power(const std::string& boot) const {

@@ -264,6 +264,8 @@ struct WriterSlot {
 };
 static_assert(sizeof(WriterSlot) == 320);
 inline constexpr const char* slots_suffix = ".writers";
+/// Behind the name of a shared state: where records end whose `sync` is in no journal any more (SPEC.md).
+inline constexpr const char* ends_suffix = ".ends";
 inline constexpr const char* answer_suffix = ".answer";
 
 inline constexpr std::uint64_t control_bytes = 4096;

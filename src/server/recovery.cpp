@@ -96,7 +96,7 @@ Result<Schema> Recovery::stored_schema(const std::string& state_name) const {
 /// A shared state is forced to the disk before anything of its dataset is promised, and before anything is in its file.
 void Recovery::forget_unforced_state(const std::string& state_name, const Error& why) {
   run_.log.warning(why.message + ": nothing of that dataset had been made durable when the power was lost");
-  for (const char* suffix : {"", journal::slots_suffix, ".schema"})
+  for (const char* suffix : {"", journal::slots_suffix, journal::ends_suffix, ".schema"})
     (void)run_.files.remove(run_.stage.datasets() + "/" + state_name + suffix);
 }
 

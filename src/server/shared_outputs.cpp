@@ -22,6 +22,10 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
     return true;
   }
   if (!d->sink->abilities().checkpoints) return false;
+  if (auto kept = keep_ends(*d, true); !kept) {
+    writer_.fail(*d, std::move(kept).error());
+    return true;
+  }
   auto step = d->writers.sequencer->next_at_any_price();
   const bool pending = !step;
   if (pending) step = d->writers.sequencer->next_pending();
@@ -44,7 +48,39 @@ Result<void> SharedOutputs::share(Output& d) {
   if (!slots) return std::move(slots).error();
   d.writers.take_up(std::move(slots).value(), writers, d.shared_state->journal);
   if (!d.is_elsewhere() && d.shared_state->closed_sync.load() == ~d.shared_state->visible.load()) d.writers.close_all();
+  return take_up_ends(d);
+}
+
+/// Ends of records that an earlier server has let others overtake.
+Result<void> SharedOutputs::take_up_ends(Output& d) {
+  const auto file = run_.stage.datasets() + "/" + d.state_name + journal::ends_suffix;
+  if (!run_.files.exists(file)) return {};
+  const auto bytes = read_file(run_.files, file);
+  auto ends = bytes ? journal::decode_ends(*bytes) : Result<std::vector<journal::RecordEnd>>(Error(bytes.error()));
+  if (!ends) {
+    run_.report(d.path + ": " + ends.error().message + "; frames that end there become part of the next one");
+    return {};
+  }
+  d.writers.ends_kept = *ends;
+  // The earlier one may have died behind the commit of such a frame.
+  const auto counted = d.shared_state->frames_counted.load();
+  if ((counted & journal::counted_by_record) != 0)
+    std::erase_if(*ends, [counted](const journal::RecordEnd& end) {
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(counted - end.sequence)) >= 0;
+    });
+  d.writers.sequencer->remember(*ends);
   return {};
+}
+
+/// The next server finds where records end that others have overtaken: what is committed leaves the journals. `ahead`:
+/// before others overtake them.
+Result<void> SharedOutputs::keep_ends(Output& d, bool ahead) {
+  auto ends = d.writers.sequencer->overtaken(ahead);
+  if (ends == d.writers.ends_kept) return {};
+  const auto file = run_.stage.datasets() + "/" + d.state_name + journal::ends_suffix;
+  const auto kept = ends.empty() ? run_.files.remove(file) : replace_file(run_.files, file, journal::encode(ends));
+  if (kept) d.writers.ends_kept = std::move(ends);
+  return kept;
 }
 
 Result<void> SharedOutputs::advance(const std::shared_ptr<Output>& d, bool verify, const std::function<bool()>& stop) {
@@ -95,8 +131,9 @@ Result<void> SharedOutputs::end_record(const std::shared_ptr<Output>& d, const R
   d->figures.stall.note(true, sync && !d->is_further() ? seconds(sync->stall_ns) : 0);
   Commit what{0, r.time_ns};
   what.record = r.sequence;
-  what.then = [&o = *d]() -> Result<void> {
+  what.then = [this, &o = *d]() -> Result<void> {
     o.progress.partial = false;
+    (void)keep_ends(o, false);  // the shared state says as much, up to the next sync
     return {};
   };
   return writer_.begin_commit(d, std::move(what));
@@ -108,6 +145,7 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
   if (std::any_of(step.parts.begin(), step.parts.end(),
                   [](const auto& part) { return part.record.type == RecordType::abort; }))
     return end_aborted(*d);
+  ADVECTIO_TRY(keep_ends(*d, false));
   bool frame = false, closed = true;
   std::uint64_t stall_ns = 0, synced_ns = 0;
   for (const auto& part : step.parts) {

@@ -34,6 +34,8 @@ class SharedOutputs {
   Result<void> end_record(const std::shared_ptr<Output>& d, const Record& r);
   Result<void> end_sync(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step);
   Result<void> end_aborted(Output& d);
+  Result<void> take_up_ends(Output& d);
+  Result<void> keep_ends(Output& d, bool ahead);
   bool died_before_entering(Output& d, std::size_t w);
 
   Run& run_;

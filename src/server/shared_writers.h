@@ -37,6 +37,7 @@ struct SharedWriters {
   std::vector<Share> shares;  ///< by number of the writer
   journal::MappedState<journal::WriterSlot> slots;
   std::unique_ptr<CollectiveSequencer> sequencer;
+  std::vector<journal::RecordEnd> ends_kept;  ///< in the dataset's file of them, beside the shared state
 
   /// Their slots, as an earlier server has left them. `first`: the journal of writer 0, whose slot on another node may
   /// not have been heard of yet.

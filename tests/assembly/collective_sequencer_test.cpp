@@ -206,6 +206,35 @@ TEST(CollectiveSequencer, RemembersEndsOfRecordsThatAreNotCommitted) {
   }
 }
 
+TEST(CollectiveSequencer, TellsTheNextServerWhichEndsOfRecordsWereOvertaken) {
+  CollectiveSequencer sequencer(2), again(2);
+  Says a, b;
+  for (const auto& r : {a(RecordType::put, 1), a(RecordType::sync, 2, 0, journal::flag_record), a(RecordType::put, 2)})
+    ASSERT_TRUE(sequencer.take(0, r).ok());
+  EXPECT_THAT(sequencer.overtaken(false), IsEmpty());
+  const auto ahead = sequencer.overtaken(true);
+  while (sequencer.next_at_any_price()) continue;
+  const auto ends = sequencer.overtaken(false);
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ahead, ends);
+  EXPECT_EQ(ends[0].sequence, 2U);
+  EXPECT_EQ(ends[0].collective_index, 2U);
+
+  again.resume(0, 3, {});
+  again.remember(ends);
+  EXPECT_TRUE(again.passed(0, 3));
+  ASSERT_TRUE(again.take(1, b(RecordType::put, 1)).ok());
+  EXPECT_THAT(all(again), ElementsAre("1:1"));
+  EXPECT_TRUE(again.passed(1, 2));
+  EXPECT_THAT(all(again), ElementsAre("0:2"));
+  EXPECT_THAT(again.overtaken(false), IsEmpty());
+
+  // It died before it had committed what is behind that end, which comes again.
+  CollectiveSequencer from_the_start(2);
+  from_the_start.remember(ends);
+  EXPECT_THAT(from_the_start.overtaken(false), IsEmpty());
+}
+
 TEST(CollectiveSequencer, AtAnyPriceGivesAlsoAClose) {
   CollectiveSequencer sequencer(3);
   Says a, b, c;

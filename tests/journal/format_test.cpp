@@ -97,6 +97,23 @@ TEST(Records, DescriptionsReadBackAndCutsAreRefused) {
   for (std::size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode_put(std::span(bytes).first(n)).ok());
 }
 
+TEST(RecordEnds, AreReadAsWrittenAndDamageIsNoticed) {
+  const std::vector<RecordEnd> ends = {{7, 3, 1000}, {12, 4, 2000}};
+  auto bytes = encode(ends);
+  auto again = decode_ends(bytes);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, ends);
+  EXPECT_TRUE(decode_ends(encode(std::vector<RecordEnd>()))->empty());
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    EXPECT_FALSE(decode_ends(std::span(bytes).first(n)).ok());
+    bytes[n] ^= std::byte{4};
+    EXPECT_FALSE(decode_ends(bytes).ok());
+    bytes[n] ^= std::byte{4};
+  }
+  bytes.push_back({});
+  EXPECT_FALSE(decode_ends(bytes).ok());
+}
+
 /// What unpacking gives, or nothing.
 std::optional<std::vector<Box>> unpacked(const Put& put, std::uint64_t elements) {
   const auto boxes = unpack(put, elements);

@@ -304,6 +304,55 @@ TEST_F(SharedDatasetTest, NothingIsWrittenOutOfTurnWhereOnlyWholeFramesCanBeComm
   EXPECT_EQ(whole, frames);
 }
 
+/// Writer 0 puts many records without a sync, and their ends are overtaken in a full stage. Then the server is
+/// replaced. Only then the others put; the last one puts fewer, and dies.
+class OvertakenEndsTest : public SharedDatasetTest {
+ protected:
+  static constexpr std::uint64_t frames = 200, of_last = 10;
+
+  [[nodiscard]] std::string replaced() const { return scratch_ / "replaced"; }
+  int write_records(Session& s, std::uint32_t w) const {
+    const bool last = w == writers - 1;
+    auto d = meeting_.meet(s, out("a.nc"), w);
+    if (!d || (w == 0 && !d->schema(series(width * writers)))) return 1;
+    d->end_collective_call();
+    if (w > 0 && !eventually([this] { return std::filesystem::exists(replaced()); })) return 2;
+    for (std::uint64_t f = 0; f < (last ? of_last : frames); ++f) {
+      const std::vector<float> row(width, static_cast<float>(f));
+      d->begin_collective_call();
+      if (!d->put(0, {{f, w * width}, {1, width}}, {}, {row.data(), {}}, 4)) return 3;
+      d->end_collective_call();
+    }
+    if (last) return ::kill(::getpid(), SIGKILL);
+    (void)d->close();
+    s.finish();
+    return 0;
+  }
+  /// How many records of that writer are in the file.
+  std::uint64_t records_of(std::uint32_t w) {
+    const auto f = image("a.nc");
+    return static_cast<std::uint64_t>(std::count_if(f.committed.begin(), f.committed.end(),
+                                                    [w](const auto& row) { return row.first >> 32U == w * width; }));
+  }
+};
+
+TEST_F(OvertakenEndsTest, OutliveTheServer) {
+  config_ = parse_config("datasets: [{match: '*', frames: record}]", "test").value();
+  programs([this](Session& s, std::uint32_t w) { return write_records(s, w); });
+  start(6);
+  go();
+  ASSERT_TRUE(eventually([this] { return records_of(0) > of_last; }));
+  EXPECT_EQ(records_of(2), 0U);
+  stop();
+  start(6);
+  std::ofstream(replaced()).close();
+  for (auto& p : programs_) (void)p->wait();
+  const auto status = drain();
+  EXPECT_EQ(outcome_, Outcome::clean);
+  EXPECT_EQ(status["datasets"][0]["frames_visible"], of_last);
+  EXPECT_EQ(records_of(2), of_last);
+}
+
 /// Writer 0 closes long before the others, and then writes much more than there is room for.
 class EarlyCloseTest : public SharedDatasetTest, public ::testing::WithParamInterface<bool> {};
 

@@ -44,13 +44,14 @@ bool JournalArrivals::take(const std::function<void(const Transport::Arrival&)>&
 /// False: there is no room for it yet.
 bool JournalArrivals::take_record(const Transport::Arrival& arrival) {
   const auto& mirror = mirrors_[{arrival.from, arrival.kind}];
-  if (!mirror) {
-    // Its journal could not be made, which has been said. The records stay where they come from.
+  auto* const to = mirror ? mirror->room(arrival.bytes, mappings_) : nullptr;
+  if (!mirror || (to == nullptr && ended_)) {
+    // Its journal could not be made, or the stage is full to the end, which has been said. The records stay where they
+    // come from.
     Bytes thrown_away(arrival.bytes);
     transport_.receive(arrival, thrown_away.data());
     return true;
   }
-  auto* const to = mirror->room(arrival.bytes, mappings_);
   if (to == nullptr) {
     // The other mirrors end their segments, so that these are given back as soon as they are drained.
     for (auto& [key, other] : mirrors_)

@@ -16,7 +16,7 @@
 
 namespace advectio {
 
-/// The relay's thread only, `held_up` apart.
+/// The relay's thread only, where it is not said.
 class JournalArrivals {
  public:
   JournalArrivals(const journal::Stage& stage, Transport& transport) : stage_(stage), transport_(transport) {}
@@ -26,6 +26,9 @@ class JournalArrivals {
   /// The process of the records that follow. Fails: no mirror could be made, and its records will be thrown away.
   Result<void> on_writer(unsigned from, const Bytes& bytes);
   void on_gone(unsigned from, Decoder& in) { mirrors_.erase({from, in.number<int>()}); }
+
+  /// Any thread: nobody makes room in the stage any more. What finds none is thrown away, and stays on its node.
+  void end() noexcept { ended_ = true; }
 
   /// Any thread: there is no room for what has come.
   [[nodiscard]] bool held_up() const noexcept { return held_up_.load(); }
@@ -40,7 +43,7 @@ class JournalArrivals {
   journal::SegmentMappings mappings_;
   std::map<std::pair<unsigned, int>, std::unique_ptr<journal::Mirror>> mirrors_;
 
-  std::atomic<bool> held_up_{false};
+  std::atomic<bool> held_up_{false}, ended_{false};
 };
 
 }  // namespace advectio

@@ -36,6 +36,8 @@ Relay::Relay(const journal::Stage& stage, Transport& transport, RemoteEncoder* r
 }
 
 Relay::~Relay() {
+  // Two servers whose stages are full would wait for each other.
+  journals_.end();
   outbox_.close();
   thread_.join();
   if (remote_encoder_ != nullptr) remote_encoder_->disconnect();

@@ -55,8 +55,11 @@ class Encoder {
     raw(s.data(), s.size());
   }
   void raw(const void* data, std::size_t n) {
-    const auto* p = static_cast<const std::byte*>(data);
-    out_.insert(out_.end(), p, p + n);
+    if (n == 0) return;
+    // Not `insert`: gcc 12 warns of its copy of what an empty vector has.
+    const auto at = out_.size();
+    out_.resize(at + n);
+    std::memcpy(out_.data() + at, data, n);
   }
 
  private:

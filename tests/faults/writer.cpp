@@ -107,9 +107,10 @@ bool WriterProcess::anybody_gone() const {
   return std::any_of(std::begin(ledger_.gone), std::end(ledger_.gone), [](const auto& gone) { return gone.load(); });
 }
 
-/// First the last row, then the cells of odd numbers, then the others.
+/// First the last row, then the cells of odd numbers, then the others. Of a tile rows in place of cells: there each box
+/// is a record.
 template <typename T>
-Result<void> WriterProcess::put_scattered(CapturedDataset& dataset, std::uint32_t variable, const Box& box,
+Result<void> WriterProcess::put_scattered(CapturedDataset& dataset, bool tile, std::uint32_t variable, const Box& box,
                                           const std::vector<T>& data) {
   BoxList boxes(box.rank());
   std::vector<T> values;
@@ -120,16 +121,17 @@ Result<void> WriterProcess::put_scattered(CapturedDataset& dataset, std::uint32_
   at.count.back() = box.count.back();
   boxes.add(at.start, at.count);
   values.assign(data.end() - static_cast<std::ptrdiff_t>(box.count.back()), data.end());
-  at.count.back() = 1;
+  const auto cells = tile ? box.count.back() : 1;
+  at.count.back() = cells;
   for (const std::uint64_t odd : {1, 0}) {
-    for (std::uint64_t k = odd; k < data.size(); k += 2) {
+    for (std::uint64_t k = odd * cells; k < data.size(); k += 2 * cells) {
       auto rest = k;
       for (auto d = box.rank(); d-- > 0;) {
         at.start[d] = box.start[d] + rest % box.count[d];
         rest /= box.count[d];
       }
       boxes.add(at.start, at.count);
-      values.push_back(data[k]);
+      values.insert(values.end(), &data[k], &data[k] + cells);
     }
   }
   const bool records = variable != 2;
@@ -138,13 +140,14 @@ Result<void> WriterProcess::put_scattered(CapturedDataset& dataset, std::uint32_
 
 /// `value`: of the cell of that number in the box.
 template <typename Value>
-bool WriterProcess::put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value) {
+bool WriterProcess::put(CapturedDataset& dataset, bool tile, std::uint32_t variable, const Box& box,
+                        const Value& value) {
   using T = decltype(value(0));
   std::vector<T> data(box.volume());
   for (std::uint64_t k = 0; k < data.size(); ++k) data[k] = value(k);
   // Every other time as many boxes.
   const auto done = box.rank() > 1 && (variable + box.start[0]) % 2 == 1
-                        ? put_scattered(dataset, variable, box, data)
+                        ? put_scattered(dataset, tile, variable, box, data)
                         : dataset.put(variable, box, {}, {data.data(), {}}, sizeof(T));
   if (!done) ledger_.told[me_] = true;
   return done.ok();
@@ -158,9 +161,10 @@ bool WriterProcess::put_rows(CapturedDataset& dataset, std::size_t i, std::uint6
   const auto cell = [&](std::uint64_t k) {
     return (rows.y + k / rows.nx) * case_.datasets[i].x + rows.x + k % rows.nx;
   };
-  return put(dataset, 0, of_frame, [&](std::uint64_t k) { return value_t(i, f, cell(k)); }) &&
-         (!has_u(f) || put(dataset, 1, of_frame, [&](std::uint64_t k) { return value_u(i, f, cell(k)); })) &&
-         (f > 0 || put(dataset, 2, flat, [&](std::uint64_t k) { return value_h(i, cell(k)); }));
+  const bool tile = case_.datasets[i].tiled();
+  return put(dataset, tile, 0, of_frame, [&](std::uint64_t k) { return value_t(i, f, cell(k)); }) &&
+         (!has_u(f) || put(dataset, tile, 1, of_frame, [&](std::uint64_t k) { return value_u(i, f, cell(k)); })) &&
+         (f > 0 || put(dataset, tile, 2, flat, [&](std::uint64_t k) { return value_h(i, cell(k)); }));
 }
 
 bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std::size_t i, std::uint64_t f) {
@@ -172,7 +176,8 @@ bool WriterProcess::frame(CapturedDataset& dataset, SharedDataset* together, std
   // Of a tile its halo too.
   const auto all = d.tiled() ? file : d.own(me_, case_.writers);
   // What no tile owns alone all of them put.
-  if ((!d.shared() || me_ == 0) && !put(dataset, 3, {{f}, {1}}, [&](std::uint64_t) { return value_s(i, f); }))
+  if ((!d.shared() || me_ == 0) &&
+      !put(dataset, d.tiled(), 3, {{f}, {1}}, [&](std::uint64_t) { return value_s(i, f); }))
     return false;
   // In pieces, more or fewer.
   const auto rows = std::max<std::uint64_t>(1, all.ny / (1 + f % 3));

@@ -29,10 +29,10 @@ class WriterProcess {
   void await_all(const Ledger::Meeting& m) const;
   [[nodiscard]] bool anybody_gone() const;
   template <typename T>
-  static Result<void> put_scattered(CapturedDataset& dataset, std::uint32_t variable, const Box& box,
+  static Result<void> put_scattered(CapturedDataset& dataset, bool tile, std::uint32_t variable, const Box& box,
                                     const std::vector<T>& data);
   template <typename Value>
-  bool put(CapturedDataset& dataset, std::uint32_t variable, const Box& box, const Value& value);
+  bool put(CapturedDataset& dataset, bool tile, std::uint32_t variable, const Box& box, const Value& value);
   bool put_rows(CapturedDataset& dataset, std::size_t i, std::uint64_t f, const Area& rows, const Area& file);
   bool frame(CapturedDataset& dataset, SharedDataset* together, std::size_t i, std::uint64_t f);
 

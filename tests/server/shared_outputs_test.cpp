@@ -311,6 +311,7 @@ class OvertakenEndsTest : public SharedDatasetTest {
   static constexpr std::uint64_t frames = 200, of_last = 10;
 
   [[nodiscard]] std::string replaced() const { return scratch_ / "replaced"; }
+  [[nodiscard]] std::string may_die() const { return scratch_ / "may die"; }
   int write_records(Session& s, std::uint32_t w) const {
     const bool last = w == writers - 1;
     auto d = meeting_.meet(s, out("a.nc"), w);
@@ -323,10 +324,29 @@ class OvertakenEndsTest : public SharedDatasetTest {
       if (!d->put(0, {{f, w * width}, {1, width}}, {}, {row.data(), {}}, 4)) return 3;
       d->end_collective_call();
     }
+    if (last && !eventually([this] { return std::filesystem::exists(may_die()); })) return 4;
     if (last) return ::kill(::getpid(), SIGKILL);
     (void)d->close();
     s.finish();
     return 0;
+  }
+  /// The first server has ended when it has let ends be overtaken.
+  void begin() {
+    config_ = parse_config("datasets: [{match: '*', frames: record}]", "test").value();
+    programs([this](Session& s, std::uint32_t w) { return write_records(s, w); });
+    start(6);
+    go();
+    ASSERT_TRUE(eventually([this] { return records_of(0) > of_last; }));
+    EXPECT_EQ(records_of(2), 0U);
+    stop();
+  }
+  void finish() {
+    std::ofstream(may_die()).close();
+    for (auto& p : programs_) (void)p->wait();
+    const auto status = drain();
+    EXPECT_EQ(outcome_, Outcome::clean);
+    EXPECT_EQ(status["datasets"][0]["frames_visible"], of_last);
+    EXPECT_EQ(records_of(2), of_last);
   }
   /// How many records of that writer are in the file.
   std::uint64_t records_of(std::uint32_t w) {
@@ -337,20 +357,28 @@ class OvertakenEndsTest : public SharedDatasetTest {
 };
 
 TEST_F(OvertakenEndsTest, OutliveTheServer) {
-  config_ = parse_config("datasets: [{match: '*', frames: record}]", "test").value();
-  programs([this](Session& s, std::uint32_t w) { return write_records(s, w); });
-  start(6);
-  go();
-  ASSERT_TRUE(eventually([this] { return records_of(0) > of_last; }));
-  EXPECT_EQ(records_of(2), 0U);
-  stop();
+  ASSERT_NO_FATAL_FAILURE(begin());
   start(6);
   std::ofstream(replaced()).close();
-  for (auto& p : programs_) (void)p->wait();
-  const auto status = drain();
-  EXPECT_EQ(outcome_, Outcome::clean);
-  EXPECT_EQ(status["datasets"][0]["frames_visible"], of_last);
-  EXPECT_EQ(records_of(2), of_last);
+  finish();
+}
+
+// The next server dies when it has committed these frames, and before it has said that their ends are done.
+TEST_F(OvertakenEndsTest, EndAFrameOnce) {
+  ASSERT_NO_FATAL_FAILURE(begin());
+  std::string kept;
+  for (const auto& file : std::filesystem::directory_iterator(run_dir() + "/datasets"))
+    if (file.path().string().ends_with(journal::ends_suffix)) kept = file.path();
+  ASSERT_FALSE(kept.empty());
+  std::filesystem::copy(kept, scratch_ / "ends");
+  start(6);
+  std::ofstream(replaced()).close();
+  const auto all = "\"frames_visible\":" + std::to_string(of_last) + ",";
+  ASSERT_TRUE(eventually([&] { return server_->status().find(all) != std::string::npos; })) << server_->status();
+  stop();
+  std::filesystem::copy(scratch_ / "ends", kept, std::filesystem::copy_options::overwrite_existing);
+  start(6);
+  finish();
 }
 
 /// Writer 0 closes long before the others, and then writes much more than there is room for.

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/// Where the cell (x, y) of a square of so many cells a side lies on Hilbert's curve.
+/// The place of cell (x, y) on Hilbert's curve, in a square of so many cells a side.
 static uint64_t on_curve(uint64_t side, uint64_t x, uint64_t y) {
   uint64_t place = 0;
   for (uint64_t s = side / 2; s > 0; s /= 2) {

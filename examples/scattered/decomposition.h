@@ -1,4 +1,4 @@
-// Which columns of the grid a rank has, and in which order.
+// The columns of a rank, in its order.
 #pragma once
 
 #include "options.h"

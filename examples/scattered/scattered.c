@@ -18,7 +18,7 @@ static void compute(double seconds) {
     for (int i = 0; i < 1000; ++i) x = x * 0.999 + 0.001;
 }
 
-/// How many values are not those that were put.
+/// Counts values that are not those that were put.
 static long check(struct run* run) {
   const struct options* o = &run->options;
   long wrong = 0;

@@ -1,10 +1,10 @@
-// What the program says to an output library; by_pnetcdf.c and by_netcdf.c say it to theirs.
+// Calls of the program to an output library: by_pnetcdf.c and by_netcdf.c.
 #pragma once
 
 #include "decomposition.h"
 #include "options.h"
 
-/// What nobody has put.
+/// The fill value.
 #define HOLE (-999.0F)
 
 struct run {

@@ -46,8 +46,7 @@ bool JournalArrivals::take_record(const Transport::Arrival& arrival) {
   const auto& mirror = mirrors_[{arrival.from, arrival.kind}];
   auto* const to = mirror ? mirror->room(arrival.bytes, mappings_) : nullptr;
   if (!mirror || (to == nullptr && ended_)) {
-    // Its journal could not be made, or the stage is full to the end, which has been said. The records stay where they
-    // come from.
+    // It has no journal, or the stage stays full. Their node keeps the records.
     Bytes thrown_away(arrival.bytes);
     transport_.receive(arrival, thrown_away.data());
     return true;

@@ -16,7 +16,7 @@
 
 namespace advectio {
 
-/// The relay's thread only, where it is not said.
+/// The relay's thread only, unless a function says otherwise.
 class JournalArrivals {
  public:
   JournalArrivals(const journal::Stage& stage, Transport& transport) : stage_(stage), transport_(transport) {}
@@ -27,7 +27,7 @@ class JournalArrivals {
   Result<void> on_writer(unsigned from, const Bytes& bytes);
   void on_gone(unsigned from, Decoder& in) { mirrors_.erase({from, in.number<int>()}); }
 
-  /// Any thread: nobody makes room in the stage any more. What finds none is thrown away, and stays on its node.
+  /// Any thread: the server makes no more room. Records without room are thrown away; their node keeps them.
   void end() noexcept { ended_ = true; }
 
   /// Any thread: there is no room for what has come.

@@ -42,7 +42,7 @@ struct Part {
 
   Box box;
   std::vector<std::uint64_t> stride;        ///< empty: all 1
-  std::shared_ptr<const BoxLayout> layout;  ///< only where a sink is told what has been put; null: all of the box
+  std::shared_ptr<const BoxLayout> layout;  ///< in a part that a sink gets: its boxes have been put; null: all of `box`
 };
 
 /// Any thread may call any function. Parts lie within the variable and have its rank.

@@ -1,5 +1,5 @@
-// Threads that wait for disks in the loop's stead. Each file system has its own: one that hangs holds up nobody but its
-// own files.
+// Threads that wait for disks instead of the loop. Each file system has its own: one that hangs holds up only its own
+// files.
 #pragma once
 
 #include <sys/types.h>

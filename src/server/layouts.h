@@ -1,5 +1,4 @@
-// Layouts that writers have said (core/box_layout.h). A model puts the same boxes of each variable and record; they are
-// sorted once.
+// Layouts of puts of many boxes (core/box_layout.h), kept for the next put of the same boxes: they are sorted once.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ class Layouts {
   Result<std::shared_ptr<const BoxLayout>> of(const journal::Put& put, std::uint64_t elements);
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// How many were made, and how many asked for.
+  /// Counts of layouts made, and of calls of `of`.
   [[nodiscard]] std::uint64_t made() const noexcept { return made_; }
   [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
 

@@ -126,6 +126,8 @@ std::vector<Live::Named> Live::without_those_in_place(std::vector<Named> names) 
 
 void Live::look_for_new_names(bool waits) {
   constexpr unsigned looks_most = 20;
+  // One that is under way may have looked before the last renaming.
+  if (waits) collect_names(true);
   std::map<dev_t, std::vector<Named>> by_system;
   for (const auto& [key, named] : names_)
     if (named.inode != 0 && named.missed < looks_most && !looks_.contains(named.system))
@@ -136,6 +138,10 @@ void Live::look_for_new_names(bool waits) {
     run_.disk_threads.of(system).run(
         [found, names = std::move(names)]() mutable { found->set_value(without_those_in_place(std::move(names))); });
   }
+  collect_names(waits);
+}
+
+void Live::collect_names(bool waits) {
   for (auto look = looks_.begin(); look != looks_.end();) {
     if (!waits && look->second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
       ++look;

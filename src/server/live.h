@@ -35,7 +35,8 @@ class Live {
   void note_durable(const Output& d, std::uint64_t frames, bool all);
   void note_over(const Output& d);
   /// Files that their programs have renamed, within their directories: readers find them under the new names, too. Of
-  /// many files the latest are looked at. Threads of their file systems do that; `waits`: for what they find.
+  /// many files the latest are looked at, by threads of their file systems. `waits`: it takes what they find before it
+  /// returns.
   void look_for_new_names(bool waits);
 
   /// A segment of before this server began, and there were readers then: they may look at it still.
@@ -69,6 +70,7 @@ class Live {
     unsigned missed = 0;  ///< looks at which it was nowhere
   };
   static std::vector<Named> without_those_in_place(std::vector<Named> names);
+  void collect_names(bool waits);
 
   std::map<readers::DatasetKey, Named> names_;              ///< of datasets that have had a frame
   std::deque<readers::DatasetKey> latest_;                  ///< those that are looked at

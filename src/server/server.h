@@ -52,7 +52,7 @@ struct ServerOptions {
   bool survives_power = false;     ///< where the stage is made: what programs make durable in it is kept (decision 10)
   std::string boot;                ///< the present one; empty: not known
   bool drain_later = false;        ///< the programs need not wait for their files when they end
-  unsigned urgencies_share = 20;   ///< what is urgent is looked for in one of so many parts of the time
+  unsigned urgencies_share = 20;   ///< the look for what is urgent takes one part of so many of the time
   Executor* encoders = nullptr;    ///< whose threads compress for the sinks; null: not known
   unsigned disk_threads = 0;       ///< for each file system: they commit; 0: the loop does
   unsigned cores = 0;              ///< that the server may use: for its threads, once the programs have ended

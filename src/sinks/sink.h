@@ -85,9 +85,8 @@ class Sink {
   /// come twice: then the sink must hold the values that the field has now. May return before they
   /// are in the file. Blocks while too much memory is in flight. A sink that was opened with a function
   /// `wake` does not block: its parts wait for `advance`. The sink may keep the field, and lets go of it
-  /// before `end`, `checkpoint`, `close` or `abandon` returns. Of a part with a layout only the elements of its boxes
-  /// have been put. Unlimited dimensions grow as parts ask
-  /// for it.
+  /// before `end`, `checkpoint`, `close` or `abandon` returns. Of a part with a layout only
+  /// the elements of its boxes have been put. Unlimited dimensions grow as parts ask for it.
   virtual Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) = 0;
 
   /// A chunk of `variable` as the destination stores it (`stored_alike`), filled up beyond the variable's end. `box`:

@@ -82,7 +82,7 @@ class JournalArrivalsTest : public ::testing::Test {
   std::unique_ptr<JournalArrivals> arrivals_;
 };
 
-TEST_F(JournalArrivalsTest, WhatFindsNoRoomWaitsUntilNobodyMakesRoomAnyMore) {
+TEST_F(JournalArrivalsTest, RecordsWithoutRoomWaitUntilTheServerEnds) {
   send_record(1);
   send_record(2);
   send_record(3);

@@ -55,7 +55,7 @@ def test_holes_keep_the_fill_value(scattered: Path, pair: Pair, decomposition: s
 
 
 @pytest.mark.parametrize("decomposition", ["round-robin", "curve"])
-def test_what_nobody_puts_stays_what_it_is(scattered: Path, pair: Pair, decomposition: str):
+def test_elements_that_are_not_put_keep_their_values(scattered: Path, pair: Pair, decomposition: str):
     words = [*RANKS, scattered, *SMALL, "--decomposition", decomposition, "--holes", "3", "--no-fill", "--check", "out.nc"]
     assert "wrong values 0" in pair.run(words).said
     assert_same_values(arrays_of(pair.carried / "out.nc"), arrays_of(pair.plain / "out.nc"), holes=3)

@@ -131,7 +131,7 @@ TEST_F(WriteBehindTest, OneThatReadsBeyondTheEndWaitsForWhatMakesTheFileReachThe
 
 TEST_F(WriteBehindTest, WakesWhenItIsNoLongerBehind) {
   disk_->hang(true);
-  const auto part = bytes_of(WriteBehind::waiting_max / 4, 1);
+  const auto part = bytes_of(WriteBehind::waiting_max / 4 - 1024, 1);  // and what a part costs
   for (std::uint64_t i = 0; i < 2; ++i) ASSERT_TRUE(behind_.write(i * part.size(), part).ok());
   EXPECT_FALSE(behind_.is_behind());
   ASSERT_TRUE(behind_.write(2 * part.size(), part).ok());
@@ -158,6 +158,19 @@ TEST_F(WriteBehindTest, TheCallerWritesWhatIsTooMuchAlsoWhereNoThreadIsFree) {
   EXPECT_TRUE(behind.drain().ok());
   EXPECT_EQ(disk_->bytes.size(), 5 * part.size());
   other.hang(false);
+}
+
+TEST_F(WriteBehindTest, IsBehindWithManySmallWritesThatAreApart) {
+  disk_->hang(true);
+  const auto little = bytes_of(4, 1);
+  constexpr std::uint64_t most = WriteBehind::waiting_max / 2 / 100;
+  std::uint64_t writes = 0;
+  for (; !behind_.is_behind() && writes < most; ++writes) ASSERT_TRUE(behind_.write(writes * 8, little).ok());
+  EXPECT_LT(writes, most) << "each costs more than its bytes";
+  EXPECT_EQ(memory_->reserved(), 4 * writes);
+  disk_->hang(false);
+  ASSERT_TRUE(behind_.drain().ok());
+  EXPECT_EQ(memory_->reserved(), 0U);
 }
 
 TEST_F(WriteBehindTest, NothingIsWrittenBehindAWriteThatFailed) {

@@ -24,9 +24,9 @@ struct Cdf5Options {
   bool power_lost = false;
   /// Without variables the file ends with its header, as PnetCDF leaves it. netCDF-C fills 4096 bytes.
   bool ends_with_header = false;
-  /// Who writes data while the sink goes on; null: the sink. Outlives it.
+  /// Threads that write data meanwhile; null: the sink writes itself. They outlive it.
   Executor* disk = nullptr;
-  /// What waits to be written counts there; null: nowhere.
+  /// Counts bytes that wait to be written; null: not counted with other sinks.
   std::shared_ptr<MemoryBudget> memory;
   /// Called on any thread where there may be something for `advance`.
   std::function<void()> wake;

@@ -167,7 +167,7 @@ Result<void> Patches::put_together(const Place& place, const Box& box, const Box
   return {};
 }
 
-/// What nobody has put stays what it is.
+/// Elements that have not been put keep their values.
 Result<void> Patches::put_marked(const Field& field, const Box& box, const Calls& calls) {
   const auto element = size_of(field.type());
   if (field.mark_put(box, marks_) == marks_.size()) return calls.put(field.variable(), box, gathered_.data());

@@ -62,7 +62,7 @@ class ChunkStore {
  public:
   virtual ~ChunkStore() = default;
 
-  /// What was put waits for the disk: who may wait, too, puts nothing more until it is woken (`ChunkAssembly`).
+  /// Chunks wait for the disk. A caller that may wait puts no more until `wake` is called.
   [[nodiscard]] virtual bool is_behind() const { return false; }
 
   /// Keep this chunk, in place of what the store holds of it. `variable` is an index into

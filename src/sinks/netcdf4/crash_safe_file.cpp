@@ -165,7 +165,7 @@ Result<void> CrashSafeFile::read_file(std::uint64_t offset, std::span<std::byte>
   const auto there = offset < file_size_ ? std::min<std::uint64_t>(data.size(), file_size_ - offset) : 0;
   if (there > 0 && behind_) {
     auto written = behind_->drain(offset, there);
-    // HDF5 hears of a read that failed. It is not to hide why.
+    // HDF5 only learns that a read failed; the cause is kept here.
     if (!written) fail(written.error());
     ADVECTIO_TRY(std::move(written));
   }

@@ -57,7 +57,7 @@ class CrashSafeFile {
   void write_behind(Executor& threads, std::shared_ptr<MemoryBudget> memory, std::function<void()> wake) {
     behind_.emplace(file_, threads, std::move(memory), std::move(wake));
   }
-  /// What is written behind is in the file on return.
+  /// On return the queued bytes are in the file.
   Result<void> drain();
   [[nodiscard]] bool is_behind() const { return behind_ && behind_->is_behind(); }
 

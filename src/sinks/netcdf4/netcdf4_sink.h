@@ -31,7 +31,7 @@ struct Netcdf4Options {
   Helpers* helpers = nullptr;
   /// Called on any thread where there may be something for `advance`; empty: `ready` waits for memory.
   std::function<void()> wake;
-  /// Who writes chunks while the sink goes on; null: the sink. Outlives it.
+  /// Threads that write chunks meanwhile; null: the sink writes itself. They outlive it.
   Executor* disk = nullptr;
   /// Where the redo file is; empty: `default_redo_path(path)`. A sink that resumes must be given the same.
   std::string redo_path;

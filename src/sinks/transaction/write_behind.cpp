@@ -6,7 +6,6 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -16,6 +15,8 @@ namespace advectio {
 
 namespace {
 constexpr std::size_t joined_max = 1U << 20U;  // neighbours go out in one write
+constexpr std::size_t little = 1U << 16U;      // has memory of its own, not a chunk's
+constexpr std::uint64_t cost_of_part = 128;    // beside its bytes
 }  // namespace
 
 struct WriteBehind::Queue {
@@ -23,6 +24,18 @@ struct WriteBehind::Queue {
     std::uint64_t offset = 0;
     std::size_t bytes = 0;
     Buffer data;
+
+    /// Bytes right behind those that it has.
+    void append(std::span<const std::byte> more) {
+      if (const auto need = bytes + more.size(); need > data.capacity()) {
+        Buffer larger;
+        larger.reserve(std::max(need, std::min(joined_max, 2 * data.capacity())));
+        std::memcpy(larger.data(), data.data(), bytes);
+        data = std::move(larger);
+      }
+      std::memcpy(data.data() + bytes, more.data(), more.size());
+      bytes += more.size();
+    }
   };
 
   std::shared_ptr<File> file;
@@ -31,8 +44,8 @@ struct WriteBehind::Queue {
 
   mutable std::mutex mutex;
   std::condition_variable news;
-  std::deque<Part> parts;  ///< the first of them is being written where `writing` says so
-  std::uint64_t waiting = 0;
+  std::deque<Part> parts;     ///< the first of them is being written where `writing` says so
+  std::uint64_t waiting = 0;  ///< their bytes, and what each part costs
   bool writing = false;
   bool given = false;  ///< a thread has been asked for
   std::optional<Error> error;
@@ -54,7 +67,7 @@ struct WriteBehind::Queue {
     writing = false;
     if (!done) error = std::move(done).error();
     if (!refused) bytes_written += part.bytes, write_ns += ns;
-    waiting -= part.bytes;
+    waiting -= part.bytes + cost_of_part;
     memory->release(part.bytes);
     memory->give(std::move(part.data));
     parts.pop_front();
@@ -100,15 +113,14 @@ Result<void> WriteBehind::write(std::uint64_t offset, std::span<const std::byte>
   q.write_down_to(lock, waiting_max - std::min<std::uint64_t>(waiting_max, data.size()));
   const bool is_free = q.parts.size() > (q.writing ? 1U : 0U);  // the last one is in nobody's hands
   if (is_free && q.parts.back().offset + q.parts.back().bytes == offset &&
-      q.parts.back().bytes + data.size() <= q.parts.back().data.capacity()) {
-    auto& last = q.parts.back();
-    std::memcpy(last.data.data() + last.bytes, data.data(), data.size());
-    last.bytes += data.size();
+      q.parts.back().bytes + data.size() <= joined_max) {
+    q.parts.back().append(data);
   } else {
-    auto buffer = q.memory->take();
-    buffer.reserve(std::max(joined_max, data.size()));
-    std::memcpy(buffer.data(), data.data(), data.size());
-    q.parts.push_back({offset, data.size(), std::move(buffer)});
+    auto buffer = data.size() < little ? Buffer() : q.memory->take();
+    buffer.reserve(data.size());
+    q.parts.push_back({offset, 0, std::move(buffer)});
+    q.parts.back().append(data);
+    q.waiting += cost_of_part;
   }
   q.waiting += data.size();
   (void)q.memory->reserve(data.size(), true);

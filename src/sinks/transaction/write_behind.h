@@ -19,10 +19,10 @@ namespace advectio {
 /// Calls are serial, but for the counters.
 class WriteBehind {
  public:
-  /// Bytes that may wait; what comes beyond them is written by the caller.
+  /// Bytes that may wait, or one write that is larger. The caller writes what comes beyond them.
   static constexpr std::uint64_t waiting_max = 32U << 20U;
 
-  /// `threads` outlives this. What waits counts in `memory`. `wake` is called on any thread when the file is no longer
+  /// `threads` outlives this. `memory` counts the bytes that wait. `wake` is called on any thread when the file is no longer
   /// behind.
   WriteBehind(std::shared_ptr<File> file, Executor& threads, std::shared_ptr<MemoryBudget> memory,
               std::function<void()> wake);
@@ -52,7 +52,7 @@ class WriteBehind {
   Executor& threads_;
 };
 
-/// A file that is written behind. What reads, cuts or syncs it waits for the writes that this touches.
+/// A file that is written behind. A read, resize or sync waits for the writes that it depends on.
 class FileWrittenBehind final : public File {
  public:
   /// As of WriteBehind.

@@ -444,7 +444,8 @@ Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Recor
   }
   if (sync->frame > 0 && r.type == RecordType::sync && may_wait(*d, r.sequence)) {
     d->waiting.add(r.time_ns);
-    ADVECTIO_TRY(d->frame.join());
+    // The sink gets small blocks in their own frame.
+    if (d->sink) ADVECTIO_TRY(d->frame.give_to(*d->sink, *d->schema.written));
     // Without its fields, as the frames behind it add to them: a reader that comes now reads the file.
     if (run_.live) run_.live->publish(*d, d->progress.frames_ended - 1, r.time_ns, ledger_);
     d->frame.end_uncommitted();

@@ -117,6 +117,7 @@ TEST_F(OutputWriterTest, SmallFramesAreCommittedTogetherWhenTheProgramIsAhead) {
   EXPECT_EQ(store_.files["a.nc"].commits, 1);
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 4U);
   EXPECT_EQ(store_.files["a.nc"].begun, (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(store_.files["a.nc"].of_parts, (std::vector<std::uint64_t>{1, 2, 3, 4})) << "small blocks, too";
 }
 
 TEST_F(OutputWriterTest, FramesThatWaitAreCommittedByTheClose) {

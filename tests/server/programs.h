@@ -37,7 +37,8 @@ struct Store {
     int commits = 0, durable = 0, declared = 0;
     std::vector<std::size_t> rows;  ///< of each commit
     bool closed = false;
-    std::vector<std::uint64_t> begun;  ///< numbers of the frames, in the order in which they were begun
+    std::vector<std::uint64_t> begun;     ///< numbers of the frames, in the order in which they were begun
+    std::vector<std::uint64_t> of_parts;  ///< the frame under way, for each part
   };
   std::mutex mutex;
   std::map<std::string, FileImage> files;  ///< by the name in the output directory
@@ -107,6 +108,11 @@ class MemorySink final : public Sink {
     return {};
   }
   Result<void> ready(const std::shared_ptr<const Field>& field, const Part& part) override {
+    {
+      const std::lock_guard guard(store_.mutex);
+      auto& file = store_.files[name_];
+      if (!file.begun.empty()) file.of_parts.push_back(file.begun.back());
+    }
     if (part.layout) return for_each_box(part, [&](const Part& box) { return ready(field, box); });
     const auto& box = part.box;
     const auto values = read(*field, part);

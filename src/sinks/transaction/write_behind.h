@@ -22,8 +22,8 @@ class WriteBehind {
   /// Bytes that may wait, or one write that is larger. The caller writes what comes beyond them.
   static constexpr std::uint64_t waiting_max = 32U << 20U;
 
-  /// `threads` outlives this. `memory` counts the bytes that wait. `wake` is called on any thread when the file is no longer
-  /// behind.
+  /// `threads` outlives this. `memory` counts the bytes that wait. `wake` is called on any thread when the file is no
+  /// longer behind.
   WriteBehind(std::shared_ptr<File> file, Executor& threads, std::shared_ptr<MemoryBudget> memory,
               std::function<void()> wake);
   /// Waits.

@@ -1,4 +1,4 @@
-// What the program is to do, by its command line.
+// The options of the program, from its command line.
 #pragma once
 
 enum decomposition { ROUND_ROBIN, CURVE, SHUFFLED };

@@ -122,7 +122,7 @@ struct Put {
   std::uint32_t variable = 0;
   Box box;
   std::vector<std::uint64_t> stride;  ///< empty: all 1
-  /// Where it has many boxes, which `box` holds. Borrowed; see `pack`.
+  /// 0: one box, `box`. Else so many boxes within `box`, as `pack` writes them. `packed` is borrowed.
   std::uint32_t boxes = 0;
   std::span<const std::byte> packed;
 };

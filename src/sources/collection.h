@@ -66,7 +66,7 @@ class Collection {
   /// All parts have these variables (one flag each), of the same shape and with the same attributes. Errors:
   /// Code::invalid.
   [[nodiscard]] Result<void> check(const std::vector<bool>& wanted);
-  /// What was taken although the parts differ in it, a line each. Known after `check`.
+  /// The differences between parts that were accepted, a line each. Known after `check`.
   [[nodiscard]] std::vector<std::string> notes() const;
   /// The records are those of one source, as it has them.
   [[nodiscard]] bool as_in_source() const noexcept {

@@ -1,6 +1,6 @@
-// Files as one series of records, for `convert` and `process` alike: which records in which order, and whether what the
-// files say of a variable lets their values stand beside each other. What does not change values is taken, and said;
-// what would is an error that names the file.
+// Files as one series of records, for `convert` and `process` alike: the order of the records, and whether a variable
+// is the same in all files. A difference that changes no value is accepted, with a note. One that changes values is an
+// error that names the file.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct SeriesFile {
   const std::vector<std::uint64_t>* lengths = nullptr;
 };
 
-/// What files say of one variable, against the first of them.
+/// Compares the variables of files with those of the first file.
 class Agreement {
  public:
   /// `along`: the dimension of the first file along which the files follow each other. `unpacked`: values are taken out
@@ -84,7 +84,7 @@ class Agreement {
 
   /// Of each variable what differs and is left out, as no file's is that of all.
   [[nodiscard]] const std::map<std::string, std::set<std::string>>& dropped() const noexcept { return dropped_; }
-  /// What was taken although it differs, a line each.
+  /// The differences that were accepted, a line each.
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:

@@ -88,60 +88,47 @@ SomebodyElse& somebody_else() {
   return one;
 }
 
+/// netCDF-4 with other options; conformance tests take each `every`-th seed.
+Kind netcdf4_with(const std::string& name, std::uint64_t every, const std::function<void(Netcdf4Options&)>& set) {
+  auto k = netcdf4();
+  k.name = name;
+  k.every = every;
+  k.open = [set](Files& files, const std::string& path, Executor& executor, bool resume) {
+    Netcdf4Options options;
+    set(options);
+    return open_netcdf4(files, path, options, executor, resume);
+  };
+  return k;
+}
+
 Kind netcdf4_helped() {
-  auto k = netcdf4();
-  k.name = "netcdf4_helped";
-  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
-    Netcdf4Options options;
-    options.helpers = &somebody_else();
-    return open_netcdf4(files, path, options, executor, resume);
-  };
-  return k;
+  return netcdf4_with("netcdf4_helped", netcdf4().every,
+                      [](Netcdf4Options& options) { options.helpers = &somebody_else(); });
 }
 
-/// Parts wait for memory.
 Kind netcdf4_little_memory() {
-  auto k = netcdf4();
-  k.name = "netcdf4_little_memory";
-  k.every = 2;
-  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
-    Netcdf4Options options;
-    options.wake = [] {};
+  return netcdf4_with("netcdf4_little_memory", 2, [](Netcdf4Options& options) {
+    options.wake = [] {};  // parts wait for memory
     options.memory_max = 4096;
-    return open_netcdf4(files, path, options, executor, resume);
-  };
-  return k;
+  });
 }
 
-/// Threads that write for sinks. A process that a test forks has none of those of before.
+/// Threads that write for sinks. A process that a test forks has threads of its own.
 Executor& disk_threads() {
   static std::map<pid_t, Executor> disk;
   return disk.try_emplace(::getpid(), 2U).first->second;
 }
 
-/// Other threads write.
 Kind netcdf4_written_behind() {
-  auto k = netcdf4();
-  k.name = "netcdf4_written_behind";
-  k.every = 2;
-  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
-    Netcdf4Options options;
+  return netcdf4_with("netcdf4_written_behind", 2, [](Netcdf4Options& options) {
     options.wake = [] {};
     options.disk = &disk_threads();
-    return open_netcdf4(files, path, options, executor, resume);
-  };
-  return k;
+  });
 }
 
 Kind netcdf4_for_parallel_hdf5() {
-  auto k = netcdf4();
-  k.name = "netcdf4_for_parallel_hdf5";
-  k.open = [](Files& files, const std::string& path, Executor& executor, bool resume) {
-    Netcdf4Options options;
-    options.for_parallel_hdf5 = true;
-    return open_netcdf4(files, path, options, executor, resume);
-  };
-  return k;
+  return netcdf4_with("netcdf4_for_parallel_hdf5", netcdf4().every,
+                      [](Netcdf4Options& options) { options.for_parallel_hdf5 = true; });
 }
 
 Kind netcdf4_after_others() {

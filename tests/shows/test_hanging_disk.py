@@ -15,9 +15,9 @@ import pytest
 from running import Advectio
 
 PROGRAM = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 import netCDF4, numpy
-disk, there, here, form = int(sys.argv[1]), *sys.argv[2:]
+disk, there, here, form, advectio = int(sys.argv[1]), *sys.argv[2:]
 a, b = (netCDF4.Dataset(name, "w", format=form) for name in (there, here))
 for file, length in ((a, 1 << 18), (b, 1000)):
     file.createDimension("t", None)
@@ -25,6 +25,8 @@ for file, length in ((a, 1 << 18), (b, 1000)):
     file.createVariable("v", "f4", ("t", "x"))
 a["v"][0] = 1.0
 a.sync()
+# A server that opens a file there, or names it, may wait for that disk. It has done so when the first frame is there.
+subprocess.run([advectio, "wait", there, "--frames", "1"], check=True)
 b["v"][0] = 0.0
 b.sync()
 os.kill(disk, signal.SIGSTOP)
@@ -68,7 +70,7 @@ def test_a_disk_that_hangs_holds_up_its_own_files_only(advectio: Advectio, disk:
     (tmp_path / "output").mkdir()
     # The program waits in each sync of b.nc until the frame is in the file.
     config = 'datasets: [{match: "*b.nc", promise: visible}]\n'
-    command = [sys.executable, "-c", PROGRAM, str(pid), mounted / "a.nc", "b.nc", form]
+    command = [sys.executable, "-c", PROGRAM, str(pid), mounted / "a.nc", "b.nc", form, advectio.command]
     running = advectio.start(command, tmp_path / "output", config)
     result = running.finish()
     assert result.code == 0, result.said

@@ -224,6 +224,21 @@ void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept {
   shared_state.visible.store(sequence, std::memory_order_release);
 }
 
+void set_forced(SharedState& shared_state, const Forced& forced) noexcept {
+  shared_state.frames_forced.store(forced.frames, std::memory_order_relaxed);
+  shared_state.forced.store(forced.frames << 32U | (forced.sequence & 0xFFFFFFFFU), std::memory_order_relaxed);
+  shared_state.durable_forced.store(forced.sequence, std::memory_order_release);
+}
+
+Forced forced_of(const SharedState& shared_state) noexcept {
+  const auto sequence = shared_state.durable_forced.load(std::memory_order_acquire);
+  const auto forced = shared_state.forced.load(std::memory_order_relaxed);
+  if (forced == 0) return {sequence, shared_state.frames_forced.load(std::memory_order_relaxed)};
+  // `durable_forced` may be older or newer; its upper half tells which sequence the lower half belongs to.
+  const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(forced - sequence));
+  return {sequence + static_cast<std::uint64_t>(static_cast<std::int64_t>(ahead)), forced >> 32U};
+}
+
 void set_whole(SharedState& shared_state, const std::string& name) noexcept {
   const std::atomic_ref first(shared_state.whole[0]);
   first.store('\0', std::memory_order_relaxed);

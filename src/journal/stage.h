@@ -117,6 +117,9 @@ struct SharedState {
   std::atomic<std::uint32_t> closed;
   std::atomic<std::uint64_t> frames_synced;
   std::atomic<std::uint64_t> bytes_put;
+  /// Written by the server: how many frames are durable (upper half), and the lower half of `durable_forced`. One
+  /// store for both, as a loss of power may leave pages of a different age: see set_forced.
+  std::atomic<std::uint64_t> forced;
   // written by the server
   alignas(64)
       std::atomic<std::uint64_t> visible;  ///< everything of the dataset up to this sequence is in the readable file
@@ -163,7 +166,8 @@ struct SharedState {
   char source[4096];     ///< of such an output: path of the file that the program asked for
   std::atomic<std::uint32_t>
       outputs_made;  ///< in the shared state of that file: 1 when all outputs have their shared states
-  std::atomic<std::uint64_t> frames_forced;  ///< how many frames `durable_forced` is behind; stored before it
+  /// How many frames `durable_forced` is behind. Read where `forced` is 0: an older server wrote the shared state.
+  std::atomic<std::uint64_t> frames_forced;
   /// `frames_visible` (upper half) and the `visible` of its last frame (lower half), in one store before `visible` and
   /// the slots. After a death between the two that frame does not count. With `counted_by_record` the lower half is
   /// the sequence of writer 0's sync that ended it.
@@ -217,6 +221,13 @@ enum class EndAsked : std::uint32_t {
 };
 std::uint32_t seal_of(const SharedState& shared_state) noexcept;
 void set_visible(SharedState& shared_state, std::uint64_t sequence) noexcept;
+/// The records up to `sequence`, which are so many frames, are durable in the file.
+struct Forced {
+  std::uint64_t sequence = 0, frames = 0;
+};
+void set_forced(SharedState& shared_state, const Forced& forced) noexcept;
+/// Of one moment, whichever of the pages that were changed since have reached the disk.
+Forced forced_of(const SharedState& shared_state) noexcept;
 inline constexpr const char* alone = "-";
 /// Say that name (of fewer than 56 bytes) in a tile's shared state. Who dies meanwhile leaves none.
 void set_whole(SharedState& shared_state, const std::string& name) noexcept;

@@ -92,7 +92,7 @@ class Surveyor {
     d.frames_visible = shared_state.frames_visible.load();
     // Of a shared state that was damaged by a crash the smaller one, as a server takes it up.
     auto visible = std::min(shared_state.visible.load(std::memory_order_acquire), shared_state.visible_next.load());
-    if (found_.power_lost) visible = std::min(visible, shared_state.durable_forced.load());
+    if (found_.power_lost) visible = forced_of(shared_state).sequence;
     if (const auto durable = shared_state.durable.load(); durable >= visible)
       d.frames_durable = d.frames_visible;
     else if (durable == 0)

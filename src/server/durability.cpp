@@ -30,8 +30,7 @@ bool Durability::is_kept(const Output& d) const {
 Result<void> Durability::note(const DurabilityQueue::Job& job) const {
   auto shared_state = run_.stage.open_state(job.output->state_name);
   if (!shared_state || (*shared_state)->journal != job.journal || (*shared_state)->number != job.number) return {};
-  (*shared_state)->frames_forced.store(job.frames, std::memory_order_relaxed);
-  (*shared_state)->durable_forced.store(job.sequence, std::memory_order_release);
+  journal::set_forced(**shared_state, {job.sequence, job.frames});
   auto forced = make_durable(run_.files, run_.stage.datasets() + "/" + job.output->state_name);
   return forced || forced.error().code != Code::not_found ? std::move(forced) : Result<void>{};  // it has ended
 }

@@ -156,7 +156,8 @@ std::uint64_t Recovery::frames_of(const Output& d) const {
 
 std::uint64_t Recovery::frames_noted(const Output& d) const {
   const auto& s = *d.shared_state;
-  if (run_.power_lost && d.progress.visible == s.durable_forced.load()) return s.frames_forced.load();
+  if (const auto forced = journal::forced_of(s); run_.power_lost && d.progress.visible == forced.sequence)
+    return forced.frames;
   const auto counted = s.frames_counted.load();
   // Servers of other nodes tell no more than `frames_visible`.
   if (counted == 0) return d.is_elsewhere() ? s.frames_visible.load() : s.frames_before;
@@ -201,13 +202,12 @@ void Recovery::take_up_datasets() {
       journal::set_visible(**shared_state,
                            std::min((*shared_state)->visible.load(), (*shared_state)->visible_next.load()));
     auto d = ledger_.entry_of(name, std::move(shared_state).value());
-    if (run_.power_lost)
-      journal::set_visible(*d->shared_state,
-                           std::min(d->shared_state->visible.load(), d->shared_state->durable_forced.load()));
+    const auto forced = journal::forced_of(*d->shared_state);
+    if (run_.power_lost) journal::set_visible(*d->shared_state, forced.sequence);
     d->progress.take_up(d->shared_state->visible.load());
-    d->progress.durable = std::min(d->progress.visible, d->shared_state->durable_forced.load());
+    d->progress.durable = std::min(d->progress.visible, forced.sequence);
     take_up_frames(*d);
-    d->progress.frames_durable = d->shared_state->frames_forced.load();
+    d->progress.frames_durable = forced.frames;
     d->file.note_commits();
     if (run_.power_lost) {
       d->file.lose_power();

@@ -141,6 +141,8 @@ class Runs {
                   static_cast<unsigned long long>(slot.run.seed));
       std::fflush(stdout);
     }
+    if (const char* keep = std::getenv("ADVECTIO_FAULTS_KEEP"); keep != nullptr && bad)
+      (void)std::rename(slot.scratch->path().c_str(), (keep + ("/" + std::to_string(slot.run.seed))).c_str());
     ::munmap(slot.report, sizeof(Report));
     ::munmap(slot.ledger, sizeof(Ledger));
     slot.scratch.reset();

@@ -49,6 +49,7 @@ class Run {
   void go_without_power();
   void play_until_power_goes();
   void lose();
+  void keep_what_is_left();
 
   // Damage of what only the stage holds (damage.cpp).
   void flip(const Path& file, std::uint64_t at, std::uint64_t bytes);
@@ -91,6 +92,7 @@ class Run {
   bool touched_[datasets_max] = {}, apart_[datasets_max] = {};
   std::string damage_;
   std::uint64_t run_inode_ = 0;
+  int losses_ = 0;  ///< of power
 };
 
 /// In the order of their names.

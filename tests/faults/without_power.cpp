@@ -1,6 +1,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "faults/power.h"
 #include "faults/run.h"
 
@@ -51,6 +53,25 @@ void Run::lose() {
   lose_power(run_dir_, shadow_of(run_dir_), random_(), run_inode_);
   lose_power(output_, shadow_of(run_dir_), random_());
   servers_.power_lost();
+  if (std::getenv("ADVECTIO_FAULTS_KEEP") != nullptr) keep_what_is_left();
+}
+
+/// Of a run that fails: stage and files as recovery finds them, beside what it makes of them.
+void Run::keep_what_is_left() {
+  namespace fs = std::filesystem;
+  const auto scratch = fs::path(run_dir_).parent_path();
+  const auto to = scratch / ("left-" + std::to_string(++losses_));
+  for (const auto& from : {fs::path(run_dir_), fs::path(output_)}) {
+    if (!fs::exists(from)) continue;
+    fs::create_directories(to / from.filename());
+    for (const auto& e : fs::recursive_directory_iterator(from)) {
+      const auto there = to / e.path().lexically_relative(scratch);
+      if (e.is_directory())
+        fs::create_directories(there);
+      else if (e.is_regular_file())
+        fs::copy_file(e.path(), there);
+    }
+  }
 }
 
 }  // namespace advectio::faults

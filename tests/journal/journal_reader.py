@@ -59,7 +59,7 @@ WRITER: Layout = {
 DATASET: Layout = {
     "magic": (0, "8s"), "version": (8, "I"), "format": (12, "i"), "journal": (16, "Q"), "number": (24, "I"),
     "writer_pid": (28, "I"), "path": (32, "4096s"), "link": (4128, "4096s"), "synced": (8256, "Q"), "closed": (8264, "I"),
-    "frames_synced": (8272, "Q"), "bytes_put": (8280, "Q"), "visible": (8320, "Q"), "durable": (8328, "Q"),
+    "frames_synced": (8272, "Q"), "bytes_put": (8280, "Q"), "forced": (8288, "Q"), "visible": (8320, "Q"), "durable": (8328, "Q"),
     "frames_visible": (8336, "Q"), "state": (8344, "I"), "errors": (8348, "I"), "error_sys": (8352, "i"),
     "error_text": (8356, "1024s"), "writers": (9380, "I"), "owner": (9384, "I"), "created_ns": (9392, "Q"),
     "tiles": (9400, "I"), "whole": (9404, "56s"), "sync_index": (9464, "Q"), "waits": (9472, "Q"), "frames_dropped": (9480, "Q"),

@@ -835,6 +835,39 @@ TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
   EXPECT_TRUE(system_files().list(stage_.datasets())->empty());
 }
 
+TEST(Power, WhateverPagesAreNewerWhatIsForcedIsOfOneMoment) {
+  constexpr std::size_t page = 4096, pages = shared_state_bytes / page;
+  constexpr auto word = std::uint64_t{1} << 32U;
+  for (const auto& [before, after] : {std::pair<Forced, Forced>{{5, 2}, {9, 3}}, {{word - 1, 7}, {word + 3, 8}}}) {
+    struct alignas(64) Page {
+      SharedState state{};
+      std::byte rest[shared_state_bytes - sizeof(SharedState)]{};
+    };
+    Page older, newer;
+    set_forced(older.state, before);
+    set_forced(newer.state, before);
+    set_forced(newer.state, after);
+    for (std::size_t which = 0; which < 1U << pages; ++which) {
+      Page found;
+      for (std::size_t p = 0; p < pages; ++p)
+        std::memcpy(reinterpret_cast<std::byte*>(&found) + p * page,
+                    reinterpret_cast<const std::byte*>((which >> p & 1U) != 0 ? &newer : &older) + p * page, page);
+      const auto forced = forced_of(found.state);
+      const auto& right = forced.sequence == before.sequence ? before : after;
+      EXPECT_EQ(forced.sequence, right.sequence) << which;
+      EXPECT_EQ(forced.frames, right.frames) << which;
+    }
+  }
+}
+
+TEST(Power, WhatAnOlderServerHasForcedIsRead) {
+  alignas(64) SharedState state{};
+  state.durable_forced = 9;
+  state.frames_forced = 3;
+  EXPECT_EQ(forced_of(state).sequence, 9U);
+  EXPECT_EQ(forced_of(state).frames, 3U);
+}
+
 TEST(Reopened, ADatasetIsOpenedAgainOrEndsNeverBoth) {
   alignas(64) SharedState state{};
   EXPECT_TRUE(reopen(state, 10));

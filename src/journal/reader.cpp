@@ -126,6 +126,7 @@ Result<bool> Reader::open_segment(std::uint64_t index) {
   }
   held.mapping = std::make_shared<const Mapping>(std::move(mapping).value());
   held.last_sequence = sequence_;
+  held.end = segment_header_bytes;
   next_index_ = held.index + 1;
   listed_.erase(listed_.begin(), listed_.lower_bound(next_index_));
   held_.push_back(std::move(held));
@@ -166,21 +167,20 @@ void Reader::again(std::uint64_t sequence, Cursor& cursor, const std::function<b
   struct Part {
     std::uint64_t index;
     std::shared_ptr<const Mapping> segment;
-    std::uint64_t last_sequence;
+    std::uint64_t end;
   };
   std::vector<Part> parts;  // as it is now: `take` may let segments go
   for (const auto& h : held_)
-    if (h.last_sequence > sequence) parts.push_back({h.index, h.mapping, h.last_sequence});
+    if (h.last_sequence > sequence) parts.push_back({h.index, h.mapping, h.end});
   for (const auto& part : parts) {
     const bool is_there = cursor.segment == part.index && cursor.at > 0 && cursor.sequence <= sequence;
-    for (auto at = is_there ? cursor.at : segment_header_bytes;;) {
-      const auto header = header_at(*part.segment, at, part.segment->bytes());
-      if (!header || header->sequence > part.last_sequence) break;
+    for (auto at = is_there ? cursor.at : segment_header_bytes; at < part.end;) {
+      const auto header = header_at(*part.segment, at, part.end);
+      if (!header) break;
       const auto record = record_at(part.segment, at, *header);
       if (record.sequence > sequence && !take(record)) return;
       at += record.whole.size();
       cursor = {part.index, at, record.sequence};
-      if (record.sequence == part.last_sequence) break;
     }
   }
 }
@@ -240,6 +240,7 @@ Result<std::optional<Record>> Reader::next() {
     at_ += record.whole.size();
     sequence_ = r.sequence;
     h.last_sequence = sequence_;
+    h.end = at_;
     return std::optional<Record>(record);
   }
 }

@@ -88,7 +88,8 @@ class Reader {
     std::string file;     ///< name in the journal's directory
     std::string segment;  ///< name it has in the pool
     std::shared_ptr<const Mapping> mapping;
-    std::uint64_t last_sequence = 0;  ///< of the last record read in it
+    std::uint64_t last_sequence = 0;  ///< of the last record read in it, or before it
+    std::uint64_t end = 0;            ///< the byte behind that record; behind it may be records of an earlier use
     bool done = false;                ///< read to its seal
     /// Somebody holds a lease on it.
     [[nodiscard]] bool is_leased() const noexcept;

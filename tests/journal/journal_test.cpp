@@ -173,6 +173,44 @@ TEST_F(JournalTest, GivesRecordsAgainFromTheSegmentsThatItHolds) {
   for (const auto& held : r->held()) EXPECT_FALSE(held.is_leased());
 }
 
+TEST_F(JournalTest, WhatAnEarlierUseOfASegmentHasLeftIsNotGivenAgain) {
+  add_segments(2);
+  auto w = writer();
+  auto r = reader(w->name());
+  const Said large{RecordType::put, 1, {}, Bytes(25'000)};
+  const auto read = [&] {
+    while (r->next().value().has_value()) {
+    }
+  };
+  // Two records fill a segment. The first segment is used again by record 5.
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(say(*w, large).ok());
+  read();
+  ASSERT_TRUE(r->release_oldest(stage_, true).ok());
+  Reader::Cursor cursor;
+  std::vector<std::uint64_t> again;
+  const auto take_again = [&](std::uint64_t behind) {
+    r->again(behind, cursor, [&again](const Record& record) {
+      again.push_back(record.sequence);
+      return true;
+    });
+  };
+  const auto fifth = w->append(
+      large.type, 0, large.dataset, large.meta, large.payload.size(),
+      [&](std::byte* to) {
+        read();  // opens the segment, in which there is no record yet
+        EXPECT_EQ(r->held().size(), 2U);
+        take_again(3);
+        return copy_crc32c(to, large.payload.data(), large.payload.size());
+      },
+      nullptr);
+  ASSERT_TRUE(fifth.ok());
+  EXPECT_EQ(again, (std::vector<std::uint64_t>{4}));
+  read();
+  again.clear();
+  take_again(4);
+  EXPECT_EQ(again, (std::vector<std::uint64_t>{5}));
+}
+
 TEST_F(JournalTest, AReaderOnAnotherThreadSeesWholeRecordsOnly) {
   add_segments(8);
   auto w = writer();

@@ -92,7 +92,7 @@ void JournalSet::recycle_parked(bool short_of_room) {
       journal::uncount_segments(run_.stage.control(), 1);
     } else {
       p.mapping.reset();
-      if (auto r = journal::give_back(run_.stage, p.path, p.segment); !r)
+      if (auto r = run_.files.rename(p.path, run_.stage.pool() + "/" + p.segment); !r)
         run_.log.warning("recycle a segment: " + r.error().message);
     }
     run_.forward(true);

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include "faults/power.h"
 
@@ -222,9 +223,19 @@ int unlink(const char* path) noexcept {
   return ::unlinkat(AT_FDCWD, path, 0);
 }
 
+/// Not below the directory of the run: a loss of power would not reach what is there.
+static bool is_elsewhere(const char* path) {
+  const auto scratch = std::string_view(here.output).rfind('/') + 1;
+  return here.weather != nullptr && path[0] == '/' && std::strncmp(path, here.output, scratch) != 0;
+}
+
 int mkdir(const char* path, mode_t mode) noexcept {
   maybe_die();
   if (refused(path)) return fail(EROFS);
+  if (is_elsewhere(path)) {
+    errno = EACCES;
+    return -1;
+  }
   return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 int rmdir(const char* path) noexcept {

@@ -18,6 +18,7 @@
 #include "journal/scratch.h"
 #include "journal/segments.h"
 #include "journal/writer.h"
+#include "platform/faulty_files.h"
 
 namespace advectio::journal {
 namespace {
@@ -592,6 +593,27 @@ TEST_F(JournalTest, ALeaseKeepsWhatARecordRefersToWhenItsReaderHasGone) {
   r = reader(w->name());
   (void)r->next();
   EXPECT_FALSE(r->held().front().is_leased()) << "the lease was on another reader's mapping";
+}
+
+TEST_F(JournalTest, TheOldNameOfAParkedSegmentIsOffTheDiskBeforeItsNextUse) {
+  for (const bool survives : {false, true}) {
+    SCOPED_TRACE(survives);
+    stage_.control().survives_power = survives ? 1 : 0;
+    add_segments(1);
+    auto w = writer();
+    ASSERT_TRUE(say(*w, {RecordType::put, 1, {}, Bytes(100)}).ok());
+    w->seal();
+    const auto faults = std::make_shared<Faults>();
+    FaultyFiles files(system_files(), faults);
+    auto r = Reader::open(files, stage_.journals() + "/" + w->name(), Trust::published).value();
+    const auto record = r->next().value();
+    EXPECT_FALSE(r->next().value().has_value());
+    ASSERT_TRUE(r->held().front().is_leased());
+    faults->syncs_until = 0;
+    const auto parked = r->park_oldest(stage_);
+    // A disk that does not take the change of the directory is asked where the stage survives a loss of power.
+    EXPECT_EQ(parked.ok(), !survives);
+  }
 }
 
 TEST_F(JournalTest, ManyWritersTogetherMakeNoMoreSegmentsThanTheCap) {

@@ -8,6 +8,24 @@
 
 namespace advectio {
 
+namespace {
+/// A message is one line, whatever a name or a damaged page has in it.
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20U && byte != 0x7FU) {
+      line += c;
+      continue;
+    }
+    char code[8];
+    std::snprintf(code, sizeof code, "\\x%02x", byte);
+    line += c == '\n' ? "\\n" : code;
+  }
+  return line;
+}
+}  // namespace
+
 Log::~Log() {
   for (auto* f : files_) std::fclose(f);
 }
@@ -23,8 +41,9 @@ void Log::also_to(const std::string& path, unsigned permissions) {
 }
 
 void Log::write(LogLevel level, const std::string& text) {
+  const auto line = on_one_line(text);
   const std::lock_guard guard(mutex_);
-  if (level <= level_) std::fprintf(stderr, "advectiod: %s: %s\n", std::string(name_of(level)).c_str(), text.c_str());
+  if (level <= level_) std::fprintf(stderr, "advectiod: %s: %s\n", std::string(name_of(level)).c_str(), line.c_str());
   if (level > LogLevel::info && level > level_) return;
   const std::time_t now = std::time(nullptr);
   std::tm t{};
@@ -32,7 +51,7 @@ void Log::write(LogLevel level, const std::string& text) {
   char stamp[32];
   std::strftime(stamp, sizeof stamp, "%F %T", &t);
   for (auto* f : files_) {
-    std::fprintf(f, "%s %s: %s\n", stamp, std::string(name_of(level)).c_str(), text.c_str());
+    std::fprintf(f, "%s %s: %s\n", stamp, std::string(name_of(level)).c_str(), line.c_str());
     std::fflush(f);
   }
 }

@@ -82,11 +82,11 @@ std::optional<MarkerPath::Use> MarkerPath::of_flags(int flags) {
   if ((flags & (O_PATH | O_DIRECTORY)) != 0) return std::nullopt;
   if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return Use::make;
   if ((flags & O_TRUNC) != 0) return Use::replace;
-  return (flags & O_ACCMODE) != O_RDONLY || (flags & O_CREAT) != 0 ? Use::write : Use::look;
+  return (flags & O_ACCMODE) != O_RDONLY || (flags & O_CREAT) != 0 ? Use::write : of_look((flags & O_NOFOLLOW) != 0);
 }
 
 MarkerPath::Use MarkerPath::of_mode(const char* mode) {
-  if (mode == nullptr || std::strpbrk(mode, "wa+") == nullptr) return Use::look;
+  if (mode == nullptr || std::strpbrk(mode, "wa+") == nullptr) return Use::read;
   if (mode[0] != 'w') return Use::write;
   return std::strchr(mode, 'x') != nullptr ? Use::make : Use::replace;
 }

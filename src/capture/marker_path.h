@@ -24,6 +24,8 @@ class MarkerPath {
 
   static std::optional<Use> of_flags(int flags);  ///< of open(2)
   static Use of_mode(const char* mode);           ///< of fopen(3)
+  /// Of stat(2) and lstat(2), where the call means the name itself.
+  static Use of_look(bool means_name) { return means_name ? Use::look : Use::read; }
 
  private:
   template <typename Make>

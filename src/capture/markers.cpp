@@ -12,6 +12,7 @@
 #include "capture/dataset.h"
 #include "capture/rules.h"
 #include "capture/waiting.h"
+#include "journal/hard_link.h"
 #include "workflow/versions.h"
 #include "workflow/workflow.h"
 
@@ -86,13 +87,16 @@ MarkerCall::MarkerCall(const std::string& path, Use use) {
   const bool makes = use == Use::write || use == Use::replace || use == Use::make;
   const bool any_file_held = control.files_held.load(std::memory_order_acquire) > 0;
   const bool any_marker = makes || use == Use::wait || control.markers_held.load(std::memory_order_acquire) > 0;
-  const bool is_marker = any_marker && matches(*run, path);
+  if (!any_marker && !any_file_held) return;
+  const bool follows = use == Use::read || use == Use::write || use == Use::replace;
+  const auto meant = follows ? journal::without_last_links(path) : path;
+  const bool is_marker = any_marker && (matches(*run, path) || (meant != path && matches(*run, meant)));
   if (use == Use::wait) {
     if (is_marker) wait_for_files(run->stage, path);
     return;
   }
   if (!is_marker && !any_file_held) return;
-  const auto whole = workflow::resolved(path);
+  const auto whole = workflow::resolved(meant);
   if (!(is_marker && makes) && !journal::may_be_held(run->stage, whole)) return;
   if (!take_notes(whole, use) || !look_up(whole)) return;
   if (makes && is_marker && !(marker_ && marker_->is_file)) hold_marker(whole, use);
@@ -131,7 +135,7 @@ bool MarkerCall::take_notes(const std::string& path, Use use) {
   auto notes = Markers::await(stage);
   if (notes)
     notes_ = std::make_shared<const Markers>(std::move(notes).value());
-  else if (stage.there() && use != Use::look)
+  else if (stage.there() && use != Use::look && use != Use::read)
     do_without(path, notes.error());
   return static_cast<bool>(notes_);
 }

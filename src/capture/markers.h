@@ -18,9 +18,10 @@ namespace advectio::capture {
 class MarkerCall {
  public:
   enum class Use : std::uint8_t {
-    look,     ///< the call makes nothing: stat, open to read
-    write,    ///< opens it to write, and keeps what is in it
-    replace,  ///< makes it anew: open with O_TRUNC, rename to it
+    look,     ///< the call makes nothing and means the name itself: lstat, link
+    read,     ///< makes nothing, and means what a symbolic link leads to: stat, open to read
+    write,    ///< opens it, or what a symbolic link leads to, to write, and keeps what is in it
+    replace,  ///< makes it anew: open with O_TRUNC, likewise; rename to it
     make,     ///< fails where it is there: link, symlink, open with O_EXCL
     remove,   ///< takes the name away: unlink, rename from it
     wait,     ///< makes what cannot be held, a directory: waits until the files are visible

@@ -201,15 +201,17 @@ ADVECTIO_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream
 }
 
 // `USE` looks or changes.
-#define ADVECTIO_LOOK(ANSWER, F, USE, DIRECTORY, PARAMETERS, ...)                   \
-  ADVECTIO_EXPORT ANSWER F PARAMETERS noexcept {                                    \
-    Path at(DIRECTORY, path, USE, ADVECTIO_CALLER);                                 \
-    auto answer = ANSWER{-1};                                                       \
-    if (at) do {                                                                    \
-        const MarkerPath of(DIRECTORY, at.get(), MarkerUse::look, ADVECTIO_CALLER); \
-        answer = ADVECTIO_NEXT(F, __VA_ARGS__);                                     \
-      } while (answer < 0 && at.look_again());                                      \
-    return answer;                                                                  \
+#define ADVECTIO_LOOK(ANSWER, F, USE, DIRECTORY, PARAMETERS, ...)         \
+  ADVECTIO_EXPORT ANSWER F PARAMETERS noexcept {                          \
+    const auto use = USE;                                                 \
+    const auto looks = MarkerPath::of_look(use.means_name());             \
+    Path at(DIRECTORY, path, use, ADVECTIO_CALLER);                       \
+    auto answer = ANSWER{-1};                                             \
+    if (at) do {                                                          \
+        const MarkerPath of(DIRECTORY, at.get(), looks, ADVECTIO_CALLER); \
+        answer = ADVECTIO_NEXT(F, __VA_ARGS__);                           \
+      } while (answer < 0 && at.look_again());                            \
+    return answer;                                                        \
   }
 #define ADVECTIO_STAT(F, DIRECTORY, PARAMETERS, ...) \
   ADVECTIO_LOOK(int, F, Use::of_look(0), DIRECTORY, PARAMETERS, __VA_ARGS__)

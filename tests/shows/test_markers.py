@@ -24,6 +24,8 @@ HELD = {
     "python.done": "done\n",
     "excl.flag": "",
     "log.f001": "step 1\nstep 2\n",
+    "log.f002": "through a link\n",
+    "behind": "through a link\n",
     "touched.ready": "",
     "renamed.complete": "renamed\n",
     "linked.trigger": "linked\n",
@@ -67,6 +69,7 @@ def test_markers_of_every_kind_are_there_inside_and_not_outside(advectio: Advect
     for name in ("kept", "there.ok", "plain.txt"):
         assert said[name]["outside"], f"{name} is no marker, or was there before"
     assert said["refused"] == [True, True]
+    assert said["through_links"] == ["through a link\n"] * 2
     assert result.summary["markers_held"] == len(HELD | REPLACED)
     assert result.summary["markers_waiting"] == []
     assert_in_place(output)

@@ -35,6 +35,8 @@ values = np.random.default_rng(7).random((64, 256, 256))
 pathlib.Path("old.done").write_text("of before\n")
 pathlib.Path("older.done").write_text("of before\n")
 pathlib.Path("there.ok").write_text("of before\n")
+os.symlink("log.f002", "logf002")
+os.symlink("behind", "link.done")
 file = netCDF4.Dataset("hist.nc", "w")
 file.createDimension("x", values.shape[0])
 file.createDimension("y", values.shape[1])
@@ -55,6 +57,10 @@ os.rename("draft", "renamed.complete")
 pathlib.Path("first").write_text("linked\n")
 os.link("first", "linked.trigger")
 os.symlink("first", "rpointer.atm")
+pathlib.Path("logf002").write_text("through a link\n")
+with open("link.done", "a") as marker:
+    marker.write("through a link\n")
+through_links = [pathlib.Path(name).read_text() for name in ("logf002", "link.done")]
 pathlib.Path("dropped.ok").write_text("not to be\n")
 os.remove("dropped.ok")
 pathlib.Path("a_done").write_text("moved\n")
@@ -73,6 +79,8 @@ names = [
     "python.done",
     "excl.flag",
     "log.f001",
+    "log.f002",
+    "behind",
     "touched.ready",
     "old.done",
     "older.done",
@@ -87,7 +95,8 @@ names = [
     "there.ok",
     "plain.txt",
 ]
-print(json.dumps({name: seen(name) for name in names} | {"refused": refused, "after": sorted(seen_by_others())}), flush=True)
+said = {"refused": refused, "through_links": through_links, "after": sorted(seen_by_others())}
+print(json.dumps({name: seen(name) for name in names} | said), flush=True)
 if sys.argv[1:] == ["die"]:
     os.kill(os.getpid(), signal.SIGKILL)
 while sys.argv[1:] == ["wait"] and not os.path.exists("on"):

@@ -303,6 +303,13 @@ Result<void> Stage::enter(const std::function<Result<void>()>& publish) const {
   return publish();
 }
 
+void Stage::remove_rest() const noexcept {
+  if (there()) return;
+  (void)files_->remove(directory_ + "/journals.lock");
+  ::rmdir(journals().c_str());
+  ::rmdir(directory_.c_str());
+}
+
 Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::function<void(SharedState&)>& fill) const {
   auto lock = await_lock(directory_ + "/datasets.lock");
   if (!lock) return std::move(lock).error();

@@ -377,6 +377,9 @@ class Stage {
 
   /// False when somebody has removed the directory.
   [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }
+  /// Of a process that came too late: directories that it kept from being removed with the run's go, where the run's
+  /// control file has gone.
+  void remove_rest() const noexcept;
   [[nodiscard]] bool survives_power() const noexcept { return control_->survives_power != 0; }
   /// True when it is of an earlier boot than that one, and its run was under way then: what was not forced to the disk
   /// may be older, or newer, than the rest.

@@ -64,6 +64,7 @@ Result<MadeJournal> make_journal(const Stage& stage, const std::string& name,
   if (!done) {
     (void)stage.files().remove(hidden + "/writer");
     ::rmdir(hidden.c_str());
+    if (done.error().code == Code::gone) stage.remove_rest();
     return done.error();
   }
   return MadeJournal{std::move(shared_state), std::move(lock).value()};

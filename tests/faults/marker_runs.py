@@ -287,8 +287,9 @@ def _run(case: Case, place: Path, output: Path, copies: Path, run_dir: Path) -> 
                 for file in json.loads((output / name).read_text())["files"]:
                     check_values(case, output / file)
             subprocess.run(["mount", "-o", "remount,size=100m", output], check=True)
+        left = sorted(str(p.relative_to(run_dir)) for p in run_dir.rglob("*"))
         done = subprocess.run([COMMAND, "recover", run_dir], env=environment(), capture_output=True, text=True, timeout=ENDS_S)
-        must(done.returncode == 0, f"recover: {done.returncode}\n{done.stderr}\n{text}")
+        must(done.returncode == 0, f"recover: {done.returncode}\n{done.stderr}\n{left}\n{text}")
         recovered = ", recovered"
     else:
         must(code == 0 or struck & {"program", "all"}, f"exit code {code}\n{text}")

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
@@ -453,6 +454,18 @@ TEST_F(JournalTest, IsBegunByNobodyOnceTheStageIsClosed) {
   EXPECT_TRUE(system_files().list(stage_.journals()).value().empty()) << "it leaves nothing there";
   stage_.reopen();
   EXPECT_TRUE(Writer::open(stage_, identity).ok());
+}
+
+TEST_F(JournalTest, AProcessThatComesTooLateKeepsNoDirectoryOfTheRun) {
+  const auto made = make_journal(stage_, "late", [this](WriterState&) {
+    // Meanwhile the server removes the run directory, and cannot remove what this process is making.
+    ASSERT_TRUE(stage_.close([] { return true; }));
+    for (const auto& entry : std::filesystem::directory_iterator(stage_.directory()))
+      if (entry.path() != stage_.journals()) std::filesystem::remove_all(entry.path());
+  });
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::gone);
+  EXPECT_FALSE(std::filesystem::exists(stage_.directory()));
 }
 
 TEST_F(JournalTest, IsSeenByTheServerBeforeItClosesTheStage) {

@@ -301,7 +301,7 @@ Result<std::string> Workflow::wait(const Coupled& file, For use, const Say& say)
   std::optional<Wanted> wanted;
   auto served_at = begin;
   for (auto pause = look_again;; pause = std::min(2 * pause, look_again_most)) {
-    const auto there = settled(file);
+    const auto there = settled(file, say);
     // A program finds what it is writing without a library, as it would on the disk.
     if (use != For::reading || !file.reads)
       if (auto own = open_by_own(file, there, use == For::looking)) return *own;
@@ -485,7 +485,7 @@ Result<Opened> Workflow::create(const Coupled& file, bool no_clobber) {
   const auto parent = file.path.substr(0, std::max<std::size_t>(file.path.rfind('/'), 1));
   if (::stat(parent.c_str(), &st) != 0) return system_error("create " + file.path, errno);
   ADVECTIO_TRY(begin(file));
-  const auto there = settled(file);
+  const auto there = settled(file, {});
   const bool moved = std::any_of(there.writing.begin(), there.writing.end(),
                                  [&](const auto& name) { return is_own(name) && Pending::of(name); });
   if (moved) ADVECTIO_TRY(await_own(file));  // its version comes before this one
@@ -523,15 +523,15 @@ void Workflow::settle_or_tell(const Coupled& file, const std::string& entry, boo
   const auto maker = maker_of(entry.substr(entry.rfind('/') + 1));
   if (!maker) return;
   const auto done = settle(entry, what_becomes(file), maker->member.substr(0, maker->member.find(',')));
-  busy = done && *done == Settled::busy;
-  if (done) return;
+  busy = done ? *done == Settled::busy : !say;
+  if (done || !say) return;
   const auto& why = done.error().message;
   (void)replace_file(system_files(), file.directory + "/trouble", std::as_bytes(std::span(why)));
   (void)::unlink(entry.c_str());
-  if (say) say(file.path + ": no other program gets what was written: " + why);
+  say(file.path + ": no other program gets what was written: " + why);
 }
 
-Versions Workflow::settled(const Coupled& file) {
+Versions Workflow::settled(const Coupled& file, const Say& say) {
   auto there = Versions::in(file.directory);
   bool any = false;
   for (const auto& name : there.writing) {
@@ -539,7 +539,7 @@ Versions Workflow::settled(const Coupled& file) {
     const auto maker = maker_of(name);
     if (!pending || pending->kind != Pending::Kind::plain || !is_alive(settings_.memory, maker->member)) continue;
     bool busy = false;
-    settle_or_tell(file, file.directory + "/" + name, busy, {});
+    settle_or_tell(file, file.directory + "/" + name, busy, say);
     any = any || !busy;
   }
   return any ? Versions::in(file.directory) : there;
@@ -582,7 +582,7 @@ Result<void> Workflow::note_pending(const std::string& entry) const {
 Result<void> Workflow::await_own(const Coupled& file) {
   const auto begin = steady_clock::now();
   for (auto pause = look_again;; pause = std::min(2 * pause, look_again_most)) {
-    const auto there = settled(file);
+    const auto there = settled(file, {});
     const bool waits = std::any_of(there.writing.begin(), there.writing.end(), [&](const auto& name) {
       return is_own(name) && this->is_written(file, there, name);
     });
@@ -672,7 +672,7 @@ Result<void> Workflow::has_come(const Coupled& to, Pending::Kind kind) {
   const auto entry = to.directory + "/" + name_for("writing") + Pending{kind, 0}.suffix();
   if (::symlink(to.path.c_str(), entry.c_str()) != 0) return system_error("link " + entry, errno);
   ADVECTIO_TRY(note_pending(entry));
-  (void)settled(to);
+  (void)settled(to, {});
   return {};
 }
 

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -214,6 +216,64 @@ TEST_F(WorkflowTest, WhatIsWrittenWithoutALibraryIsAVersionAsSoonAsNobodyHasItOp
     EXPECT_EQ(Versions::in(a->of(name)->directory).newest, 2U);
     EXPECT_EQ(fs::exists(name), mode != CoupleRule::Mode::memory);
   }
+}
+
+/// While one lives no file may be longer.
+class ShortFiles {
+ public:
+  explicit ShortFiles(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit now{bytes, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  ~ShortFiles() { EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  ShortFiles(const ShortFiles&) = delete;
+  ShortFiles& operator=(const ShortFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(WorkflowTest, WhatIsWrittenWithoutALibraryAndCannotBeCopiedIntoMemoryIsSaid) {
+  rules_[0].mode = CoupleRule::Mode::memory_and_file;
+  const auto a = come("a"), b = come("b");
+  put(*a, path("x.nc"), "old");
+  const std::string large(100'000, 'n');
+  const auto write_plainly = [&] {
+    const int fd = open_plainly(*a, path("x.nc"), anew, O_WRONLY | O_CREAT | O_TRUNC);
+    ASSERT_EQ(::write(fd, large.data(), large.size()), static_cast<ssize_t>(large.size()));
+    ::close(fd);
+  };
+  std::vector<std::string> said;
+  const auto read = [&] {
+    auto opened = b->open_to_read(*b->of(path("x.nc")), [&said](const auto& text) { said.push_back(text); });
+    EXPECT_TRUE(opened.ok());
+    auto what = opened ? text(opened->path) : std::string();
+    if (opened) {
+      EXPECT_TRUE(b->close(*opened, true).ok());
+    }
+    return what;
+  };
+  // By the program that reads, and by the server of the one that writes.
+  for (const bool by_reader : {true, false}) {
+    SCOPED_TRACE(by_reader);
+    write_plainly();
+    said.clear();
+    {
+      const ShortFiles at_most(50'000);
+      if (!by_reader)
+        EXPECT_TRUE(
+            a->settle_own([](const auto&) { return false; }, [&said](const auto& text) { said.push_back(text); })
+                .empty());
+      EXPECT_EQ(read(), "old");
+    }
+    ASSERT_EQ(said.size(), 1U);
+    EXPECT_THAT(said[0], HasSubstr(path("x.nc") + ": no other program gets what was written"));
+    EXPECT_THAT(said[0], HasSubstr("File too large"));
+  }
+  write_plainly();
+  EXPECT_EQ(read(), large);
 }
 
 TEST_F(WorkflowTest, AFileIsPublishedOnceHoweverManyLookAtIt) {

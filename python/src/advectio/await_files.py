@@ -191,14 +191,21 @@ class Wanted:
         return any(self._is_named(name) for name in (known.path, known.in_place_of) if name) or self._is_renamed(known)
 
     def _is_named(self, name: str) -> bool:
+        # Its directory last: that of another run may be on a disk that does not answer.
+        mine, its = os.path.basename(self.path), os.path.basename(name)
+        if not (fnmatch.fnmatchcase(its, mine) if self.is_pattern else its == mine):
+            return False
         path = _by_its_directory(name)
-        return fnmatch.fnmatchcase(path, self.path) if self.is_pattern else path == self.path
+        if not self.is_pattern:
+            return path == self.path
+        names, patterns = path.split(os.sep), self.path.split(os.sep)
+        return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
     def _is_renamed(self, known: Known) -> bool:
         """The program has given the file another name in its directory."""
-        if not known.inode or os.path.dirname(_by_its_directory(known.path)) != os.path.dirname(self.path):
+        if not known.inode or not any(_inode_of(path) == known.inode for path in self.there()):
             return False
-        return any(_inode_of(path) == known.inode for path in self.there())
+        return os.path.dirname(_by_its_directory(known.path)) == os.path.dirname(self.path)
 
     def there(self) -> list[str]:
         """Files of that name."""

@@ -38,7 +38,7 @@ Result<void> Durability::note(const DurabilityQueue::Job& job) const {
 void Durability::push(const std::shared_ptr<Output>& d, std::function<Result<void>()> make, std::uint64_t sequence,
                       std::vector<std::uint64_t> synced, bool last) {
   queue_->push({std::move(make), d, sequence, d->progress.frames_visible, std::move(synced), last,
-                d->shared_state->journal, d->number});
+                d->shared_state->journal, d->number, d->file.system});
 }
 
 Result<void> Durability::keep_names(const Output& d) const {

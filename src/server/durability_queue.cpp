@@ -1,5 +1,7 @@
 #include "server/durability_queue.h"
 
+#include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "journal/writer.h"
@@ -8,7 +10,9 @@
 namespace advectio {
 
 DurabilityQueue::DurabilityQueue(std::function<Result<void>(const Job&)> note, std::function<void()> news)
-    : note_(std::move(note)), news_(std::move(news)), thread_([this] { work(); }) {}
+    : note_(std::move(note)), news_(std::move(news)) {
+  threads_.emplace_back([this] { work(); });
+}
 
 DurabilityQueue::~DurabilityQueue() {
   {
@@ -16,19 +20,27 @@ DurabilityQueue::~DurabilityQueue() {
     ending_ = true;
   }
   wake_.notify_all();
-  thread_.join();
+  for (auto& thread : threads_) thread.join();
 }
 
 void DurabilityQueue::push(Job job) {
   const std::lock_guard guard(mutex_);
   jobs_.push_back(std::move(job));
+  auto systems = busy_;
+  for (const auto& waiting : jobs_) systems.insert(waiting.system);
+  if (systems.size() > threads_.size()) {
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // no thread can be made: those that are there do it
+    }
+  }
   wake_.notify_one();
 }
 
 void DurabilityQueue::await_half() {
   std::unique_lock guard(mutex_);
-  const auto half = (jobs_.size() + busy_) / 2;
-  fewer_.wait(guard, [&] { return jobs_.size() + busy_ <= half; });
+  const auto half = (jobs_.size() + busy_.size()) / 2;
+  fewer_.wait(guard, [&] { return jobs_.size() + busy_.size() <= half; });
 }
 
 std::vector<DurabilityQueue::Done> DurabilityQueue::collect() {
@@ -38,16 +50,22 @@ std::vector<DurabilityQueue::Done> DurabilityQueue::collect() {
 
 bool DurabilityQueue::is_idle() const {
   const std::lock_guard guard(mutex_);
-  return jobs_.empty() && busy_ == 0 && done_.empty();
+  return jobs_.empty() && busy_.empty() && done_.empty();
+}
+
+/// The first job on whose file system nobody is.
+std::deque<DurabilityQueue::Job>::iterator DurabilityQueue::next() {
+  return std::find_if(jobs_.begin(), jobs_.end(), [this](const Job& job) { return !busy_.contains(job.system); });
 }
 
 void DurabilityQueue::work() {
   std::unique_lock guard(mutex_);
   for (;;) {
-    wake_.wait(guard, [this] { return ending_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    wake_.wait(guard, [this] { return next() != jobs_.end() || (ending_ && jobs_.empty()); });
+    const auto first = next();
+    if (first == jobs_.end()) return;
+    Job job = std::move(*first);
+    jobs_.erase(first);
     // Of several commits of one output the latest speaks for all.
     auto synced = std::move(job.synced);
     for (auto it = jobs_.begin(); it != jobs_.end();) {
@@ -59,7 +77,8 @@ void DurabilityQueue::work() {
       job = std::move(*it);
       it = jobs_.erase(it);
     }
-    ++busy_;
+    const auto system = job.system;
+    busy_.insert(system);
     guard.unlock();
     auto done = job.make();
     // The system reports an error once: who asks again hears that all is well.
@@ -68,10 +87,11 @@ void DurabilityQueue::work() {
     if (done) done = note_(job);
     const auto now = journal::realtime_ns();
     guard.lock();
-    --busy_;
+    busy_.erase(system);
     done_.push_back(
         {std::move(job.output), job.sequence, job.frames, job.last, std::move(synced), now, std::move(done)});
     fewer_.notify_all();
+    wake_.notify_all();  // for the next job of this file system, and for the end
     news_();
   }
 }

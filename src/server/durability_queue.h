@@ -1,6 +1,9 @@
-// The queue of files that are to survive a loss of power. A thread of its own forces them to the disk (fsync), one
-// after the other, so that a slow disk holds up neither the loop nor other outputs' commits.
+// The queue of files that are to survive a loss of power. Threads of its own force them to the disk (fsync), so that a
+// slow disk holds up neither the loop nor other outputs' commits. Those of one file system one after the other: a disk
+// that hangs holds up its own files only.
 #pragma once
+
+#include <sys/types.h>
 
 #include <condition_variable>
 #include <cstdint>
@@ -8,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -29,6 +33,7 @@ class DurabilityQueue {
     bool last = false;                  ///< the file is closed, and the output ends with this
     std::uint64_t journal = 0;          ///< and `number`: whose shared state it is
     std::uint32_t number = 0;
+    dev_t system = 0;  ///< of the file
   };
   struct Done {
     std::shared_ptr<Output> output;
@@ -41,7 +46,7 @@ class DurabilityQueue {
   };
 
   /// `note` is called on the thread after each `make` that succeeded, and its error becomes the job's. `news` is called
-  /// on the thread when something is done.
+  /// on the thread when something is done. With several file systems these are several threads.
   DurabilityQueue(std::function<Result<void>(const Job&)> note, std::function<void()> news);
   /// Does all that is queued first.
   ~DurabilityQueue();
@@ -58,6 +63,7 @@ class DurabilityQueue {
 
  private:
   void work();
+  [[nodiscard]] std::deque<Job>::iterator next();
 
   const std::function<Result<void>(const Job&)> note_;
   const std::function<void()> news_;
@@ -65,9 +71,9 @@ class DurabilityQueue {
   std::condition_variable wake_, fewer_;
   std::deque<Job> jobs_;
   std::vector<Done> done_;
-  std::size_t busy_ = 0;
+  std::set<dev_t> busy_;  ///< file systems on which something is being forced
   bool ending_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;  ///< as many as file systems had jobs at one time, where the system gives so many
 };
 
 }  // namespace advectio

@@ -18,7 +18,7 @@ class DurabilityQueueTest : public ::testing::Test {
   std::shared_ptr<Output> a_ = std::make_shared<Output>(), b_ = std::make_shared<Output>();
   DurabilityQueue queue_{[](const auto&) { return Result<void>{}; }, [this] { ++news_; }};
 
-  void push(const std::shared_ptr<Output>& output, std::uint64_t sequence) {
+  void push(const std::shared_ptr<Output>& output, std::uint64_t sequence, dev_t system = 0) {
     queue_.push({[this]() -> Result<void> {
                    ++syncs_;
                    while (stands_) ::usleep(1000);
@@ -31,7 +31,8 @@ class DurabilityQueueTest : public ::testing::Test {
                  {sequence},
                  false,
                  7,
-                 1});
+                 1,
+                 system});
   }
   std::vector<DurabilityQueue::Done> collect(std::size_t count) {
     std::vector<DurabilityQueue::Done> all;
@@ -76,6 +77,34 @@ TEST_F(DurabilityQueueTest, TheLatestCommitOfAnOutputSpeaksForAll) {
   EXPECT_TRUE(queue_.is_idle());
 }
 
+TEST_F(DurabilityQueueTest, AFileWaitsForFilesOfItsOwnFileSystemOnly) {
+  std::atomic<bool> hangs{true};
+  const auto other = std::make_shared<Output>();
+  queue_.push({[&hangs]() -> Result<void> {
+                 while (hangs) ::usleep(1000);
+                 return {};
+               },
+               other,
+               1,
+               1,
+               {1},
+               false,
+               7,
+               1,
+               1});
+  push(a_, 2, 1);
+  push(b_, 1, 2);
+  const auto done = collect(1);
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].output, b_);
+  EXPECT_FALSE(queue_.is_idle());
+  hangs = false;
+  const auto rest = collect(2);
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(rest[0].output, other);  // one after the other
+  EXPECT_EQ(rest[1].output, a_);
+}
+
 TEST_F(DurabilityQueueTest, WhatTheDiskHasRefusedOnceIsNotDurableTheNextTime) {
   fails_ = true;
   push(a_, 1);
@@ -107,7 +136,8 @@ TEST_F(DurabilityQueueTest, NothingThatIsQueuedIsLeftBehindAtTheEnd) {
                   {1},
                   false,
                   7,
-                  1});
+                  1,
+                  static_cast<dev_t>(n % 3)});
   }
   EXPECT_EQ(made, 20);
 }

@@ -64,12 +64,15 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
 
 
+@pytest.mark.parametrize("promise", ["visible", "durable"])
 @pytest.mark.parametrize("form", ["NETCDF4", "NETCDF3_64BIT_OFFSET"])
-def test_a_disk_that_hangs_holds_up_its_own_files_only(advectio: Advectio, disk: tuple[Path, int], form: str, tmp_path: Path):
+def test_a_disk_that_hangs_holds_up_its_own_files_only(
+    advectio: Advectio, disk: tuple[Path, int], form: str, promise: str, tmp_path: Path
+):
     mounted, pid = disk
     (tmp_path / "output").mkdir()
-    # The program waits in each sync of b.nc until the frame is in the file.
-    config = 'datasets: [{match: "*b.nc", promise: visible}]\n'
+    # The program waits in each sync of b.nc until the frame is in the file, or on its disk.
+    config = f'datasets: [{{match: "*b.nc", promise: {promise}}}]\n'
     command = [sys.executable, "-c", PROGRAM, str(pid), mounted / "a.nc", "b.nc", form, advectio.command]
     running = advectio.start(command, tmp_path / "output", config)
     result = running.finish()

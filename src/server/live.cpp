@@ -1,7 +1,6 @@
 #include "server/live.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -79,7 +78,7 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
                   d.frame.in_parts() ? readers::Records() : d.frame.records(), std::move(frame),
                   Stage::inode_in(d.state_name));
   if (d.is_further() || d.hidden) return;
-  const Named named{key_of(d), d.path, Stage::inode_in(d.state_name), d.file.system};
+  const NamedFile named{key_of(d), d.path, Stage::inode_in(d.state_name), d.file.system};
   if (!names_.insert({named.key, named}).second) return;
   latest_.push_back(key_of(d));
   constexpr std::size_t looked_at_most = 1000;
@@ -89,54 +88,19 @@ void Live::publish(const Output& d, std::uint64_t number, std::uint64_t synced_n
   }
 }
 
-namespace {
-
-std::uint64_t inode_of(const std::string& path) {
-  struct stat st {};
-  return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) ? st.st_ino : 0;
-}
-
-/// The name of that file beside `path`; empty: it has none there.
-std::string name_beside(const std::string& path, std::uint64_t inode) {
-  std::error_code failed;
-  for (auto entry = std::filesystem::directory_iterator(directory_of(path), failed);
-       !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
-    // Hidden names are ours.
-    if (entry->path().filename().string().starts_with('.')) continue;
-    if (inode_of(entry->path()) == inode) return entry->path();
-  }
-  return {};
-}
-
-}  // namespace
-
-/// Of files that have moved, or are nowhere. It may wait for the disk, on any thread.
-std::vector<Live::Named> Live::without_those_in_place(std::vector<Named> names) {
-  std::erase_if(names, [](Named& named) {
-    if (inode_of(named.path) == named.inode ||
-        inode_of(journal::held_name_of_new(workflow::resolved(named.path))) == named.inode)
-      return true;
-    auto name = name_beside(named.path, named.inode);
-    named.missed = name.empty() ? named.missed + 1 : 0;
-    if (!name.empty()) named.path = std::move(name);
-    return false;
-  });
-  return names;
-}
-
 void Live::look_for_new_names(bool waits) {
   constexpr unsigned looks_most = 20;
   // One that is under way may have looked before the last renaming.
   if (waits) collect_names(true);
-  std::map<dev_t, std::vector<Named>> by_system;
+  std::map<dev_t, std::vector<NamedFile>> by_system;
   for (const auto& [key, named] : names_)
-    if (named.inode != 0 && named.missed < looks_most && !looks_.contains(named.system))
+    if (named.inode != 0 && (named.missed < looks_most || !named.over) && !looks_.contains(named.system))
       by_system[named.system].push_back(named);
   for (auto& [system, names] : by_system) {
-    auto found = std::make_shared<std::promise<std::vector<Named>>>();
+    auto found = std::make_shared<std::promise<std::vector<NamedFile>>>();
     looks_[system] = found->get_future();
     run_.disk_threads.of(system).run(
-        [found, names = std::move(names)]() mutable { found->set_value(without_those_in_place(std::move(names))); });
+        [found, names = std::move(names)]() mutable { found->set_value(not_in_place(std::move(names))); });
   }
   collect_names(waits);
 }
@@ -147,11 +111,12 @@ void Live::collect_names(bool waits) {
       ++look;
       continue;
     }
-    for (const auto& moved : look->second.get()) {
-      const auto named = names_.find(moved.key);
+    for (const auto& file : in_their_turn(look->second.get())) {
+      const auto named = names_.find(file.key);
       if (named == names_.end()) continue;
-      if (named->second.path != moved.path) store_->rename(moved.key, moved.path);
-      named->second = moved;
+      if (named->second.path != file.path) store_->rename(file.key, file.path);
+      named->second.path = file.path;
+      named->second.missed = file.missed;
     }
     look = looks_.erase(look);
   }
@@ -220,6 +185,7 @@ void Live::note_durable(const Output& d, std::uint64_t frames, bool all) {
 
 void Live::note_over(const Output& d) {
   store_->set_over(key_of(d), d.has_no_file() ? 0 : d.progress.frames_visible);
+  if (const auto named = names_.find(key_of(d)); named != names_.end()) named->second.over = true;
 }
 
 nlohmann::json Live::status() {

@@ -12,6 +12,7 @@
 
 #include "readers/service.h"
 #include "server/ledger.h"
+#include "server/renamed_files.h"
 
 namespace advectio {
 
@@ -56,26 +57,17 @@ class Live {
   explicit Live(Run& run) : run_(run) {}
   [[nodiscard]] static readers::DatasetKey key_of(const Output& d);
   void find_regions(readers::LiveFrame& frame, Ledger& ledger);
+  void collect_names(bool waits);
 
   Run& run_;
   std::unique_ptr<readers::FrameStore> store_;
   std::unique_ptr<readers::Service> service_;
   std::map<const void*, std::weak_ptr<const readers::Region>> regions_;  ///< by the mapping
   std::uint64_t next_region_ = 1;
-  struct Named {
-    readers::DatasetKey key;
-    std::string path;  ///< the latest that is known
-    std::uint64_t inode = 0;
-    dev_t system = 0;
-    unsigned missed = 0;  ///< looks at which it was nowhere
-  };
-  static std::vector<Named> without_those_in_place(std::vector<Named> names);
-  void collect_names(bool waits);
-
-  std::map<readers::DatasetKey, Named> names_;              ///< of datasets that have had a frame
-  std::deque<readers::DatasetKey> latest_;                  ///< those that are looked at
-  std::map<dev_t, std::future<std::vector<Named>>> looks_;  ///< under way
-  std::uint64_t first_segment_ = 0;                         ///< of this server, where the one before had readers
+  std::map<readers::DatasetKey, NamedFile> names_;              ///< of datasets that have had a frame
+  std::deque<readers::DatasetKey> latest_;                      ///< those that are looked at
+  std::map<dev_t, std::future<std::vector<NamedFile>>> looks_;  ///< under way
+  std::uint64_t first_segment_ = 0;                             ///< of this server, where the one before had readers
 };
 
 }  // namespace advectio

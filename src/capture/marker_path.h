@@ -24,7 +24,7 @@ class MarkerPath {
 
   static std::optional<Use> of_flags(int flags);  ///< of open(2)
   static Use of_mode(const char* mode);           ///< of fopen(3)
-  /// Of stat(2) and lstat(2), where the call means the name itself.
+  /// The use of stat(2), or of lstat(2), which means the name itself.
   static Use of_look(bool means_name) { return means_name ? Use::look : Use::read; }
 
  private:

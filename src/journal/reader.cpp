@@ -280,7 +280,7 @@ Result<std::optional<Reader::Parked>> Reader::park_oldest(const Stage& stage) {
   // A hidden name: a server that takes over removes it.
   Parked out{stage.pool() + "/." + h.segment, h.segment, std::move(h.mapping)};
   ADVECTIO_TRY(files_.rename(path, out.path));
-  // As in give_back: the old name is off the disk before anybody uses the segment again.
+  // The old name is off the disk before anybody uses the segment again (as in give_back).
   if (stage.survives_power()) ADVECTIO_TRY(make_durable(files_, directory_));
   return std::optional(std::move(out));
 }

@@ -117,8 +117,8 @@ struct SharedState {
   std::atomic<std::uint32_t> closed;
   std::atomic<std::uint64_t> frames_synced;
   std::atomic<std::uint64_t> bytes_put;
-  /// Written by the server: how many frames are durable (upper half), and the lower half of `durable_forced`. One
-  /// store for both, as a loss of power may leave pages of a different age: see set_forced.
+  /// Frames that are durable (upper half) and the lower half of `durable_forced`, which the server writes in one store:
+  /// a loss of power may leave pages of different ages (set_forced).
   std::atomic<std::uint64_t> forced;
   // written by the server
   alignas(64)
@@ -166,7 +166,7 @@ struct SharedState {
   char source[4096];     ///< of such an output: path of the file that the program asked for
   std::atomic<std::uint32_t>
       outputs_made;  ///< in the shared state of that file: 1 when all outputs have their shared states
-  /// How many frames `durable_forced` is behind. Read where `forced` is 0: an older server wrote the shared state.
+  /// Frames up to `durable_forced`. They count where `forced` is 0: an older server wrote the shared state.
   std::atomic<std::uint64_t> frames_forced;
   /// `frames_visible` (upper half) and the `visible` of its last frame (lower half), in one store before `visible` and
   /// the slots. After a death between the two that frame does not count. With `counted_by_record` the lower half is
@@ -226,7 +226,7 @@ struct Forced {
   std::uint64_t sequence = 0, frames = 0;
 };
 void set_forced(SharedState& shared_state, const Forced& forced) noexcept;
-/// Of one moment, whichever of the pages that were changed since have reached the disk.
+/// Sequence and frames belong to one moment, whichever of the changed pages have reached the disk.
 Forced forced_of(const SharedState& shared_state) noexcept;
 inline constexpr const char* alone = "-";
 /// Say that name (of fewer than 56 bytes) in a tile's shared state. Who dies meanwhile leaves none.
@@ -377,8 +377,8 @@ class Stage {
 
   /// False when somebody has removed the directory.
   [[nodiscard]] bool there() const { return files_->exists(directory_ + "/control"); }
-  /// Of a process that came too late: directories that it kept from being removed with the run's go, where the run's
-  /// control file has gone.
+  /// Removes what this process, which came too late, has kept the server from removing with the run. No effect while
+  /// the run's control file is there.
   void remove_rest() const noexcept;
   [[nodiscard]] bool survives_power() const noexcept { return control_->survives_power != 0; }
   /// True when it is of an earlier boot than that one, and its run was under way then: what was not forced to the disk

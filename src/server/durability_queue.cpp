@@ -53,7 +53,7 @@ bool DurabilityQueue::is_idle() const {
   return jobs_.empty() && busy_.empty() && done_.empty();
 }
 
-/// The first job on whose file system nobody is.
+/// The first job to whose file system nothing is being forced.
 std::deque<DurabilityQueue::Job>::iterator DurabilityQueue::next() {
   return std::find_if(jobs_.begin(), jobs_.end(), [this](const Job& job) { return !busy_.contains(job.system); });
 }

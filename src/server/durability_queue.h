@@ -1,6 +1,6 @@
 // The queue of files that are to survive a loss of power. Threads of its own force them to the disk (fsync), so that a
-// slow disk holds up neither the loop nor other outputs' commits. Those of one file system one after the other: a disk
-// that hangs holds up its own files only.
+// slow disk holds up neither the loop nor other outputs' commits. Each file system has one job at a time, and waits for
+// no other: a disk that hangs holds up its own files only.
 #pragma once
 
 #include <sys/types.h>

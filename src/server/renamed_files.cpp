@@ -45,7 +45,7 @@ bool is_in_place(NamedFile& file) {
 }
 
 std::vector<NamedFile> not_in_place(std::vector<NamedFile> files, const std::function<bool(NamedFile&)>& look) {
-  // The latest first: what was renamed before it is seen to be, as that is looked at later.
+  // The latest file is looked at first. One that was renamed before it is looked at later, and seen to be renamed.
   std::vector<NamedFile> moved;
   for (auto file = files.rbegin(); file != files.rend(); ++file)
     if (!look(*file)) moved.push_back(std::move(*file));
@@ -57,7 +57,7 @@ std::vector<NamedFile> in_their_turn(const std::vector<NamedFile>& moved) {
   std::vector<NamedFile> shown;
   std::set<std::uint64_t> waiting;  // journals
   for (const auto& file : moved) {
-    // The name of a file that is over comes at once, where it is to come.
+    // A file that is over gets its name within so many looks, or never.
     constexpr unsigned at_once = 2;
     if (file.missed > 0 && (!file.over || file.missed <= at_once)) waiting.insert(file.key.journal);
     if (file.missed > 0 || !waiting.contains(file.key.journal)) shown.push_back(file);

@@ -25,13 +25,14 @@ struct NamedFile {
 /// system calls.
 bool is_in_place(NamedFile& file);
 
-/// Of `files`, which are in the order in which the program has made them, those that have moved or are nowhere, in that
-/// order. A file never comes without one before it that the program had renamed earlier. On any thread.
+/// Returns those of `files` that have moved or are nowhere. Both are in the order in which the program has made them. A
+/// file never comes without an earlier one that the program had renamed before it. Blocks as is_in_place, on any
+/// thread.
 std::vector<NamedFile> not_in_place(std::vector<NamedFile> files,
                                     const std::function<bool(NamedFile&)>& look = is_in_place);
 
-/// Of files that have moved, in the order in which the program has made them, those that may be shown by their new
-/// names. Not yet one behind a file that has lost its old name and has yet to get the new one.
+/// Returns those of the moved files that may be shown by their new names, and those that are nowhere. A file waits
+/// behind an earlier one of its process that has lost its old name and has yet to get the new one.
 std::vector<NamedFile> in_their_turn(const std::vector<NamedFile>& moved);
 
 }  // namespace advectio

@@ -223,7 +223,7 @@ int unlink(const char* path) noexcept {
   return ::unlinkat(AT_FDCWD, path, 0);
 }
 
-/// Not below the directory of the run: a loss of power would not reach what is there.
+/// True outside the directory of the run: a loss of power would not reach what is there.
 static bool is_elsewhere(const char* path) {
   const auto scratch = std::string_view(here.output).rfind('/') + 1;
   return here.weather != nullptr && path[0] == '/' && std::strncmp(path, here.output, scratch) != 0;

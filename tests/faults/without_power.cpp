@@ -56,7 +56,7 @@ void Run::lose() {
   if (std::getenv("ADVECTIO_FAULTS_KEEP") != nullptr) keep_what_is_left();
 }
 
-/// Of a run that fails: stage and files as recovery finds them, beside what it makes of them.
+/// Copies stage and files as recovery finds them. What recovery makes of them is kept, too, where the run fails.
 void Run::keep_what_is_left() {
   namespace fs = std::filesystem;
   const auto scratch = fs::path(run_dir_).parent_path();

@@ -624,7 +624,7 @@ TEST_F(JournalTest, TheOldNameOfAParkedSegmentIsOffTheDiskBeforeItsNextUse) {
     ASSERT_TRUE(r->held().front().is_leased());
     faults->syncs_until = 0;
     const auto parked = r->park_oldest(stage_);
-    // A disk that does not take the change of the directory is asked where the stage survives a loss of power.
+    // The directory is forced where the stage survives a loss of power, and this disk refuses it.
     EXPECT_EQ(parked.ok(), !survives);
   }
 }

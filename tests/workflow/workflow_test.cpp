@@ -218,7 +218,7 @@ TEST_F(WorkflowTest, WhatIsWrittenWithoutALibraryIsAVersionAsSoonAsNobodyHasItOp
   }
 }
 
-/// While one lives no file may be longer.
+/// No file may be longer while one lives.
 class ShortFiles {
  public:
   explicit ShortFiles(rlim_t bytes) {
@@ -255,7 +255,7 @@ TEST_F(WorkflowTest, WhatIsWrittenWithoutALibraryAndCannotBeCopiedIntoMemoryIsSa
     }
     return what;
   };
-  // By the program that reads, and by the server of the one that writes.
+  // The program that reads says it, or the server of the one that writes.
   for (const bool by_reader : {true, false}) {
     SCOPED_TRACE(by_reader);
     write_plainly();

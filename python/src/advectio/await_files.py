@@ -191,7 +191,7 @@ class Wanted:
         return any(self._is_named(name) for name in (known.path, known.in_place_of) if name) or self._is_renamed(known)
 
     def _is_named(self, name: str) -> bool:
-        # Its directory last: that of another run may be on a disk that does not answer.
+        # The directory is compared last: that of another run may be on a disk that does not answer.
         mine, its = os.path.basename(self.path), os.path.basename(name)
         if not (fnmatch.fnmatchcase(its, mine) if self.is_pattern else its == mine):
             return False

@@ -152,8 +152,8 @@ class Workflow {
   [[nodiscard]] bool has_disk(const Coupled& file, const std::string& version) const;
   Result<Opened> copy_of_disk(const Coupled& file, const std::string& next);
   static Result<void> bring(const Opened& opened);
-  /// The file's versions, after a look at entries that may be published. What cannot be copied is told to `say`;
-  /// without one it is left to the server, which tells it.
+  /// The versions of a file. Publishes first what programs have finished writing without a library. `say` hears of
+  /// what cannot be copied; without `say` the server tells it.
   Versions settled(const Coupled& file, const Say& say);
   void settle_or_tell(const Coupled& file, const std::string& entry, bool& busy, const Say& say) const;
   [[nodiscard]] std::optional<std::string> open_by_own(const Coupled& file, const Versions& there,

@@ -286,6 +286,13 @@ class Started:
         path = self.directory / f"{self.program.name}.{kind}"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def may_have_begun(self) -> list[tuple[str, int]]:
+        """Files and versions whose creation a kill may have overtaken before the program could say so."""
+        words = [step.split() for step in self.program.steps] if self.struck else []
+        versions = [(w[1], int(w[3] if w[0] == "overwrite" else w[2])) for w in words if w[0] in ("create", "overwrite")]
+        said = self.text("stdout").splitlines()
+        return [(name, version) for name, version in versions if f"begun {name} {version}" not in said][:1]
+
     def start(self, case: Case, here: Path, config: Path) -> None:
         words = [COMMAND, "run", "--run-dir", self.run_dir, "--config", config, "--workflow", self.directory / "workflow"]
         words += ["--as", self.program.name, "--", *case.program(self.program, self.workflow, self.over)]
@@ -482,6 +489,8 @@ class Run:
                 word, *rest = line.split()
                 if word in latest:
                     latest[word][rest[0]] = max(latest[word].get(rest[0], 0), int(rest[1]))
+            for name, version in one.may_have_begun():
+                latest["begun"][name] = max(latest["begun"].get(name, 0), version)
         closed = latest["closed"]
         words = [str(PROGRAM), "--tag", "0", "--cells", str(self.case.cells), "--frames", str(FRAMES)]
         gentle = not self.case.may_fail(self.never_began())

@@ -149,8 +149,9 @@ TEST_F(MarkersTest, AreForgottenWhereALossOfPowerHasDamagedTheirNote) {
     const auto path = stage_.directory() + "/markers/" + name;
     const auto text = read_file(system_files(), path);
     ASSERT_TRUE(text);
-    if (std::string_view(reinterpret_cast<const char*>(text->data()), text->size()).find("b.nc") != std::string::npos)
+    if (std::string_view(reinterpret_cast<const char*>(text->data()), text->size()).find("b.nc") != std::string::npos) {
       ASSERT_EQ(::truncate(path.c_str(), 0), 0);
+    }
   }
   EXPECT_FALSE(notes->all());
   const auto damaged = notes->forget_damaged();

@@ -105,7 +105,7 @@ extern "C" __attribute__((visibility("default"))) ADVECTIO_JUMPS ADVECTIO_BEFORE
     if (real == nullptr) return nullptr;
     __atomic_store_n(&known, real, __ATOMIC_RELAXED);
   }
-  if (name != nullptr && name[0] == 'n' && name[1] == 'c')
+  if (name[0] == 'n' && name[1] == 'c')
     if (void* found = ours_in_place_of(*real, handle, name, __builtin_return_address(0)); found != nullptr)
       return found;
   ADVECTIO_JUMP return real(handle, name);

@@ -72,6 +72,10 @@ class CapturedDataset {
   /// then open it for writing.
   virtual Result<void> hand_over() = 0;
 
+  /// Waits for the server's answer once the schema of a file of others was sent (Session::open_file_of_others). Errors:
+  /// Code::unsupported where it cannot go on with the file. Then only `abort` is left, and the file stays as it was.
+  virtual Result<void> await_answer() { return {}; }
+
   /// A path by which this process can open the file even when the program has renamed or removed it
   /// since.
   [[nodiscard]] virtual const std::string& file_path() const noexcept = 0;
@@ -203,6 +207,14 @@ class Session {
   /// wait until the server has finished the file. Errors: any; the library opens it then.
   virtual Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) {
     return Error{Code::unsupported, path + " is not opened again here", 0};
+  }
+  /// The program opens a file of an HDF5 format for writing that somebody else has made, or another process of this
+  /// run. `length` and `changed_ns` (st_mtim): of the file whose schema the caller has read. The dataset holds what is
+  /// in the file. Its schema is sent next, then `await_answer` is called. Errors: any; the library opens the file then.
+  virtual Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const std::string& path, FileFormat /*format*/,
+                                                                       std::uint64_t /*length*/,
+                                                                       std::uint64_t /*changed_ns*/) {
+    return Error{Code::unsupported, path + " is not opened here", 0};
   }
   /// Another one for each file that there is; empty: there is none at `path`.
   [[nodiscard]] virtual std::string identity_of(const std::string& /*path*/) const { return {}; }

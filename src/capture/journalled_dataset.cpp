@@ -396,6 +396,19 @@ Result<void> JournalledDataset::abort() {
   return {};
 }
 
+Result<void> JournalledDataset::await_answer() {
+  if (shared_state_->continues != static_cast<std::uint32_t>(journal::Continues::file_of_others)) return {};
+  const Timer timer(stall_ns_);
+  const auto answer = [this] {
+    return static_cast<journal::TakenUp>(shared_state_->taken_up.load(std::memory_order_acquire));
+  };
+  ADVECTIO_TRY(
+      session_.waiting().until([&] { return answer() != journal::TakenUp::not_yet || !in_flight(*shared_state_); },
+                               std::string("open ") + shared_state_->path, &*shared_state_));
+  if (answer() == journal::TakenUp::yes) return {};
+  return Error{Code::unsupported, shared_state_->error_text, 0};
+}
+
 Result<void> JournalledDataset::hand_over() {
   if (inherited()) return take_over();
   if (all_left_out())

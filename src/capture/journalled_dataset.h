@@ -71,6 +71,7 @@ class JournalledDataset final : public SharedDataset {
   Result<void> abort() override;
   Result<void> wait_visible() override;
   Result<void> hand_over() override;
+  Result<void> await_answer() override;
   [[nodiscard]] const std::string& file_path() const noexcept override { return link_; }
   [[nodiscard]] bool inherited() const noexcept override;
   [[nodiscard]] bool inherited_unsynced() const noexcept override;

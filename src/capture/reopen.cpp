@@ -1,4 +1,5 @@
-// A file that this process has created and closed is opened again for writing (docs/decisions/0029).
+// A file is opened for writing that is there: one that this process has created and closed (docs/decisions/0029), or
+// one of others.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 
 namespace advectio::capture {
 
+using journal::Continues;
 using journal::Imprint;
 using journal::MappedState;
 using journal::RecordType;
@@ -140,14 +142,39 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed&
   const Imprint left{was.bytes_at_end.load(std::memory_order_acquire), was.changed_at_end_ns.load()};
   if (journal::state_of(was) != journal::DatasetState::finished || left.bytes == 0)
     return not_carried(path, "it is not known as the server has left it");
+  return begin_in_file(
+      {Continues::own_file, was.format, was.created_ns, was.frames_visible.load(), left, closed.state_name}, path);
+}
+
+Result<std::unique_ptr<CapturedDataset>> ProcessSession::open_file_of_others(const std::string& given,
+                                                                             FileFormat format, std::uint64_t length,
+                                                                             std::uint64_t changed_ns) {
+  const auto begun = journal::monotonic_ns();
+  const auto path = absolute(given);
+  ADVECTIO_TRY(may_reopen(path));
+  if (::access(path.c_str(), R_OK | W_OK) != 0) return system_error("open " + path, errno);
+  // HDF5's lock alone says that nobody else writes it.
+  if (!is_hdf5(format) || !hdf5_locks()) return not_carried(path, "others may write it, too");
+  const std::lock_guard guard(mutex_);
+  auto dataset = begin_in_file(
+      {Continues::file_of_others, format, journal::realtime_ns(), 0, {length, changed_ns}, identity_of(path)}, path);
+  if (!dataset) return std::move(dataset).error();
+  (*dataset)->add_stall(journal::monotonic_ns() - begun);
+  return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
+}
+
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const Left& left, const std::string& path) {
   OpenFile file(path);
   struct stat st {};
   if (file.fd < 0 || ::fstat(file.fd, &st) != 0) return system_error("open " + path, errno);
   // Somebody reads it by HDF5, which then refuses to open it for writing.
-  if (is_hdf5(was.format) && hdf5_locks() && ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (is_hdf5(left.format) && hdf5_locks() && ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return not_carried(path, "somebody has locked it");
+  // Another process of this run may have opened it a moment ago. It has had that lock, too, and has registered then.
+  if (auto there = stage_.open_state(left.state_name); there && !journal::has_ended(**there))
+    return not_carried(path, "another process has it open");
   const auto now = Imprint::of(path);
-  if (!now || *now != left || Stage::state_name(st.st_dev, st.st_ino) != closed.state_name)
+  if (!now || *now != left.imprint || Stage::state_name(st.st_dev, st.st_ino) != left.state_name)
     return not_carried(path, "somebody else has changed it");
   if (st.st_nlink > 1) return not_carried(path, "it has several names");
 
@@ -160,20 +187,20 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed&
   auto& directories = link_directories_of(real);
   std::string link = directories.front() + link_name;
   if (link.size() >= sizeof(SharedState::link)) return system_error("open " + path, ENAMETOOLONG);
-  Registered registered(stage_, closed.state_name, (*w)->journal(), number);
-  auto made = stage_.make_dataset(closed.state_name, [&](SharedState& p) {
-    p.format = was.format;
+  Registered registered(stage_, left.state_name, (*w)->journal(), number);
+  auto made = stage_.make_dataset(left.state_name, [&](SharedState& p) {
+    p.format = left.format;
     p.journal = (*w)->journal();
     p.number = number;
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
-    p.created_ns = was.created_ns;
+    p.created_ns = left.created_ns;
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
     journal::DirectoryId::of(real).keep_in(p);
-    p.continues = 1;
-    p.bytes_before = left.bytes;
-    p.changed_before_ns = left.changed_ns;
-    p.frames_before = was.frames_visible.load();
+    p.continues = static_cast<std::uint32_t>(left.by);
+    p.bytes_before = left.imprint.bytes;
+    p.changed_before_ns = left.imprint.changed_ns;
+    p.frames_before = left.frames;
     p.frames_synced.store(p.frames_before);
     p.frames_visible.store(p.frames_before);
   });
@@ -181,14 +208,15 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed&
   registered.begin();
   link = journal::give_hard_link(*made->shared_state, real, link_name, directories);
   note_link(link, real);
-  const auto meta = journal::encode(journal::Create{was.format, path, link, closed.state_name, 0});
-  auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), closed.state_name);
+  const auto meta = journal::encode(journal::Create{left.format, path, link, left.state_name, 0});
+  auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), left.state_name);
   if (!dataset) return std::move(dataset).error().with("open " + path);
   registered.keep();
   // The mark is there before the lock goes.
   const int fd = file.release();
   auto mark = journal::RunMark::on(fd);
-  if (mark) (void)::flock(fd, LOCK_UN);
+  // While the program has a file of others open, HDF5 lets nobody else open it for writing.
+  if (mark) (void)::flock(fd, left.by == Continues::file_of_others ? LOCK_SH : LOCK_UN);
   (*dataset)->set_mark(std::move(mark));
   (*dataset)->go_on({});
   return dataset;

@@ -35,6 +35,8 @@ class ProcessSession final : public Session {
                                                        Invitation& invitation) override;
   Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
   Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) override;
+  Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const std::string& path, FileFormat format,
+                                                               std::uint64_t length, std::uint64_t changed_ns) override;
   [[nodiscard]] std::string identity_of(const std::string& path) const override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
     return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire));
@@ -116,6 +118,15 @@ class ProcessSession final : public Session {
   [[nodiscard]] Result<void> may_reopen(const std::string& path) const;
   Result<std::unique_ptr<JournalledDataset>> go_on(Closed& closed, const std::string& path);
   Result<std::unique_ptr<JournalledDataset>> go_on_in_file(Closed& closed, const std::string& path);
+  /// A file as somebody has left it.
+  struct Left {
+    journal::Continues by = journal::Continues::nothing;
+    FileFormat format = FileFormat::netcdf4;
+    std::uint64_t created_ns = 0, frames = 0;
+    journal::Imprint imprint;
+    std::string state_name;
+  };
+  Result<std::unique_ptr<JournalledDataset>> begin_in_file(const Left& left, const std::string& path);
   std::vector<std::string>& link_directories_of(const std::string& real);
   void note_link(const std::string& link, const std::string& real);
   void take_slot(journal::WriterSlot& slot, std::uint32_t number) const noexcept;

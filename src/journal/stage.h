@@ -184,12 +184,21 @@ struct SharedState {
   /// Raised by the program: it has opened the dataset again, so its close records up to this sequence end nothing.
   /// `is_ending`, set by the server: it can no longer be opened again.
   std::atomic<std::uint64_t> reopened;
-  std::uint32_t continues;             ///< 1: the file was there, and complete; it had the next three
+  std::uint32_t continues;             ///< Continues; else the file was there, and complete, and had the next three
   std::atomic<std::uint32_t> changed;  ///< 1: the server has begun to change such a file
   std::uint64_t bytes_before, changed_before_ns, frames_before;
   /// Written by the server before `state` says finished: the file as it leaves it. 0: not known.
   std::atomic<std::uint64_t> bytes_at_end, changed_at_end_ns;
+  /// TakenUp: the server's answer to the first schema of a file of others.
+  std::atomic<std::uint32_t> taken_up;
 };
+/// A value of `SharedState::continues`.
+enum class Continues : std::uint32_t {
+  nothing = 0,         ///< the program has created the file
+  own_file = 1,        ///< Advectio has made it, in this run
+  file_of_others = 2,  ///< an earlier run has made it, another process, or somebody without Advectio
+};
+enum class TakenUp : std::uint32_t { not_yet = 0, yes = 1, no = 2 };
 /// Of `frames_counted`: the frame ended with a record, and not with a sync of all writers.
 inline constexpr std::uint64_t counted_by_record = 1ULL << 63U;
 /// Something of the dataset is committed, as far as this server and earlier ones know.

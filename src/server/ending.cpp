@@ -130,7 +130,7 @@ void Ending::end_orphans() {
       writer_.fail(*d, std::move(done).error());
       continue;
     }
-    writer_.end(*d, journal::has_commits(*d->shared_state) ? State::finished : State::dropped);
+    writer_.end(*d, journal::has_commits(*d->shared_state) || d->continues_file() ? State::finished : State::dropped);
   }
 }
 

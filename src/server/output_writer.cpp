@@ -102,7 +102,47 @@ Result<void> OutputWriter::on_schema(Output& d, const Record& r) {
   if (auto whole = journal::verify_payload(r); !whole) return whole;
   auto asked = decode_schema(r.payload);
   if (!asked) return std::move(asked).error();
-  return store_schema(d, *asked);
+  const bool waits = d.waits_for_answer(), first = !d.schema.asked;
+  auto stored = store_schema(d, *asked);
+  if (waits) {
+    answer(d, std::move(stored));
+    return {};
+  }
+  // The file holds that schema.
+  if (stored && first && is_of_others(d) && d.shared_state->changed.load() == 0) d.progress.uncommitted = false;
+  return stored;
+}
+
+/// The program has opened a file that others have made, and told its schema. Can a sink go on with it?
+void OutputWriter::answer(Output& d, Result<void> stored) {
+  const auto can = [&]() -> Result<void> {
+    if (!stored) return std::move(stored);
+    // The word may have been lost, and nobody waits for it now.
+    if (run_.power_lost) return {};
+    ADVECTIO_TRY(is_its_file(d));
+    ADVECTIO_TRY(is_as_it_was(d));
+    if (d.policy.format.value_or(d.format) != d.format ||
+        d.schema.written->variables.size() != d.schema.asked->variables.size())
+      return Error{Code::unsupported, "the config asks for another format, or for some of its variables", 0};
+    spare_descriptors();
+    auto request = sink_request(d, true);
+    request.made_by_others = true;
+    auto sink = run_.sinks(request);
+    if (!sink) return std::move(sink).error();
+    auto holds = (*sink)->holds(*d.schema.written);
+    (*sink)->abandon();
+    return holds;
+  }();
+  d.progress.uncommitted = false;  // the file holds that schema
+  d.hidden = !can;
+  if (can)
+    take_place_of_former(d);
+  else
+    report_error(d, can.error());
+  d.shared_state->taken_up.store(static_cast<std::uint32_t>(can ? journal::TakenUp::yes : journal::TakenUp::no),
+                                 std::memory_order_release);
+  run_.forward(true);
+  run_.events->look(d);
 }
 
 Result<void> OutputWriter::store_schema(Output& d, const Schema& asked) {
@@ -274,6 +314,11 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
   auto put = journal::decode_put(r.meta);
   if (!put) return std::move(put).error();
   if (verify) ADVECTIO_TRY(journal::verify_payload(r));
+  // A loss of power may have taken the answer. The program has put this, so it was yes.
+  if (d.waits_for_answer()) {
+    d.shared_state->taken_up.store(static_cast<std::uint32_t>(journal::TakenUp::yes), std::memory_order_release);
+    d.hidden = false;
+  }
   ADVECTIO_TRY(ready_sink(d));
   const auto variable = d.schema.number_of(put->variable);
   if (!variable) return {};
@@ -430,10 +475,41 @@ Result<bool> OutputWriter::commit_part(const std::shared_ptr<Output>& d) {
   return true;
 }
 
+/// One row of the status for one file.
+void OutputWriter::take_place_of_former(Output& d) {
+  for (const auto& o : ledger_.outputs) {
+    if (o.get() == &d || o->state != State::finished || o->hidden || o->is_further() || o->path != d.path ||
+        o->state_name != d.state_name)
+      continue;
+    o->hidden = true;
+    d.figures = o->figures;
+    d.progress.frames_of_former = o->progress.frames_of_former + o->progress.frames_visible;
+    return;
+  }
+}
+
+bool OutputWriter::is_of_others(const Output& d) {
+  return d.shared_state->continues == static_cast<std::uint32_t>(journal::Continues::file_of_others);
+}
+
+/// A file of others that the program has opened for writing, and has changed nothing in.
+bool OutputWriter::is_untouched(const Output& d) {
+  return is_of_others(d) && d.shared_state->changed.load() == 0 && !d.sink && !d.progress.uncommitted &&
+         !d.trouble.any();
+}
+
 /// `closed_at`: the sequence of that record, where it closes the output.
 Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Record& r, std::uint64_t closed_at) {
   auto sync = journal::decode_sync(r.meta);
   if (!sync) return std::move(sync).error();
+  if (sync->frame == 0 && is_untouched(*d)) {
+    d->progress.visible = r.sequence;
+    journal::set_visible(*d->shared_state, r.sequence);
+    d->shared_state->durable.store(r.sequence, std::memory_order_release);
+    run_.forward(true);
+    if (closed_at != 0 && !goes_on(*d, closed_at)) end(*d, State::finished);
+    return {};
+  }
   d->progress.end_frame(sync->frame);
   d->progress.sync_frame(sync->frame);
   if (d->is_further()) {
@@ -755,6 +831,7 @@ void OutputWriter::leave_stage(Output& d, bool left) {
 /// The empty file that nc_create has made, where nothing ever came to be in it. One that is not empty is never removed,
 /// whatever the stage says of it.
 Result<void> OutputWriter::remove_placeholder(const Output& d) {
+  if (d.continues_file()) return {};
   // It may have no name of its own yet; its note goes with the next look at all notes.
   for (const auto& name : {d.path, journal::held_name_of_new(workflow::resolved(d.path))}) {
     struct stat file {};

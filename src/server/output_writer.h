@@ -45,6 +45,10 @@ class OutputWriter {
   [[nodiscard]] bool goes_on(const Output& d, std::uint64_t closed_at) const;
   /// Keep what is committed, drop the rest.
   Result<void> on_abort(Output& d);
+  void answer(Output& d, Result<void> stored);
+  void take_place_of_former(Output& d);
+  static bool is_of_others(const Output& d);
+  static bool is_untouched(const Output& d);
   /// Against `server.drain_max`.
   void charge(Output& d);
   /// What a death has left in the midst of a commit is completed or taken back.

@@ -16,6 +16,7 @@ struct Progress {
   /// after them.
   std::uint64_t frames_ended = 0;
   std::uint64_t frames_synced = 0, frames_visible = 0, frames_durable = 0;
+  std::uint64_t frames_of_former = 0;  ///< that earlier datasets of this run have put into the same file
 
   bool uncommitted = false;  ///< blocks or a schema have gone to the sink since the last commit
   bool partial = false;      ///< committed in the midst of a frame, to make room

@@ -295,6 +295,8 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
 void Records::continue_file(Output& d) {
   d.file.note_commits();
   d.progress.take_up_frames(d.shared_state->frames_before);
+  d.hidden = d.waits_for_answer();
+  if (d.shared_state->continues != static_cast<std::uint32_t>(journal::Continues::own_file)) return;
   const auto former = std::find_if(ledger_.outputs.begin(), ledger_.outputs.end(), [&d](const auto& o) {
     return o.get() != &d && o->state == State::finished && !o->is_further() && o->path == d.path &&
            o->state_name == d.state_name;

@@ -63,7 +63,11 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
         request.format = request.policy.format.value_or(schema->format);
       const bool in_store = is_store(request.format);
       if (in_store) request.path = store_path(path, request.format);
-      if (!in_store || run_.files.exists(request.path))
+      // A file of others that the server has not begun to change is as it was. Opening it might change it.
+      const bool is_as_it_was =
+          (*shared_state)->continues == static_cast<std::uint32_t>(journal::Continues::file_of_others) &&
+          (*shared_state)->changed.load() == 0;
+      if (!is_as_it_was && (!in_store || run_.files.exists(request.path)))
         if (auto sink = run_.sinks(request)) (*sink)->abandon();
     }
   }

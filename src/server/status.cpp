@@ -102,6 +102,7 @@ json Status::to_json(bool final) {
     if (d->is_elsewhere()) continue;  // its owner knows it all
     encode_ns += d->figures.encode_ns;
     if (d->hidden) continue;
+    const auto former = d->progress.frames_of_former;
     datasets.push_back(
         {{"path", run_.coupled->name(d->destination())},
          {"format", std::string(name_of(d->policy.format.value_or(d->format)))},
@@ -110,10 +111,11 @@ json Status::to_json(bool final) {
          {"tiles", d->join.tiles_count > 0 ? json(d->join.tiles_count) : json()},
          {"output_of", d->is_further() ? json(shown(d->further.source)) : json()},
          {"in_place_of", d->is_store() && !d->is_further() ? json(d->path) : json()},
-         {"frames_synced", d->shared_state ? std::max(d->progress.frames_synced, d->shared_state->frames_synced.load())
-                                           : d->progress.frames_synced},
-         {"frames_visible", d->progress.frames_visible},
-         {"frames_durable", d->progress.frames_durable},
+         {"frames_synced",
+          former + (d->shared_state ? std::max(d->progress.frames_synced, d->shared_state->frames_synced.load())
+                                    : d->progress.frames_synced)},
+         {"frames_visible", former + d->progress.frames_visible},
+         {"frames_durable", former + d->progress.frames_durable},
          {"frames_dropped", d->shared_state ? d->shared_state->frames_dropped.load() : d->figures.frames_dropped},
          {"promise", std::string(name_of(d->policy.promise))},
          {"bytes_put", d->figures.bytes_put},

@@ -71,6 +71,12 @@ class Sink {
   /// Constant over the sink's life.
   [[nodiscard]] virtual Abilities abilities() const = 0;
 
+  /// Asked first where others have made the destination: does it hold `schema`, and can this sink go on with it?
+  /// Changes nothing. Code::unsupported says what is in the way.
+  virtual Result<void> holds(const Schema& /*schema*/) {
+    return Error{Code::unsupported, "this format is not gone on with where others have made the file", 0};
+  }
+
   /// The destination shall hold `schema`: the sink creates what is new, sets what has changed and
   /// renames what was renamed. Comes before any `begin`, and again whenever the schema has changed,
   /// also in the midst of a frame. The same schema again changes nothing.

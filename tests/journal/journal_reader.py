@@ -69,7 +69,7 @@ DATASET: Layout = {
     "end_asked": (13656, "I"), "heir": (13660, "I"), "directory_device": (13664, "Q"), "directory_inode": (13672, "Q"),
     "waited_ns": (13680, "Q"),
     "reopened": (13688, "Q"), "continues": (13696, "I"), "changed": (13700, "I"), "bytes_before": (13704, "Q"),
-    "changed_before_ns": (13712, "Q"), "frames_before": (13720, "Q"), "bytes_at_end": (13728, "Q"), "changed_at_end_ns": (13736, "Q"),
+    "changed_before_ns": (13712, "Q"), "frames_before": (13720, "Q"), "bytes_at_end": (13728, "Q"), "changed_at_end_ns": (13736, "Q"), "taken_up": (13744, "I"),
 }  # fmt: skip
 SLOT: Layout = {
     "journal": (0, "Q"), "number": (8, "I"), "pid": (12, "I"), "collective_index": (64, "Q"), "schema_pending": (72, "Q"), "steps": (80, "Q"),

@@ -75,6 +75,7 @@ struct Store {
   std::uint64_t row = UINT64_MAX;         ///< longer ones are several: blocks of several writers may be joined
   std::atomic<int> refusals{0};           ///< how often it has refused to open one
   bool files_grow = false;                ///< by a byte with each commit
+  bool refuses_others = false;            ///< sinks cannot go on with files of others
   bool checkpoints = true;                ///< sinks can commit in the midst of a frame
   void allow() {
     const std::lock_guard guard(mutex);
@@ -96,6 +97,10 @@ class MemorySink final : public Sink {
     Abilities can;
     can.checkpoints = store_.checkpoints;
     return can;
+  }
+  Result<void> holds(const Schema&) override {
+    if (store_.refuses_others) return Error{Code::unsupported, "the chunks are not ours", 0};
+    return {};
   }
   Result<void> declare(const Schema&) override {
     const std::lock_guard guard(store_.mutex);

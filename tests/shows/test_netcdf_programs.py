@@ -55,7 +55,9 @@ FORMATS = {"classic": "3", "64-bit offset": "6", "CDF-5": "5", "netCDF-4": "4", 
 
 
 # Programs that look for their run's server have tests of their own.
-ALONE = sorted(p.stem for p in PROGRAMS.glob("*.py") if "ADVECTIO_RUN" not in p.read_text() and p.stem != "reopened")
+ALONE = sorted(
+    p.stem for p in PROGRAMS.glob("*.py") if "ADVECTIO_RUN" not in p.read_text() and p.stem not in ("reopened", "continued")
+)
 
 
 @pytest.mark.parametrize("program", ALONE)
@@ -80,6 +82,50 @@ def test_files_that_are_opened_again_are_carried_and_the_same(pair: Pair):
     assert len(carried) == 28
     assert {name: d.get("bytes_by_library") for name, d in carried.items() if d.get("bytes_by_library")} == {}
     assert {d["frames_visible"] for name, d in carried.items() if name.startswith("turns-")} == {6}
+
+
+def carried_rows(summary: dict) -> dict[str, list[int]]:
+    """Frames of the datasets of each file that the library has not written."""
+    rows: dict[str, list[int]] = {}
+    for d in summary["datasets"]:
+        if not d.get("bytes_by_library"):
+            rows.setdefault(Path(d["path"]).stem, []).append(d["frames_visible"])
+    return rows
+
+
+def test_netcdf4_files_of_an_earlier_run_are_carried_and_the_same(pair: Pair):
+    program = PROGRAMS / "continued.py"
+    for directory in (pair.plain, pair.carried):
+        assert run_plainly([PYTHON, program, "make"], directory).code == 0
+    for step, frames in ((1, 1), (2, 2), (3, 2), (4, 1)):
+        result = pair.run([PYTHON, program, "change", str(step)])
+        pair.assert_same(at_least=3)
+        assert carried_rows(result.summary) == {"NETCDF4": [frames], "NETCDF4_CLASSIC": [frames]}, result.said
+        assert "the netCDF library writes it" not in result.said
+    assert (pair.carried / "NETCDF4.nc").stat().st_nlink == 1
+    assert sorted(p.name for p in pair.carried.iterdir()) == [
+        f"{kind}.nc" for kind in ("NETCDF3_CLASSIC", "NETCDF4", "NETCDF4_CLASSIC")
+    ]
+
+
+def test_netcdf4_files_of_another_process_are_carried_and_the_same(pair: Pair):
+    program = PROGRAMS / "continued.py"
+    steps = " && ".join(f"{PYTHON} {program} {what}" for what in ("make", "change 1", "change 2", "look", "change 3"))
+    result = pair.run(["sh", "-c", steps])
+    pair.assert_same(at_least=3)
+    plain = run_plainly(["sh", "-c", steps], pair.plain)
+    assert result.stdout == plain.stdout
+    assert carried_rows(result.summary)["NETCDF4"] == [6]
+
+
+def test_a_file_of_others_that_the_rule_wants_otherwise_is_the_librarys(pair: Pair):
+    program = PROGRAMS / "continued.py"
+    for directory in (pair.plain, pair.carried):
+        assert run_plainly([PYTHON, program, "make"], directory).code == 0
+    result = pair.run([PYTHON, program, "change", "1"], "datasets: [{match: '*', codec: zstd}]", datasets=0)
+    pair.assert_same(at_least=3)
+    line = "NETCDF4.nc is opened for writing, and the netCDF library writes it: variable t: its compression in the file"
+    assert line in result.said
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -139,6 +139,7 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
   options.disk = request.disk;
   options.ordered = request.ordered;
   options.for_parallel_hdf5 = request.together;
+  options.made_by_others = request.made_by_others;
   options.level = request.policy.level;
   options.deflate = deflate;
   return open_netcdf4(system_files(), request.path, options, executor, request.resume);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "capture/netcdf/existing_files.h"
 #include "capture/netcdf/open_files.h"
 #include "capture/shadow/shared_place.h"
 
@@ -14,12 +15,6 @@ namespace advectio::netcdf {
 namespace {
 
 using capture::Place;
-
-/// The library skips blanks and control characters in front of a path.
-const char* trimmed(const char* path) {
-  while (*path != '\0' && static_cast<unsigned char>(*path) <= ' ') ++path;
-  return path;
-}
 
 /// A remote dataset, or a local one with its format in the name ("file:///…#mode=zarr").
 bool is_url(const char* path) {
@@ -35,52 +30,12 @@ bool can_capture(const char* path, int mode) {
   return *path != '\0' && !is_url(path) && (stat(path, &there) != 0 || S_ISREG(there.st_mode));
 }
 
-FileFormat format_of(int format) {
-  return static_cast<FileFormat>(format);
-}
-static_assert(NC_FORMAT_CLASSIC == static_cast<int>(FileFormat::classic) &&
-              NC_FORMAT_64BIT_OFFSET == static_cast<int>(FileFormat::offset64) &&
-              NC_FORMAT_NETCDF4 == static_cast<int>(FileFormat::netcdf4) &&
-              NC_FORMAT_NETCDF4_CLASSIC == static_cast<int>(FileFormat::netcdf4_classic) &&
-              NC_FORMAT_CDF5 == static_cast<int>(FileFormat::cdf5));
-
-struct Shadow {
-  int ncid = -1;
-  FileFormat format = FileFormat::netcdf4;
-};
-
-/// A dataset in memory that keeps the metadata. A classic one would be laid out in memory, whole,
-/// when define mode ends; so it never ends: the redefinition of an empty dataset, which can be
-/// given up at any time without a trace.
-int make_shadow(const RealLibrary& lib, int mode, Shadow& shadow) {
-  static std::atomic<unsigned> count{0};
-  // A name of our own: two datasets in memory by one name would be one to HDF5. And one that no
-  // file can have: giving up a new dataset removes its file.
-  const std::string name = "/dev/null/advectio-shadow-" + std::to_string(count.fetch_add(1));
-  const int flags = (mode & ~(NC_NOCLOBBER | NC_SHARE | NC_LOCK)) | NC_DISKLESS;
-  int code = lib.nc_create(name.c_str(), flags, &shadow.ncid);
-  if (code != NC_NOERR) return code;
-  int format = NC_FORMAT_NETCDF4;
-  code = lib.nc_inq_format(shadow.ncid, &format);
-  shadow.format = format_of(format);
-  if (code == NC_NOERR && !is_hdf5(shadow.format)) {
-    code = lib.nc_enddef(shadow.ncid);
-    if (code == NC_NOERR) code = lib.nc_redef(shadow.ncid);
-  }
-  if (code != NC_NOERR) lib.nc_abort(shadow.ncid);
-  return code;
-}
-
 /// The last nc_set_alignment asked HDF5 to begin large objects at multiples of a number.
 std::atomic<bool> aligned{false};
 
 void say_not_aligned(Session& session, FileFormat format) {
   if (aligned.load(std::memory_order_relaxed) && is_hdf5(format))
     session.say_once("nc_set_alignment has no effect on the files that Advectio writes");
-}
-
-void drop(const RealLibrary& lib, const Shadow& shadow) {
-  lib.nc_abort(shadow.ncid);
 }
 
 /// False: the real library creates the file. `why`: we tried, and could not.
@@ -321,99 +276,6 @@ CapturedFile* written_here(const char* path) {
       [&](const CapturedFile* file) { return workflow->name_for_programs(file->where) == coupled->path; });
 }
 
-/// Flags by which the library creates such a file.
-int creation_flags(FileFormat format) {
-  switch (format) {
-    case FileFormat::netcdf4: return NC_NETCDF4;
-    case FileFormat::netcdf4_classic: return NC_NETCDF4 | NC_CLASSIC_MODEL;
-    case FileFormat::offset64: return NC_64BIT_OFFSET;
-    case FileFormat::cdf5: return NC_64BIT_DATA;
-    default: return 0;
-  }
-}
-
-/// The classic format has no flag: it is what the library makes by default, and a program may have set another default.
-class ClassicByDefault {
- public:
-  explicit ClassicByDefault(const RealLibrary& lib) : lib_(lib) {
-    is_set_ =
-        lib.nc_set_default_format != nullptr && lib.nc_set_default_format(NC_FORMAT_CLASSIC, &before_) == NC_NOERR;
-  }
-  ~ClassicByDefault() {
-    if (is_set_) lib_.nc_set_default_format(before_, nullptr);
-  }
-  ClassicByDefault(const ClassicByDefault&) = delete;
-  ClassicByDefault& operator=(const ClassicByDefault&) = delete;
-
- private:
-  const RealLibrary& lib_;
-  int before_ = NC_FORMAT_CLASSIC;
-  bool is_set_ = false;
-};
-
-/// A dataset in memory with the definitions of that file, numbered alike. False: the library does not repeat them.
-bool make_shadow_of(const RealLibrary& lib, const ClosedFile& file, Shadow& shadow) {
-  {
-    const ClassicByDefault classic(lib);
-    if (make_shadow(lib, creation_flags(file.schema.format), shadow) != NC_NOERR) return false;
-  }
-  Description description(lib, shadow.ncid, shadow.format);
-  description.touch(Touched::everything, NC_GLOBAL);
-  auto wanted = file.schema;
-  // A classic file does not say which variables were not to be filled: what is put from here on is.
-  if (!is_hdf5(wanted.format))
-    for (auto& v : wanted.variables) v.no_fill = false;
-  // Of the layout in the file, of which the shadow knows nothing.
-  wanted.header_pad = wanted.data_align = wanted.data_pad = wanted.record_align = 0;
-  if (shadow.format == wanted.format && define(lib, shadow.ncid, wanted) == NC_NOERR &&
-      description.read(NC_FILL) == wanted)
-    return true;
-  drop(lib, shadow);
-  return false;
-}
-
-/// The program opens a file for writing that this process has created in this run. False: the library opens it.
-bool open_again(const RealLibrary& lib, const char* path, const std::string& at, int mode, int* ncid) {
-  constexpr int understood =
-      NC_WRITE | NC_LOCK | NC_NOCLOBBER | NC_CLASSIC_MODEL | NC_64BIT_DATA | NC_64BIT_OFFSET | NC_NETCDF4;
-  if (ncid == nullptr || (mode & ~understood) != 0 || std::getenv("ADVECTIO_RUN") == nullptr) return false;
-  auto* session = Session::current();
-  if (session == nullptr || !session->wants(trimmed(path))) return false;
-  const auto begin = shadow::now_ns();
-  const auto known = ClosedFiles::of_process().take(session->identity_of(at));
-  if (!known || file_at(at) != nullptr) return false;
-  Shadow shadow;
-  if (!make_shadow_of(lib, *known, shadow)) return false;
-  const auto shadow_ns = shadow::now_ns() - begin;
-  auto opened = shadow::as_result([&] { return session->reopen(at); });
-  if (!opened) {
-    drop(lib, shadow);
-    if (opened.error().code == Code::unsupported) session->say_once(opened.error().message);
-    return false;
-  }
-  (*opened)->add_stall(shadow_ns);
-  bool has_shadow = false;
-  constexpr int of_opening = NC_WRITE | NC_NOCLOBBER | NC_LOCK;
-  const int as_opened = creation_flags(shadow.format) | (mode & of_opening);
-  const auto added = shadow::as_result([&]() -> Result<void> {
-    auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(path), as_opened, shadow.format,
-                                               std::move(opened).value(), at);
-    has_shadow = true;
-    if (const int code = file->take_up(*known); code != NC_NOERR) {
-      (void)file->close();
-      return Error{Code::unsupported, "the library answers " + std::to_string(code), 0};
-    }
-    (void)open_files().add(std::move(file));
-    return {};
-  });
-  if (!added) {
-    if (!has_shadow) drop(lib, shadow);
-    return false;
-  }
-  *ncid = shadow.ncid;
-  return true;
-}
-
 template <typename Open>
 int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& open) {
   if (entry.nested()) return open(path);
@@ -430,12 +292,18 @@ int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& 
     if (!found) return code_of(found.error());
     place = std::move(found).value();
   }
-  if (writing && path != nullptr && !is_url(trimmed(path)) && !place.coupled &&
-      open_again(entry.lib, path, place.path, mode, ncid))
-    return NC_NOERR;
+  const bool may_be_carried = writing && path != nullptr && !is_url(trimmed(path)) && !place.coupled;
+  std::string why;
+  const OpenCall call{path, place.path, mode, ncid};
+  if (may_be_carried && open_own_file(entry.lib, call, why)) return NC_NOERR;
   if (const int code = wait_for(place.coupled ? place.path.c_str() : path, writing); code != NC_NOERR) {
     if (place.coupled) (void)capture::leave(*place.coupled, false);
     return code;
+  }
+  if (may_be_carried) {
+    if (open_file_of_others(entry.lib, call, why)) return NC_NOERR;
+    // The server has to let go of it again, or another process has it now.
+    if (const int code = wait_for(path, writing); code != NC_NOERR) return code;
   }
   return lend(path, place, ncid, open);
 }

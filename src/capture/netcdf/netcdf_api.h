@@ -90,7 +90,7 @@ constexpr nc_type long_type = sizeof(long) == sizeof(int) ? NC_INT : NC_INT64;
   X(nc_inq_att) X(nc_inq_attname) X(nc_rename_att) X(nc_del_att) X(nc_copy_att) X(nc_copy_var) X(nc_put_att)     \
   X(nc_get_att) X(nc_get_att_string) X(nc_free_string)                                                           \
   X(nc_inq_rec) X(nc_put_rec) X(nc_get_rec) X(nc_advise) X(ncaux_begin_compound)                                 \
-  X(nc_def_grp) X(nc_def_compound) X(nc_def_vlen) X(nc_def_opaque) X(nc_def_enum)                                \
+  X(nc_inq_grps) X(nc_inq_typeids) X(nc_def_grp) X(nc_def_compound) X(nc_def_vlen) X(nc_def_opaque) X(nc_def_enum)                                \
   X(nc_put_var) X(nc_put_var1) X(nc_put_vara) X(nc_put_vars) X(nc_put_varm)                                      \
   X(nc_get_var) X(nc_get_var1) X(nc_get_vara) X(nc_get_vars) X(nc_get_varm)
 

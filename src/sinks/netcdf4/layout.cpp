@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "sinks/chunks/codec.h"
+
 #ifndef ADVECTIO_VERSION
 #define ADVECTIO_VERSION "0"
 #endif
@@ -246,6 +248,8 @@ Result<std::vector<Attribute>> Layout::read_attributes(hid_t object) {
           (void)H5Dvlen_reclaim(type, space, H5P_DEFAULT, static_cast<void*>(pointers.data()));
         }
       } else {
+        if (a.count > 0 && H5Sget_simple_extent_type(space) != H5S_SCALAR)
+          return Error{Code::corrupt, "attribute " + name + " is an array of strings of one length", 0};
         a.type = DataType::text;
         a.count = a.count == 0 ? 0 : H5Tget_size(type);
         a.values.resize(a.count);
@@ -288,12 +292,17 @@ Result<void> Layout::load(hid_t file) {
   hsize_t at = 0;
   ADVECTIO_HDF5(H5Literate(
                     root_, H5_INDEX_CRT_ORDER, H5_ITER_INC, &at,
-                    [](hid_t, const char* name, const H5L_info_t*, void* to) -> herr_t {
+                    [](hid_t, const char* name, const H5L_info_t* link, void* to) -> herr_t {
+                      if (link->type != H5L_TYPE_HARD) return 1;
                       static_cast<std::vector<std::string>*>(to)->emplace_back(name);
                       return 0;
                     },
                     &links),
                 "list the file");
+  H5G_info_t root{};
+  ADVECTIO_HDF5(H5Gget_info(root_, &root), "list the file");
+  if (links.size() != root.nlinks) return Error{Code::corrupt, "a name in the file leads to another name", 0};
+  loaded_ = true;
   for (const auto& link : links) ADVECTIO_TRY_WITH(load_dataset(link), link);
   for (std::size_t d = 0; d < dimensions_.size(); ++d)
     if (dimensions_[d].is.name.empty())
@@ -342,7 +351,7 @@ Result<void> Layout::load_dataset(const std::string& link) {
     const Hdf5Id attribute(H5Aopen(dataset, dimension_number, H5P_DEFAULT), H5Aclose);
     int value = -1;
     if (!attribute || H5Aread(attribute, H5T_NATIVE_INT, &value) < 0 || value < 0 || value > 65535)
-      return Error{Code::corrupt, "its dimension has no number: the file was not written by this sink", 0};
+      return Error{Code::corrupt, "its dimension has no number", 0};
     if (dimensions_.size() <= static_cast<std::size_t>(value)) dimensions_.resize(static_cast<std::size_t>(value) + 1);
     auto& d = dimensions_[static_cast<std::size_t>(value)];
     d.is.name = link;
@@ -379,7 +388,7 @@ Result<void> Layout::load_dataset(const std::string& link) {
     const Hdf5Id ids_space(attribute ? H5Aget_space(attribute) : H5I_INVALID_HID, H5Sclose);
     if (!attribute || H5Sget_simple_extent_npoints(ids_space) != rank ||
         H5Aread(attribute, H5T_NATIVE_INT, ids.data()) < 0)
-      return Error{Code::corrupt, "its dimensions are not recorded: the file was not written by this sink", 0};
+      return Error{Code::corrupt, "its dimensions are not recorded", 0};
     for (const int id : ids) v.is.dimensions.push_back(static_cast<std::uint32_t>(id));
   }
   auto attributes = read_attributes(dataset);
@@ -441,6 +450,153 @@ Result<Layout::Wish> Layout::wish(const Schema& s) const {
     }
   }
   return w;
+}
+
+// ---- a file that netCDF-C has made ----
+
+namespace {
+
+/// HDF5 lets one data set have several names: two variables, each of which would change the other.
+bool has_one_name(hid_t dataset) {
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info{};
+  return H5Oget_info3(dataset, &info, H5O_INFO_BASIC) >= 0 && info.rc == 1;
+#else
+  H5O_info_t info{};
+  return H5Oget_info2(dataset, &info, H5O_INFO_BASIC) >= 0 && info.rc == 1;
+#endif
+}
+
+/// They can be overwritten, then.
+Result<void> are_attributes_typed_alike(hid_t object, const std::vector<Attribute>& attributes) {
+  for (const auto& a : attributes) {
+    const Hdf5Id attribute(H5Aopen(object, a.name.c_str(), H5P_DEFAULT), H5Aclose);
+    ADVECTIO_HDF5(attribute.get(), "open attribute " + a.name);
+    const Hdf5Id type(H5Aget_type(attribute), H5Tclose);
+    if (H5Tequal(type, attribute_type(a)) <= 0)
+      return Error{Code::unsupported, "attribute " + a.name + " in the file is not as Advectio would store it", 0};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Layout::holds(const Schema& s) const {
+  const auto differs = [](const std::string& what) {
+    return Error{Code::unsupported, what + " in the file is not as Advectio would store it", 0};
+  };
+  const Hdf5Id creation(H5Gget_create_plist(root_), H5Pclose);
+  unsigned links = 0, attributes = 0;
+  ADVECTIO_HDF5(H5Pget_link_creation_order(creation, &links), "look at the root group");
+  ADVECTIO_HDF5(H5Pget_attr_creation_order(creation, &attributes), "look at the root group");
+  if ((links & attributes & H5P_CRT_ORDER_TRACKED) == 0) return differs("the order of its names");
+  const auto wished = wish(s);
+  if (!wished) return wished.error();
+  const Wish& w = *wished;
+  if (s.dimensions.size() != dimensions_.size() || s.variables.size() != variables_.size())
+    return differs("the number of dimensions or variables");
+  for (std::size_t d = 0; d < dimensions_.size(); ++d)
+    if (dimensions_[d].is.name != s.dimensions[d].name || dimensions_[d].coordinate != w.coordinate[d] ||
+        (dimensions_[d].scale && !has_one_name(dimensions_[d].scale)))
+      return differs("dimension " + s.dimensions[d].name);
+  if (attributes_ != s.attributes) return differs("a global attribute");
+  ADVECTIO_TRY(are_attributes_typed_alike(root_, attributes_));
+  if ((H5Aexists(root_, strict) > 0) != (s.format == FileFormat::netcdf4_classic)) return differs("the data model");
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const auto& v = variables_[i];
+    if (v.is.name != w.names[i] || v.link != w.links[i]) return differs("variable " + v.is.name);
+    if (v.is.attributes != attributes_in_file(s.variables[i])) return differs("an attribute of " + v.is.name);
+    ADVECTIO_TRY_WITH(are_attributes_typed_alike(v.dataset, v.is.attributes), "variable " + v.is.name);
+    ADVECTIO_TRY_WITH(is_stored_as(v, s.variables[i]), "variable " + v.is.name);
+  }
+  return {};
+}
+
+namespace {
+
+Result<bool> is_filled_as(hid_t creation, const Variable& variable) {
+  H5D_fill_time_t time = H5D_FILL_TIME_ERROR;
+  ADVECTIO_HDF5(H5Pget_fill_time(creation, &time), "read when it is filled");
+  if (variable.no_fill || time == H5D_FILL_TIME_NEVER) return variable.no_fill && time == H5D_FILL_TIME_NEVER;
+  H5D_fill_value_t defined = H5D_FILL_VALUE_ERROR;
+  ADVECTIO_HDF5(H5Pfill_value_defined(creation, &defined), "read its fill value");
+  if (defined != H5D_FILL_VALUE_USER_DEFINED) return false;
+  const auto native = hdf5_type(variable.type, Endian::native);
+  if (variable.type == DataType::string) {
+    char* text = nullptr;
+    ADVECTIO_HDF5(H5Pget_fill_value(creation, native, static_cast<void*>(&text)), "read its fill value");
+    const String in_file = text != nullptr ? String(text) : std::nullopt;
+    (void)H5free_memory(text);
+    return in_file == variable.fill_text;
+  }
+  Bytes in_file(size_of(variable.type));
+  ADVECTIO_HDF5(H5Pget_fill_value(creation, native, in_file.data()), "read its fill value");
+  return in_file == (variable.fill.empty() ? default_fill(variable.type) : variable.fill);
+}
+
+bool can_be_applied(std::uint32_t filter) {
+  unsigned can = 0;
+  return can_encode(filter) || (H5Zget_filter_info(static_cast<H5Z_filter_t>(filter), &can) >= 0 &&
+                                (can & H5Z_FILTER_CONFIG_ENCODE_ENABLED) != 0);
+}
+
+/// The filters of the file are those that the schema names.
+Result<bool> has_filters(hid_t creation, const Variable& variable) {
+  std::vector<Filter> wanted;
+  for (const auto& f : variable.filters)
+    if (f.id != filter_id::szip || szip_can(variable, f)) wanted.push_back(f);
+  if (H5Pget_nfilters(creation) != static_cast<int>(wanted.size())) return false;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    std::array<unsigned, 32> values{};
+    std::size_t count = values.size();
+    unsigned flags = 0;
+    const auto id =
+        H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &count, values.data(), 0, nullptr, nullptr);
+    ADVECTIO_HDF5(id, "read its filters");
+    if (static_cast<std::uint32_t>(id) != wanted[i].id || !can_be_applied(wanted[i].id)) return false;
+    // HDF5 adds to the parameters of these.
+    const bool has_more = wanted[i].id == filter_id::shuffle || wanted[i].id == filter_id::szip;
+    const bool same =
+        count == wanted[i].parameters.size() &&
+        std::equal(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count), wanted[i].parameters.begin());
+    if (!has_more && !same) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<void> Layout::is_stored_as(const FileVariable& v, const Variable& variable) const {
+  const auto differs = [](const char* what) {
+    return Error{Code::unsupported, std::string(what) + " in the file is not as Advectio would store it", 0};
+  };
+  const Hdf5Id creation(H5Dget_create_plist(v.dataset), H5Pclose), type(H5Dget_type(v.dataset), H5Tclose),
+      space(H5Dget_space(v.dataset), H5Sclose);
+  ADVECTIO_HDF5(creation.get(), "look at it");
+  if (!has_one_name(v.dataset)) return differs("the number of its names");
+  if (H5Tequal(type, hdf5_type(variable.type, variable.endian)) <= 0) return differs("its type");
+  const auto rank = variable.dimensions.size();
+  std::vector<hsize_t> now(rank), most(rank);
+  if (H5Sget_simple_extent_ndims(space) != static_cast<int>(rank)) return differs("its shape");
+  ADVECTIO_HDF5(H5Sget_simple_extent_dims(space, now.data(), most.data()), "read its shape");
+  for (std::size_t k = 0; k < rank; ++k) {
+    const auto& d = dimensions_[variable.dimensions[k]].is;
+    if (d.unlimited ? most[k] != H5S_UNLIMITED : now[k] != d.length || most[k] != d.length) return differs("its shape");
+  }
+  const auto wanted = variable.compact ? H5D_COMPACT : variable.contiguous || rank == 0 ? H5D_CONTIGUOUS : H5D_CHUNKED;
+  if (H5Pget_layout(creation) != wanted || H5Pget_external_count(creation) != 0) return differs("its layout");
+  if (wanted == H5D_CHUNKED) {
+    std::vector<hsize_t> chunk(rank);
+    if (H5Pget_chunk(creation, static_cast<int>(rank), chunk.data()) != static_cast<int>(rank) ||
+        !std::equal(chunk.begin(), chunk.end(), variable.chunks.begin(), variable.chunks.end()))
+      return differs("its chunks");
+  }
+  auto filters = has_filters(creation, variable);
+  if (!filters) return std::move(filters).error();
+  if (!*filters) return differs("its compression");
+  auto filled = is_filled_as(creation, variable);
+  if (!filled) return std::move(filled).error();
+  return *filled ? Result<void>{} : differs("its fill value");
 }
 
 std::uint64_t Layout::length_now(std::size_t dimension) const {
@@ -683,7 +839,7 @@ Result<void> Layout::apply(const Schema& s) {
   auto wished = wish(s);
   if (!wished) return std::move(wished).error();
   const Wish& w = *wished;
-  const bool first = !any_declared_ && variables_.empty() && dimensions_.empty();
+  const bool first = !any_declared_ && !loaded_;
 
   // netCDF-C writes global attributes before everything else.
   ADVECTIO_TRY_WITH(set_attributes(root_, attributes_, s.attributes), "global attributes");

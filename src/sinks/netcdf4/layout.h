@@ -46,8 +46,10 @@ class Layout {
  public:
   /// A new file's root group.
   Result<void> create(hid_t file, FileFormat format);
-  /// An existing file that this class has made.
+  /// An existing file that this class has made, or netCDF-C.
   Result<void> load(hid_t file);
+  /// A file that netCDF-C has made holds that schema, stored as this class stores it. Errors name what differs.
+  [[nodiscard]] Result<void> holds(const Schema& schema) const;
   /// A copy of a file of which `known` was known.
   Result<void> take_up(hid_t file, const KnownLayout& known);
   [[nodiscard]] KnownLayout known() const;
@@ -82,7 +84,7 @@ class Layout {
   Result<void> set_attributes(hid_t object, std::vector<Attribute>& current, const std::vector<Attribute>& wanted);
   Result<std::vector<Attribute>> read_attributes(hid_t object);
   Result<void> load_dataset(const std::string& link);
-  Result<void> load_dimensions_of(FileVariable& v);
+  [[nodiscard]] Result<void> is_stored_as(const FileVariable& v, const Variable& variable) const;
   [[nodiscard]] std::uint64_t length_now(std::size_t dimension) const;
   [[nodiscard]] hid_t scale_of(std::size_t dimension) const;
 
@@ -93,6 +95,7 @@ class Layout {
   std::vector<Attribute> attributes_;
   Schema declared_;
   bool any_declared_ = false;
+  bool loaded_ = false;  ///< the file was there
 };
 
 /// The HDF5 type of an element in memory (`order` native) or in the file.

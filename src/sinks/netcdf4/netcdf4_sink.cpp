@@ -81,6 +81,8 @@ class Netcdf4Sink final : public TransactionalSink {
 
   [[nodiscard]] Abilities abilities() const override { return netcdf4_abilities(); }
 
+  Result<void> holds(const Schema& schema) override;
+
   std::function<Result<void>()> make_durable() override {
     return [durability = durability_] { return durability->make_durable(); };
   }
@@ -170,13 +172,37 @@ Result<void> Netcdf4Sink::open() {
     file_ = Hdf5Id(H5Fopen(path().c_str(), H5F_ACC_RDWR, access), H5Fclose);
     ADVECTIO_HDF5(file_.get(), "open " + path());
     // The superblock has told the driver where the file ends.
+    if (options_.made_by_others && storage_->allocated() != storage_->size())
+      return Error{Code::unsupported, "it has bytes behind its end", 0};
     ADVECTIO_TRY(storage_->settle(storage_->allocated()));
-    ADVECTIO_TRY_WITH(layout_.load(file_), path());
+    if (auto loaded = layout_.load(file_); !loaded)
+      return options_.made_by_others ? std::move(loaded).error() : std::move(loaded).error().with(path());
   } else {
     fresh_ = true;
   }
   if (storage_->error()) return *storage_->error();
   return {};
+}
+
+Result<void> Netcdf4Sink::holds(const Schema& schema) {
+  const Hdf5Lock lock;
+  if (fresh_) return Error{Code::unsupported, "it is empty", 0};
+  const Hdf5Id creation(H5Fget_create_plist(file_), H5Pclose);
+  ADVECTIO_HDF5(creation.get(), "look at " + path());
+  H5F_info2_t info{};
+  ADVECTIO_HDF5(H5Fget_info2(file_, &info), "look at " + path());
+  unsigned shared = 0;
+  hsize_t before = 0;
+  H5F_fspace_strategy_t strategy = H5F_FSPACE_STRATEGY_NONE;
+  hbool_t persist = true;
+  hsize_t threshold = 0;
+  ADVECTIO_HDF5(H5Pget_shared_mesg_nindexes(creation, &shared), "look at " + path());
+  ADVECTIO_HDF5(H5Pget_userblock(creation, &before), "look at " + path());
+  ADVECTIO_HDF5(H5Pget_file_space_strategy(creation, &strategy, &persist, &threshold), "look at " + path());
+  // From version 3 on the superblock says who has the file open.
+  if (info.super.version > 2 || shared != 0 || before != 0 || persist || strategy != H5F_FSPACE_STRATEGY_FSM_AGGR)
+    return Error{Code::unsupported, "it is an HDF5 file of another kind than netCDF's", 0};
+  return layout_.holds(schema);
 }
 
 /// There is nothing in the file.
@@ -415,9 +441,30 @@ Abilities netcdf4_abilities() {
   return out;
 }
 
+namespace {
+/// By its first bytes.
+Result<void> is_hdf5_file(Files& files, const std::string& path) {
+  constexpr std::string_view signature = "\211HDF\r\n\032\n";
+  std::array<char, signature.size()> begin{};
+  auto file = files.open(path, OpenMode::read);
+  if (!file) return std::move(file).error();
+  auto size = (*file)->size();
+  if (!size) return std::move(size).error();
+  if (*size >= begin.size()) ADVECTIO_TRY((*file)->read(0, std::as_writable_bytes(std::span(begin))));
+  if (std::string_view(begin.data(), begin.size()) == signature) return {};
+  return Error{Code::unsupported, "it does not begin as an HDF5 file does", 0};
+}
+}  // namespace
+
 Result<std::unique_ptr<Sink>> open_netcdf4(Files& files, const std::string& path, const Netcdf4Options& options,
                                            Executor& executor, bool resume) {
   const auto redo = options.redo_path.empty() ? default_redo_path(path) : options.redo_path;
+  if (options.made_by_others) {
+    ADVECTIO_TRY(is_hdf5_file(files, path));
+    if (files.exists(redo))
+      return Error{Code::unsupported, redo + " is left from an earlier run, and nobody knows whether it is up to date",
+                   0};
+  }
   auto storage = CrashSafeFile::open(files, path, redo, resume);
   if (!storage) return std::move(storage).error();
   if (options.ordered) storage.value()->durability()->ordered = true;

@@ -42,6 +42,9 @@ struct Netcdf4Options {
   std::shared_ptr<Skeletons> skeletons;
   /// When it is closed, the file is one that parallel HDF5 can make longer (early_allocation.h).
   bool for_parallel_hdf5 = false;
+  /// With `resume`: nobody knows yet whether this sink can go on with the file (Sink::holds). Where it is no whole HDF5
+  /// file, `open_netcdf4` fails and leaves it as it is.
+  bool made_by_others = false;
 };
 
 /// What the sink can do, known before there is a file.

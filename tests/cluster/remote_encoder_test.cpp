@@ -183,9 +183,13 @@ TEST_F(RemoteEncoderTest, WhoHasTooMuchToDoItselfIsLeftAlone) {
 TEST_F(RemoteEncoderTest, WhoIsAskedByManyAtOnceRefuses) {
   start(6);
   carry();
-  std::promise<void> may_go;
+  std::promise<void> may_go, begun;
   auto wait = may_go.get_future().share();
-  executors_[5]->run([wait] { wait.wait(); });
+  executors_[5]->run([wait, &begun] {
+    begun.set_value();
+    wait.wait();
+  });
+  begun.get_future().wait();  // else the thread takes what it is asked for first
   std::vector<std::future<std::string>> said;
   for (unsigned n = 0; n < 5; ++n)
     // Places are by node: one each.

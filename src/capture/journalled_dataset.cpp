@@ -397,11 +397,9 @@ Result<void> JournalledDataset::abort() {
 }
 
 Result<void> JournalledDataset::await_answer() {
-  if (shared_state_->continues != static_cast<std::uint32_t>(journal::Continues::file_of_others)) return {};
+  if (!journal::continues_file_of_others(*shared_state_)) return {};
   const Timer timer(stall_ns_);
-  const auto answer = [this] {
-    return static_cast<journal::TakenUp>(shared_state_->taken_up.load(std::memory_order_acquire));
-  };
+  const auto answer = [this] { return journal::answer_of(*shared_state_); };
   ADVECTIO_TRY(
       session_.waiting().until([&] { return answer() != journal::TakenUp::not_yet || !in_flight(*shared_state_); },
                                std::string("open ") + shared_state_->path, &*shared_state_));

@@ -176,8 +176,7 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
                      ", which has started this one and may wait for it: it can be written when that has closed it",
                  EACCES};
   // HDF5 does not let two processes write a file.
-  if (for_writing && p.continues == static_cast<std::uint32_t>(journal::Continues::file_of_others) &&
-      is_written_now(p, name))
+  if (for_writing && journal::continues_file_of_others(p) && is_written_now(p, name))
     return Error{Code::exists, path + " is open for writing in " + writer_of(p), EACCES};
   ADVECTIO_TRY(until(
       [&] {

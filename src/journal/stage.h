@@ -199,6 +199,15 @@ enum class Continues : std::uint32_t {
   file_of_others = 2,  ///< an earlier run has made it, another process, or somebody without Advectio
 };
 enum class TakenUp : std::uint32_t { not_yet = 0, yes = 1, no = 2 };
+inline bool continues_file_of_others(const SharedState& shared_state) noexcept {
+  return shared_state.continues == static_cast<std::uint32_t>(Continues::file_of_others);
+}
+inline TakenUp answer_of(const SharedState& shared_state) noexcept {
+  return static_cast<TakenUp>(shared_state.taken_up.load(std::memory_order_acquire));
+}
+inline void set_answer(SharedState& shared_state, TakenUp answer) noexcept {
+  shared_state.taken_up.store(static_cast<std::uint32_t>(answer), std::memory_order_release);
+}
 /// Of `frames_counted`: the frame ended with a record, and not with a sync of all writers.
 inline constexpr std::uint64_t counted_by_record = 1ULL << 63U;
 /// Something of the dataset is committed, as far as this server and earlier ones know.

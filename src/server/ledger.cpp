@@ -71,4 +71,29 @@ std::uint64_t Ledger::backlog() const {
   return bytes;
 }
 
+namespace {
+bool had_the_file_before(const Output& former, const Output& d) {
+  return &former != &d && former.state == State::finished && !former.is_further() && former.path == d.path &&
+         former.state_name == d.state_name;
+}
+}  // namespace
+
+void Ledger::take_place_of_former(Output& d) const {
+  const auto former = std::find_if(outputs.begin(), outputs.end(),
+                                   [&d](const auto& o) { return !o->hidden && had_the_file_before(*o, d); });
+  if (former == outputs.end()) return;
+  auto& was = **former;
+  was.hidden = true;
+  d.figures = was.figures;
+  d.progress.frames_of_former = was.progress.frames_of_former;
+  if (journal::continues_file_of_others(*d.shared_state))
+    d.progress.frames_of_former += was.progress.frames_visible;
+  else
+    d.progress.frames_durable = was.progress.frames_durable;  // its frames are counted on
+}
+
+void Ledger::forget_formers(const Output& d) {
+  std::erase_if(outputs, [&d](const auto& o) { return o->hidden && had_the_file_before(*o, d); });
+}
+
 }  // namespace advectio

@@ -28,6 +28,11 @@ class Ledger {
   std::vector<LeftBehind> left_behind;
 
   /// In flight.
+  /// One row of the status for one file, however often programs open it: the finished output that had the file before
+  /// is hidden, and its figures go on.
+  void take_place_of_former(Output& d) const;
+  /// Those that are hidden so are forgotten. Not while somebody goes through `outputs`.
+  void forget_formers(const Output& d);
   [[nodiscard]] std::vector<std::shared_ptr<Output>> outputs_of(const Output& d) const;
   /// What the ledger says of a dataset by its shared state alone.
   std::shared_ptr<Output> entry_of(const std::string& name, MappedState<SharedState> shared_state) const;

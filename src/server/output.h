@@ -172,8 +172,8 @@ struct Output : std::enable_shared_from_this<Output> {
   [[nodiscard]] bool continues_file() const { return shared_state && shared_state->continues != 0; }
   /// Advectio has not made that file in this run. The program waits for the server's answer: can it go on with it?
   [[nodiscard]] bool waits_for_answer() const {
-    return shared_state && shared_state->continues == static_cast<std::uint32_t>(journal::Continues::file_of_others) &&
-           shared_state->taken_up.load() != static_cast<std::uint32_t>(journal::TakenUp::yes);
+    return shared_state && journal::continues_file_of_others(*shared_state) &&
+           journal::answer_of(*shared_state) != journal::TakenUp::yes;
   }
   [[nodiscard]] bool is_elsewhere() const { return ownership.is_elsewhere(); }
   [[nodiscard]] bool is_tile() const { return tile.whole != nullptr; }

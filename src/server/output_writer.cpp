@@ -109,7 +109,8 @@ Result<void> OutputWriter::on_schema(Output& d, const Record& r) {
     return {};
   }
   // The file holds that schema.
-  if (stored && first && is_of_others(d) && d.shared_state->changed.load() == 0) d.progress.uncommitted = false;
+  if (stored && first && journal::continues_file_of_others(*d.shared_state) && d.shared_state->changed.load() == 0)
+    d.progress.uncommitted = false;
   return stored;
 }
 
@@ -136,11 +137,10 @@ void OutputWriter::answer(Output& d, Result<void> stored) {
   d.progress.uncommitted = false;  // the file holds that schema
   d.hidden = !can;
   if (can)
-    take_place_of_former(d);
+    ledger_.take_place_of_former(d);
   else
     report_error(d, can.error());
-  d.shared_state->taken_up.store(static_cast<std::uint32_t>(can ? journal::TakenUp::yes : journal::TakenUp::no),
-                                 std::memory_order_release);
+  journal::set_answer(*d.shared_state, can ? journal::TakenUp::yes : journal::TakenUp::no);
   run_.forward(true);
   run_.events->look(d);
 }
@@ -316,7 +316,7 @@ Result<void> OutputWriter::on_put(Output& d, const Record& r, bool verify) {
   if (verify) ADVECTIO_TRY(journal::verify_payload(r));
   // A loss of power may have taken the answer. The program has put this, so it was yes.
   if (d.waits_for_answer()) {
-    d.shared_state->taken_up.store(static_cast<std::uint32_t>(journal::TakenUp::yes), std::memory_order_release);
+    journal::set_answer(*d.shared_state, journal::TakenUp::yes);
     d.hidden = false;
   }
   ADVECTIO_TRY(ready_sink(d));
@@ -475,27 +475,10 @@ Result<bool> OutputWriter::commit_part(const std::shared_ptr<Output>& d) {
   return true;
 }
 
-/// One row of the status for one file.
-void OutputWriter::take_place_of_former(Output& d) {
-  for (const auto& o : ledger_.outputs) {
-    if (o.get() == &d || o->state != State::finished || o->hidden || o->is_further() || o->path != d.path ||
-        o->state_name != d.state_name)
-      continue;
-    o->hidden = true;
-    d.figures = o->figures;
-    d.progress.frames_of_former = o->progress.frames_of_former + o->progress.frames_visible;
-    return;
-  }
-}
-
-bool OutputWriter::is_of_others(const Output& d) {
-  return d.shared_state->continues == static_cast<std::uint32_t>(journal::Continues::file_of_others);
-}
-
 /// A file of others that the program has opened for writing, and has changed nothing in.
 bool OutputWriter::is_untouched(const Output& d) {
-  return is_of_others(d) && d.shared_state->changed.load() == 0 && !d.sink && !d.progress.uncommitted &&
-         !d.trouble.any();
+  return journal::continues_file_of_others(*d.shared_state) && d.shared_state->changed.load() == 0 && !d.sink &&
+         !d.progress.uncommitted && !d.trouble.any();
 }
 
 /// `closed_at`: the sequence of that record, where it closes the output.

@@ -46,8 +46,6 @@ class OutputWriter {
   /// Keep what is committed, drop the rest.
   Result<void> on_abort(Output& d);
   void answer(Output& d, Result<void> stored);
-  void take_place_of_former(Output& d);
-  static bool is_of_others(const Output& d);
   static bool is_untouched(const Output& d);
   /// Against `server.drain_max`.
   void charge(Output& d);

@@ -291,20 +291,12 @@ Result<void> Records::on_create(Journal& j, const Record& r) {
   return {};
 }
 
-/// One row of the status for one file, however often the program opens it.
 void Records::continue_file(Output& d) {
   d.file.note_commits();
   d.progress.take_up_frames(d.shared_state->frames_before);
   d.hidden = d.waits_for_answer();
-  if (d.shared_state->continues != static_cast<std::uint32_t>(journal::Continues::own_file)) return;
-  const auto former = std::find_if(ledger_.outputs.begin(), ledger_.outputs.end(), [&d](const auto& o) {
-    return o.get() != &d && o->state == State::finished && !o->is_further() && o->path == d.path &&
-           o->state_name == d.state_name;
-  });
-  if (former == ledger_.outputs.end()) return;
-  d.figures = (*former)->figures;
-  d.progress.frames_durable = (*former)->progress.frames_durable;
-  ledger_.outputs.erase(former);
+  if (!d.hidden) ledger_.take_place_of_former(d);
+  ledger_.forget_formers(d);
 }
 
 Result<void> Records::on_enter(Journal& j, const Record& r) {

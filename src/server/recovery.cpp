@@ -65,8 +65,7 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
       if (in_store) request.path = store_path(path, request.format);
       // A file of others that the server has not begun to change is as it was. Opening it might change it.
       const bool is_as_it_was =
-          (*shared_state)->continues == static_cast<std::uint32_t>(journal::Continues::file_of_others) &&
-          (*shared_state)->changed.load() == 0;
+          journal::continues_file_of_others(**shared_state) && (*shared_state)->changed.load() == 0;
       if (!is_as_it_was && (!in_store || run_.files.exists(request.path)))
         if (auto sink = run_.sinks(request)) (*sink)->abandon();
     }

@@ -62,6 +62,10 @@ TEST_F(TakenUpTest, ItIsGoneOnWithByEachProcessThatOpensIt) {
       if (!d) return 1;
       if (!(*d)->schema(series(width)) || !(*d)->await_answer()) return 2;
       if (!frame(**d, t) || !(*d)->close()) return 3;
+      // Once more, as its own.
+      if (!is_finished(s, out("a.nc"))) return 5;
+      auto again = s.reopen(out("a.nc"));
+      if (!again || !(*again)->schema(series(width)) || !frame(**again, t + 10) || !(*again)->close()) return 6;
       s.finish();
       return is_finished(s, out("a.nc")) ? 0 : 4;
     };
@@ -76,11 +80,14 @@ TEST_F(TakenUpTest, ItIsGoneOnWithByEachProcessThatOpensIt) {
   ASSERT_EQ(status["datasets"].size(), 1U);
   const auto& row = status["datasets"][0];
   EXPECT_EQ(row["state"], "finished");
-  EXPECT_EQ(row["frames_synced"], 2);
-  EXPECT_EQ(row["frames_visible"], 2);
-  EXPECT_EQ(row["bytes_put"], 2 * width * sizeof(float));
-  EXPECT_EQ(image("a.nc").committed, (std::map<std::uint64_t, float>{{5, 5.0F}, {6, 6.0F}}));
-  EXPECT_EQ(events(), (std::vector<std::string>{"begun", "frame", "complete", "begun", "frame", "complete"}));
+  EXPECT_EQ(row["frames_synced"], 4);
+  EXPECT_EQ(row["frames_visible"], 4);
+  EXPECT_EQ(row["bytes_put"], 4 * width * sizeof(float));
+  EXPECT_EQ(image("a.nc").committed, (std::map<std::uint64_t, float>{{5, 5.0F}, {6, 6.0F}, {15, 15.0F}, {16, 16.0F}}));
+  const std::vector<std::string> opening = {"begun", "frame", "complete"};
+  std::vector<std::string> expected;
+  for (int i = 0; i < 4; ++i) expected.insert(expected.end(), opening.begin(), opening.end());
+  EXPECT_EQ(events(), expected);
   EXPECT_TRUE(hard_links().empty());
 }
 

@@ -149,12 +149,13 @@ struct OpenedAgain {
   Shadow shadow;
 };
 
-/// This process has created the file in this run.
-Result<OpenedAgain> open_own(const RealLibrary& lib, Session& session, const std::string& at, ClosedFile known) {
+/// `open` opens the dataset. Code::invalid: nothing worth a line is in the way.
+template <typename Open>
+Result<OpenedAgain> open_with_shadow(const RealLibrary& lib, ClosedFile known, Open&& open) {
   OpenedAgain opened{nullptr, std::move(known), {}};
   if (!make_shadow_of(lib, opened.known, opened.shadow))
     return Error{Code::invalid, "the library does not repeat its definitions", 0};
-  auto out = shadow::as_result([&] { return session.reopen(at); });
+  auto out = shadow::as_result([&] { return open(opened.known); });
   if (!out) {
     drop(lib, opened.shadow);
     return std::move(out).error();
@@ -163,27 +164,18 @@ Result<OpenedAgain> open_own(const RealLibrary& lib, Session& session, const std
   return opened;
 }
 
-/// Somebody else has.
+/// See open_file_of_others.
 Result<OpenedAgain> open_of_others(const RealLibrary& lib, Session& session, const std::string& at) {
-  const Error not_tried{Code::invalid, "", 0};
+  const Error not_tried{Code::invalid, "it is not a file that may be carried", 0};
   struct stat st {};
   if (::stat(at.c_str(), &st) != 0 || !S_ISREG(st.st_mode) || session.is_in_flight(at)) return not_tried;
   auto known = look_at_file(lib, at);
   if (!known) return not_tried;
-  OpenedAgain opened{nullptr, std::move(*known), {}};
-  if (!make_shadow_of(lib, opened.known, opened.shadow)) return not_tried;
   const auto changed_ns =
       static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
-  auto out = shadow::as_result([&] {
-    return session.open_file_of_others(at, opened.known.schema.format, static_cast<std::uint64_t>(st.st_size),
-                                       changed_ns);
+  return open_with_shadow(lib, std::move(*known), [&](const ClosedFile& file) {
+    return session.open_file_of_others(at, file.schema.format, static_cast<std::uint64_t>(st.st_size), changed_ns);
   });
-  if (!out) {
-    drop(lib, opened.shadow);
-    return std::move(out).error();
-  }
-  opened.out = std::move(out).value();
-  return opened;
 }
 
 /// The handle of the program becomes that of the dataset.
@@ -229,7 +221,7 @@ bool open_own_file(const RealLibrary& lib, const OpenCall& call, std::string& wh
   const auto begun = shadow::now_ns();
   auto known = ClosedFiles::of_process().take(session->identity_of(call.at));
   if (!known) return false;
-  auto opened = open_own(lib, *session, call.at, std::move(*known));
+  auto opened = open_with_shadow(lib, std::move(*known), [&](const ClosedFile&) { return session->reopen(call.at); });
   if (opened) opened->out->add_stall(shadow::now_ns() - begun);
   const auto kept = opened ? keep_opened(lib, std::move(opened).value(), call) : Result<void>(opened.error());
   if (!kept && kept.error().code == Code::unsupported) why = kept.error().message;

@@ -456,6 +456,10 @@ Result<Layout::Wish> Layout::wish(const Schema& s) const {
 
 namespace {
 
+Error differs(const std::string& what) {
+  return {Code::unsupported, what + " in the file is not as Advectio would store it", 0};
+}
+
 /// HDF5 lets one data set have several names: two variables, each of which would change the other.
 bool has_one_name(hid_t dataset) {
 #if H5_VERSION_GE(1, 12, 0)
@@ -473,8 +477,7 @@ Result<void> are_attributes_typed_alike(hid_t object, const std::vector<Attribut
     const Hdf5Id attribute(H5Aopen(object, a.name.c_str(), H5P_DEFAULT), H5Aclose);
     ADVECTIO_HDF5(attribute.get(), "open attribute " + a.name);
     const Hdf5Id type(H5Aget_type(attribute), H5Tclose);
-    if (H5Tequal(type, attribute_type(a)) <= 0)
-      return Error{Code::unsupported, "attribute " + a.name + " in the file is not as Advectio would store it", 0};
+    if (H5Tequal(type, attribute_type(a)) <= 0) return differs("attribute " + a.name);
   }
   return {};
 }
@@ -482,9 +485,6 @@ Result<void> are_attributes_typed_alike(hid_t object, const std::vector<Attribut
 }  // namespace
 
 Result<void> Layout::holds(const Schema& s) const {
-  const auto differs = [](const std::string& what) {
-    return Error{Code::unsupported, what + " in the file is not as Advectio would store it", 0};
-  };
   const Hdf5Id creation(H5Gget_create_plist(root_), H5Pclose);
   unsigned links = 0, attributes = 0;
   ADVECTIO_HDF5(H5Pget_link_creation_order(creation, &links), "look at the root group");
@@ -567,9 +567,6 @@ Result<bool> has_filters(hid_t creation, const Variable& variable) {
 }  // namespace
 
 Result<void> Layout::is_stored_as(const FileVariable& v, const Variable& variable) const {
-  const auto differs = [](const char* what) {
-    return Error{Code::unsupported, std::string(what) + " in the file is not as Advectio would store it", 0};
-  };
   const Hdf5Id creation(H5Dget_create_plist(v.dataset), H5Pclose), type(H5Dget_type(v.dataset), H5Tclose),
       space(H5Dget_space(v.dataset), H5Sclose);
   ADVECTIO_HDF5(creation.get(), "look at it");

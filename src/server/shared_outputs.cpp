@@ -78,7 +78,7 @@ Result<void> SharedOutputs::keep_ends(Output& d, bool ahead) {
   auto ends = d.writers.sequencer->overtaken(ahead);
   if (ends == d.writers.ends_kept) return {};
   const auto file = run_.stage.datasets() + "/" + d.state_name + journal::ends_suffix;
-  const auto kept = ends.empty() ? run_.files.remove(file) : replace_file(run_.files, file, journal::encode(ends));
+  auto kept = ends.empty() ? run_.files.remove(file) : replace_file(run_.files, file, journal::encode(ends));
   if (kept) d.writers.ends_kept = std::move(ends);
   return kept;
 }

@@ -49,6 +49,7 @@ std::vector<std::size_t> order_of(std::span<const SeriesPart> parts);
 template <typename T>
 std::vector<T> in_order(std::vector<T> things, const std::vector<std::size_t>& order) {
   std::vector<T> out;
+  out.reserve(order.size());
   for (const auto i : order) out.push_back(std::move(things[i]));
   return out;
 }

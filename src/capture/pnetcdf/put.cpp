@@ -110,14 +110,13 @@ Answer ParallelFile::put_boxes(Mode mode, int variable, int boxes, MPI_Offset* c
   }
   // The library posts it, and waits.
   if (!v->lengths.empty() && (mode == Mode::independent || mode == Mode::collective)) (void)requests_.number_of_put();
-  return put_placed(mode, static_cast<MPI_Offset>(elements) * static_cast<MPI_Offset>(v->element), request,
-                    [&](PostedPut& posted) {
-                      posted.records = records;
-                      const int code = puts_.send_boxes(variable, *v, list, at, type);
-                      if (mode != Mode::posted && mode != Mode::buffered && (code == NC_NOERR || code == NC_ERANGE))
-                        out_->grow(records);
-                      return code;
-                    });
+  const auto bytes = elements * v->element;
+  return put_placed(mode, static_cast<MPI_Offset>(bytes), request, [&](PostedPut& posted) {
+    posted.records = records;
+    const int code = puts_.send_boxes(variable, *v, list, at, type);
+    if (mode != Mode::posted && mode != Mode::buffered && (code == NC_NOERR || code == NC_ERANGE)) out_->grow(records);
+    return code;
+  });
 }
 
 /// The blocks of a posted call are pending in the journal: `sequences` gets their numbers.

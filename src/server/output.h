@@ -195,6 +195,12 @@ struct Output : std::enable_shared_from_this<Output> {
     waiting.clear();
     commit.reset();
   }
+  /// It has ended. Of a run's many files only the summary stays.
+  void let_go() {
+    clear_frame();
+    frame = {};
+    schema = {};
+  }
 };
 
 }  // namespace advectio

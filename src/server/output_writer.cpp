@@ -703,8 +703,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
   if (d.is_elsewhere()) return end_elsewhere(d);
   d.figures.stall.end_frame();
   d.sink.close();
-  d.clear_frame();
-  d.schema.forget();
+  d.let_go();
   if (was_removed(d)) {
     run_.log.info(d.path + ": the file was removed before it was complete; its output is dropped");
     d.become(State::removed);
@@ -735,6 +734,7 @@ void OutputWriter::end(Output& d, State state, Result<void> brought) {
 void OutputWriter::end_elsewhere(Output& d) {
   run_.stage.remove_dataset(d.state_name, d.id.journal, d.id.number);
   run_.peers->farewell(d.id, d.ownership.owner());
+  d.let_go();
   d.shared_state = MappedState<SharedState>();
   d.writers.let_go();
   run_.forward(true);

@@ -189,12 +189,6 @@ Result<void> StoredSchema::take(const Schema& its, const DatasetPolicy& policy) 
   return {};
 }
 
-void StoredSchema::forget() {
-  asked.reset();
-  written.reset();
-  operators.reset();
-}
-
 std::optional<std::uint32_t> StoredSchema::number_of(std::uint32_t variable) const {
   if (variable >= numbers_.size()) return variable;
   if (numbers_[variable] < 0) return std::nullopt;

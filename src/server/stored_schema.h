@@ -36,7 +36,6 @@ class StoredSchema {
 
   /// The program asks for another. After an error it is not known how that is written.
   Result<void> take(const Schema& its, const DatasetPolicy& policy);
-  void forget();
   /// Of one of the program's variables, as it is written. Nothing: it is left out.
   [[nodiscard]] std::optional<std::uint32_t> number_of(std::uint32_t variable) const;
 

@@ -18,4 +18,4 @@ def test_whatever_is_killed_what_was_synced_is_there(seed: int, made: Path, tmp_
 
 
 def test_nothing_grows_with_the_number_of_frames(tmp_path: Path):
-    many_frames.run(2000, 40, tmp_path)
+    many_frames.run(12000, 8, tmp_path)

@@ -240,8 +240,13 @@ class SinkWrittenBehindTest : public ::testing::Test {
     block.bytes = row.size() * sizeof(float);
     ASSERT_TRUE(sink_->write(block).ok());
   }
+  /// On return its thread is done with what came before.
   void keep_disk_busy() {
-    disk_.run([this] { free_.get_future().wait(); });
+    disk_.run([this] {
+      busy_.set_value();
+      free_.get_future().wait();
+    });
+    busy_.get_future().wait();
   }
   void free_disk() { free_.set_value(); }
 
@@ -250,7 +255,7 @@ class SinkWrittenBehindTest : public ::testing::Test {
   std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   FaultyFiles files_{system_files(), faults_};
   std::atomic<int> woken_{0};
-  std::promise<void> free_;
+  std::promise<void> busy_, free_;
   Executor none_{0}, disk_{1};
   std::deque<std::vector<float>> rows_;  // borrowed until the commit
   std::vector<float> row_;

@@ -79,7 +79,8 @@ MovePath::~MovePath() {
 }
 
 std::optional<MarkerPath::Use> MarkerPath::of_flags(int flags) {
-  if ((flags & (O_PATH | O_DIRECTORY)) != 0) return std::nullopt;
+  if ((flags & O_DIRECTORY) != 0) return std::nullopt;
+  if ((flags & O_PATH) != 0) return of_look((flags & O_NOFOLLOW) != 0);
   if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL)) return Use::make;
   if ((flags & O_TRUNC) != 0) return Use::replace;
   return (flags & O_ACCMODE) != O_RDONLY || (flags & O_CREAT) != 0 ? Use::write : of_look((flags & O_NOFOLLOW) != 0);

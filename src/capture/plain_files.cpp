@@ -5,7 +5,7 @@
 //   open to read    waits until everything synced so far is in the file
 //   open to write   waits until the file is complete, unless this process still has it open
 //   stat            waits until the file is complete, where its program has closed it; so do calls that
-//                   set times and permissions
+//                   set times, permissions, owners and extended attributes
 //
 // A coupled file (capture/coupling.h) is somewhere else than its name says: these calls go there,
 // and wait until it is there.
@@ -22,7 +22,10 @@
 // the file as it is.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -239,7 +242,8 @@ ADVECTIO_STATAT(__fxstatat, (int version, int directory, const char* path, struc
 ADVECTIO_STATAT(__fxstatat64, (int version, int directory, const char* path, struct stat64* st, int flags), version,
                 directory, of.get(), st, flags)
 
-// Times and permissions that are set after the close must stay: the server writes the file before.
+// Times, permissions, owners and extended attributes that are set after the close must stay: the server writes the file
+// before.
 ADVECTIO_CHANGE(utime, AT_FDCWD, 0, (const char* path, const utimbuf* times), of.get(), times)
 ADVECTIO_CHANGE(utimes, AT_FDCWD, 0, (const char* path, const timeval times[2]), of.get(), times)
 ADVECTIO_CHANGE(lutimes, AT_FDCWD, AT_SYMLINK_NOFOLLOW, (const char* path, const timeval times[2]), of.get(), times)
@@ -250,6 +254,19 @@ ADVECTIO_CHANGE(utimensat, directory, flags, (int directory, const char* path, c
 ADVECTIO_CHANGE(chmod, AT_FDCWD, 0, (const char* path, mode_t mode), of.get(), mode)
 ADVECTIO_CHANGE(fchmodat, directory, flags, (int directory, const char* path, mode_t mode, int flags), directory,
                 of.get(), mode, flags)
+
+ADVECTIO_CHANGE(chown, AT_FDCWD, 0, (const char* path, uid_t user, gid_t group), of.get(), user, group)
+ADVECTIO_CHANGE(lchown, AT_FDCWD, AT_SYMLINK_NOFOLLOW, (const char* path, uid_t user, gid_t group), of.get(), user,
+                group)
+ADVECTIO_CHANGE(fchownat, directory, flags, (int directory, const char* path, uid_t user, gid_t group, int flags),
+                directory, of.get(), user, group, flags)
+ADVECTIO_CHANGE(setxattr, AT_FDCWD, 0, (const char* path, const char* name, const void* value, size_t size, int flags),
+                of.get(), name, value, size, flags)
+ADVECTIO_CHANGE(lsetxattr, AT_FDCWD, AT_SYMLINK_NOFOLLOW,
+                (const char* path, const char* name, const void* value, size_t size, int flags), of.get(), name, value,
+                size, flags)
+ADVECTIO_CHANGE(removexattr, AT_FDCWD, 0, (const char* path, const char* name), of.get(), name)
+ADVECTIO_CHANGE(lremovexattr, AT_FDCWD, AT_SYMLINK_NOFOLLOW, (const char* path, const char* name), of.get(), name)
 
 ADVECTIO_STAT(access, AT_FDCWD, (const char* path, int mode), of.get(), mode)
 ADVECTIO_STATAT(faccessat, (int directory, const char* path, int mode, int flags), directory, of.get(), mode, flags)
@@ -264,6 +281,15 @@ ADVECTIO_XATTR(lgetxattr, Use::of_look(AT_SYMLINK_NOFOLLOW),
 ADVECTIO_XATTR(listxattr, Use::of_look(0), (const char* path, char* list, size_t size), of.get(), list, size)
 ADVECTIO_XATTR(llistxattr, Use::of_look(AT_SYMLINK_NOFOLLOW), (const char* path, char* list, size_t size), of.get(),
                list, size)
+
+ADVECTIO_STAT(statfs, AT_FDCWD, (const char* path, struct statfs* system), of.get(), system)
+ADVECTIO_STAT(statfs64, AT_FDCWD, (const char* path, struct statfs64* system), of.get(), system)
+ADVECTIO_STAT(statvfs, AT_FDCWD, (const char* path, struct statvfs* system), of.get(), system)
+ADVECTIO_STAT(statvfs64, AT_FDCWD, (const char* path, struct statvfs64* system), of.get(), system)
+ADVECTIO_LOOK(long, pathconf, Use::of_look(0), AT_FDCWD, (const char* path, int name), of.get(), name)
+ADVECTIO_STATAT(name_to_handle_at, (int directory, const char* path, file_handle* handle, int* mount, int flags),
+                directory, of.get(), handle, mount, flags)
+ADVECTIO_STAT(inotify_add_watch, AT_FDCWD, (int queue, const char* path, uint32_t events), queue, of.get(), events)
 
 #define ADVECTIO_REMOVE(F, DIRECTORY, PARAMETERS, ...)                        \
   ADVECTIO_EXPORT int F PARAMETERS noexcept {                                 \

@@ -26,21 +26,28 @@
 //   deep             in a directory whose path is longer than the system tells, which it removes again
 //   watched          counts IN_CLOSE_WRITE of its files (inotify) until each was seen
 //   stays-as-set     sets times and permissions of a file that it has just closed, and looks again
+//   named            calls chown(2), statvfs(3) and others on a file that nobody has looked at
 //   create-twice     starts itself, to create what it has open (`create-it`)
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netcdf.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 
 namespace {
@@ -371,6 +378,43 @@ void stays_as_set() {
   }
 }
 
+/// Each call on the name of a new file that no other call has looked at.
+void named() {
+  struct Call {
+    const char* name;
+    std::function<int()> make;
+  };
+  struct statfs system {};
+  struct statvfs volume {};
+  const int watch = ::inotify_init1(IN_CLOEXEC);
+  const Call calls[] = {
+      {"chown", [] { return ::chown("out.nc", ::getuid(), ::getgid()); }},
+      {"lchown", [] { return ::lchown("out.nc", ::getuid(), ::getgid()); }},
+      {"fchownat", [] { return ::fchownat(AT_FDCWD, "out.nc", ::getuid(), ::getgid(), 0); }},
+      // Not all file systems keep attributes, but all look for the file first.
+      {"setxattr", [] { return ::setxattr("out.nc", "user.a", "b", 1, 0) != 0 && errno == ENOENT ? -1 : 0; }},
+      {"lsetxattr", [] { return ::lsetxattr("out.nc", "user.a", "b", 1, 0) != 0 && errno == ENOENT ? -1 : 0; }},
+      {"removexattr", [] { return ::removexattr("out.nc", "user.a") != 0 && errno == ENOENT ? -1 : 0; }},
+      {"lremovexattr", [] { return ::lremovexattr("out.nc", "user.a") != 0 && errno == ENOENT ? -1 : 0; }},
+      {"statfs", [&] { return ::statfs("out.nc", &system); }},
+      {"statvfs", [&] { return ::statvfs("out.nc", &volume); }},
+      {"pathconf", [] { return ::pathconf("out.nc", _PC_LINK_MAX) > 0 ? 0 : -1; }},
+      {"inotify_add_watch", [&] { return ::inotify_add_watch(watch, "out.nc", IN_ATTRIB); }},
+      {"open", [] { return ::open("out.nc", O_PATH | O_CLOEXEC); }},
+  };
+  for (const bool closed : {false, true})
+    for (const auto& call : calls) {
+      const auto directory = std::string(call.name) + (closed ? "-closed" : "-open");
+      if (::mkdir(directory.c_str(), 0777) != 0 || ::chdir(directory.c_str()) != 0) fail("mkdir", NC_NOERR);
+      create();
+      put(0);
+      if (closed) check(nc_close(file), "close");
+      if (call.make() < 0) std::printf("%s: %s\n", directory.c_str(), std::strerror(errno));
+      if (!closed) check(nc_close(file), "close");
+      if (::chdir("..") != 0) fail("chdir", NC_NOERR);
+    }
+}
+
 void start_another(const std::string& self, const char* action) {
   create();
   put(0);
@@ -429,6 +473,7 @@ int main(int n, char** arguments) {
   if (action == "deep") deep();
   if (action == "watched") watched();
   if (action == "stays-as-set") stays_as_set();
+  if (action == "named") named();
   if (action == "open-it") say("open for writing", nc_open("out.nc", NC_WRITE, &file));
   if (action == "create-it") say("create", nc_create("out.nc", mode, &file));
   std::printf("%s: right\n", action.c_str());

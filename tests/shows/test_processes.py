@@ -82,6 +82,13 @@ def test_a_file_closed_by_a_handler_that_returns_is_whole(pair: Pair, process_pr
     assert_whole(pair.carried / "out.nc", 8)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_any_call_of_the_program_sees_a_name_that_is_held_back(pair: Pair, process_program: Path, format: str):
+    result = pair.run([process_program, "--format", format, "named"], datasets=24)
+    assert result.stdout == "named: right\n"
+    pair.assert_same(storage=False, at_least=24)
+
+
 # Kind, format: what the run says of it, and how many datasets it has carried.
 HANDLES = {
     ("over-reader", "NETCDF4"): ("", 1),

@@ -242,8 +242,8 @@ ADVECTIO_STATAT(__fxstatat, (int version, int directory, const char* path, struc
 ADVECTIO_STATAT(__fxstatat64, (int version, int directory, const char* path, struct stat64* st, int flags), version,
                 directory, of.get(), st, flags)
 
-// Times, permissions, owners and extended attributes that are set after the close must stay: the server writes the file
-// before.
+// Times, permissions, owners and extended attributes that are set after the close must stay: the
+// server writes the file before.
 ADVECTIO_CHANGE(utime, AT_FDCWD, 0, (const char* path, const utimbuf* times), of.get(), times)
 ADVECTIO_CHANGE(utimes, AT_FDCWD, 0, (const char* path, const timeval times[2]), of.get(), times)
 ADVECTIO_CHANGE(lutimes, AT_FDCWD, AT_SYMLINK_NOFOLLOW, (const char* path, const timeval times[2]), of.get(), times)

@@ -4,9 +4,10 @@
     .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 8
     .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 12000 --json
 
-Of the server and of the program: own memory (RssAnon), descriptors, threads; of the stage: files and bytes. Each is
-sampled while frames are written; what the run held in the second quarter of it is set beside the last quarter. A row
-for each finished file and two lines for each frame are meant to stay.
+Of the server and of the program: own memory (RssAnon), descriptors, threads; of the stage: files
+and bytes. Each is sampled while frames are written; what the run held in the second quarter of it
+is set beside the last quarter. A row for each finished file and two lines for each frame are meant
+to stay.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from faults import COMMAND, REPLAY
 from running import ROOT, Advectio, Running, allocated, environment, memory
 
 CONFIG = "stage: {bytes_max: 8MiB, segment_bytes: 1MiB, warm_bytes: 8MiB}\nserver: {threads: 2}\n"
-# Left to its defaults the allocator keeps freed pages for each thread: up to 20 MB more or less between two equal runs.
+# By its defaults the allocator keeps freed pages for each thread. Two equal runs differ by 20 MB.
 ALLOCATOR = "glibc.malloc.arena_max=1:glibc.malloc.mmap_threshold=131072:glibc.malloc.trim_threshold=131072"
-# Memory: 750 files lie between the two quarters of a run of 1,500; two equal runs differ by 8 MB. Stage bytes: two files
-# have a line for each frame, the events and the times of frames.
+# Memory: 750 files lie between the two quarters of a run of 1,500, and two equal runs differ by
+# 8 MB. Stage bytes: the events and the times of frames have a line for each frame.
 GROWTH_MAX = {"memory": 12 << 20, "descriptors": 2, "threads": 0, "stage files": 4, "stage bytes": 2 << 20}
-LINES_OF_A_FRAME = 700
+LINES_OF_A_FRAME = 700  # bytes, at most
 
 
 @dataclass

@@ -235,7 +235,13 @@ bool JournalledDataset::may_end_record() const {
 /// The program goes on to its next record: the frame ends as by a sync, and nothing waits.
 Result<void> JournalledDataset::end_record_before(std::uint32_t variable, const Box& box) {
   if (!may_end_record() || !record_frames_.ends_before(variable, box)) return {};
-  return sync_record(RecordType::sync, collective_calls_.shared() ? journal::flag_record : 0);
+  const auto now = journal::monotonic_ns();
+  const auto bytes = under_way_.bytes;
+  // A frame that may be left out is one record.
+  if (!rule_.drops_frames() && record_frames_.goes_on(bytes, now)) return {};
+  ADVECTIO_TRY(sync_record(RecordType::sync, collective_calls_.shared() ? journal::flag_record : 0));
+  record_frames_.note_end(bytes, now);
+  return {};
 }
 
 /// Whether this block belongs to a frame that is left out, as the stage was full when it began.

@@ -40,6 +40,16 @@ class RecordFrames {
              return !v.along || (v.records >= records_ && records_ % v.chunk == 0);
            });
   }
+  /// The next record ends no frame of few `bytes` that began soon after the last end, once there were many of them: the
+  /// end would cost more than the frame. Never with `any`.
+  [[nodiscard]] bool goes_on(std::uint64_t bytes, std::uint64_t now_ns) const noexcept {
+    return !any_ && small_frames_ >= small_frames_max && bytes < small_bytes && now_ns - ended_ns_ < soon_ns;
+  }
+  /// A record has ended a frame of so many bytes.
+  void note_end(std::uint64_t bytes, std::uint64_t now_ns) noexcept {
+    if (bytes < small_bytes) ++small_frames_;
+    ended_ns_ = now_ns;
+  }
   /// This block has been put.
   void note(std::uint32_t variable, const Box& box, const std::vector<std::uint64_t>& stride) {
     if (!is_along(variable)) return;
@@ -57,10 +67,14 @@ class RecordFrames {
     return one_dimension_ && variable < variables_.size() && variables_[variable].along;
   }
 
+  static constexpr std::uint64_t small_bytes = 4096, small_frames_max = 1000, soon_ns = 100'000'000;
+
   bool any_;
   bool one_dimension_ = false;
   std::vector<Along> variables_;
   std::uint64_t records_ = 0;  ///< up to that of the last block
+  std::uint64_t small_frames_ = 0;
+  std::uint64_t ended_ns_ = 0;  ///< when a record last ended one
 };
 
 }  // namespace advectio::capture

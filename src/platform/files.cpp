@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <mutex>
 #include <utility>
 
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14; glibc 2.36 has it, older headers do not
@@ -60,7 +62,7 @@ namespace {
 /// those are rare, it takes up to ten times as long. Smaller ones cost more calls.
 constexpr std::size_t write_bytes_max = 256U << 10U;
 
-constinit std::atomic<std::uint64_t> open_files{0};
+constinit std::atomic<std::uint64_t> open_files{0};  // through `system_files`
 
 class SystemFile final : public File {
  public:
@@ -207,17 +209,36 @@ Files& system_files() {
   return files;
 }
 
-bool is_short_of_descriptors() noexcept {
+std::uint64_t descriptors_held() noexcept {
+  struct stat now {};
+  if (::stat("/proc/self/fd", &now) != 0) return open_files.load();
+  if (now.st_size > 0) return static_cast<std::uint64_t>(now.st_size);  // since Linux 6.2
+  // Counted ten times a second at most. Files of `system_files` that were opened since then are added.
+  constexpr auto counts_for = std::chrono::milliseconds(100);
+  static std::mutex mutex;
+  static std::chrono::steady_clock::time_point counted_at;
+  static std::uint64_t counted = 0, open_then = 0;
+  const std::lock_guard guard(mutex);
+  const auto at = std::chrono::steady_clock::now();
+  if (counted == 0 || at - counted_at > counts_for) {
+    DIR* const all = ::opendir("/proc/self/fd");
+    if (all == nullptr) return descriptors_max();  // none is left
+    for (counted = 0; ::readdir(all) != nullptr;) ++counted;
+    ::closedir(all);
+    open_then = open_files.load();
+    counted_at = at;
+  }
+  const auto open = open_files.load();
+  return open > open_then ? counted + (open - open_then) : counted - std::min(counted, open_then - open);
+}
+
+std::uint64_t descriptors_max() noexcept {
   rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && open_files.load() >= limit.rlim_cur / 4 * 3;
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
 bool has_descriptors_to_spare() noexcept {
-  rlimit limit{};
-  const int lowest = ::open("/", O_PATH | O_CLOEXEC);
-  if (lowest < 0) return false;
-  ::close(lowest);
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(lowest) < limit.rlim_cur / 8;
+  return descriptors_held() < descriptors_max() / 8;
 }
 
 Result<std::vector<std::byte>> read_file(Files& files, const std::string& path) {

@@ -80,8 +80,10 @@ class Files {
 /// The system's files.
 Files& system_files();
 
-/// Most of the files that this process may have open are open, through `system_files` alone. Any thread.
-bool is_short_of_descriptors() noexcept;
+/// How many descriptors this process has open, those of libraries included. Any thread; a few microseconds.
+std::uint64_t descriptors_held() noexcept;
+/// How many it may have open.
+std::uint64_t descriptors_max() noexcept;
 
 /// This process holds less than an eighth of the descriptors that it may have: more may be kept open for long.
 bool has_descriptors_to_spare() noexcept;

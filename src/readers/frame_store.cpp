@@ -300,6 +300,7 @@ void FrameStore::add_frame(std::size_t dataset, std::uint64_t number, Records re
   } else if (live) {
     places_[order - 1].live = live;
   }
+  if (live) live_orders_.insert(order);
   for (const auto& s : subscriptions_) {
     if (!wants(*s, dataset)) continue;
     if (is_new) {
@@ -538,13 +539,14 @@ bool FrameStore::readers_are_back() {
 }
 
 std::uint64_t FrameStore::held_now() {
-  // Each frame once, however many hold it.
+  // Each frame once, however many hold it. No more of them are looked at for each frame that comes.
+  constexpr int frames_max = 4096;
+  while (!live_orders_.empty() && places_[*live_orders_.begin() - 1].live.expired())
+    live_orders_.erase(live_orders_.begin());
   std::uint64_t sum = 0;
-  for (auto order = places_.size(); order > 0; --order) {
-    if (!is_committed(order)) continue;
-    if (const auto live = places_[order - 1].live.lock()) sum += live->bytes;
-    if (places_.size() - order > 4096) break;
-  }
+  int n = 0;
+  for (auto order = live_orders_.rbegin(); order != live_orders_.rend() && n < frames_max; ++order, ++n)
+    if (const auto live = places_[*order - 1].live.lock(); live && is_committed(*order)) sum += live->bytes;
   return sum;
 }
 

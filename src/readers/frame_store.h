@@ -183,7 +183,8 @@ class FrameStore {
     Records records;
     std::weak_ptr<const LiveFrame> live;
   };
-  std::vector<Place> places_;  ///< by order - 1
+  std::vector<Place> places_;            ///< by order - 1
+  std::set<std::uint64_t> live_orders_;  ///< of frames that are or were in memory
   std::set<std::shared_ptr<Subscription>> subscriptions_;
   std::vector<std::shared_ptr<const Schema>> schemas_;  ///< by id - 1
   std::map<std::string, std::int64_t> away_;            ///< readers of the server before, by name; how many of each

@@ -125,7 +125,7 @@ void OutputWriter::answer(Output& d, Result<void> stored) {
     if (d.policy.format.value_or(d.format) != d.format ||
         d.schema.written->variables.size() != d.schema.asked->variables.size())
       return Error{Code::unsupported, "the config asks for another format, or for some of its variables", 0};
-    spare_descriptors();
+    spare_descriptors(d);
     auto request = sink_request(d, true);
     request.made_by_others = true;
     auto sink = run_.sinks(request);
@@ -243,7 +243,7 @@ Result<void> OutputWriter::ready_sink(Output& d) {
     d.file.lend_permission();
     struct stat st {};
     if (::stat(d.file.link.c_str(), &st) == 0) d.file.system = st.st_dev;
-    spare_descriptors();
+    spare_descriptors(d);
     d.shared_state->changed.store(1, std::memory_order_release);
     auto sink = run_.sinks(sink_request(d, d.file.may_hold_commits()));
     if (!sink) return std::move(sink).error().with("open");
@@ -274,21 +274,33 @@ void OutputWriter::let_go(Output& d) {
   d.file.note_commits();
 }
 
-/// A program may have more files open than the server may, and each sink holds two or three descriptors. Before they
-/// run out, the sinks used least recently are let go, where they are in no frame. Frames that wait are committed. A
-/// commit that is under way is waited for where the other sinks are not enough.
-void OutputWriter::spare_descriptors() {
+/// Each commit under way may open a redo file yet. A quarter of the descriptors is left for readers, journals and the
+/// libraries.
+bool OutputWriter::is_short_of_descriptors() const {
+  const auto held = descriptors_held(), enough = descriptors_max() / 4 * 3;
+  if (2 * held < enough) return false;  // each commit has a file that is open
+  const auto commits = std::count_if(ledger_.outputs.begin(), ledger_.outputs.end(),
+                                     [](const auto& o) { return o->commit.has_value(); });
+  return held + static_cast<std::uint64_t>(commits) >= enough;
+}
+
+/// A program may have more files open than the server may. Each sink holds one to three descriptors. Before they run
+/// out, the sinks used least recently are let go, where they are in no frame. Frames that wait are committed. A commit
+/// that is under way is waited for where the other sinks are not enough. `needs`: the output that is about to open
+/// some.
+void OutputWriter::spare_descriptors(const Output& needs) {
   if (!is_short_of_descriptors()) return;
-  let_half_go(
-      [](const Output& o) { return !o.commit && !o.frame.begun() && (!o.progress.uncommitted || !o.waiting.empty()); });
-  if (is_short_of_descriptors()) let_half_go([](const Output& o) { return o.commit && !o.commit->in_midst; });
+  let_half_go(needs, [](const Output& o) {
+    return !o.commit && !o.frame.begun() && (!o.progress.uncommitted || !o.waiting.empty());
+  });
+  if (is_short_of_descriptors()) let_half_go(needs, [](const Output& o) { return o.commit && !o.commit->in_midst; });
   if (is_short_of_descriptors()) durability_.await_half();
 }
 
-void OutputWriter::let_half_go(const std::function<bool(const Output&)>& can_be) {
+void OutputWriter::let_half_go(const Output& needs, const std::function<bool(const Output&)>& can_be) {
   std::vector<std::shared_ptr<Output>> unused;  // the end of a commit may close an output
   for (const auto& o : ledger_.outputs)
-    if (o->sink && o->state == State::open && !o->is_store() && can_be(*o)) unused.push_back(o);
+    if (o.get() != &needs && o->sink && o->state == State::open && !o->is_store() && can_be(*o)) unused.push_back(o);
   const auto middle = unused.begin() + static_cast<std::ptrdiff_t>((unused.size() + 1) / 2);
   std::nth_element(unused.begin(), middle, unused.end(),
                    [](const auto& a, const auto& b) { return a->sink.used < b->sink.used; });
@@ -361,6 +373,7 @@ Result<void> OutputWriter::prepare_commit(Output& d, const Commit& what) {
 
 Result<void> OutputWriter::begin_commit(const std::shared_ptr<Output>& d, Commit what) {
   ADVECTIO_TRY(end_commit(d));
+  spare_descriptors(*d);
   ADVECTIO_TRY(prepare_commit(*d, what));
   if (d->progress.uncommitted) ADVECTIO_TRY_WITH(d->sink->seal(), "commit");
   d->commit = std::move(what);

@@ -92,8 +92,9 @@ class OutputWriter {
   Result<void> on_close(const std::shared_ptr<Output>& d, const Record& r);
   void count_sink(Output& d);
   void let_go(Output& d);
-  void spare_descriptors();
-  void let_half_go(const std::function<bool(const Output&)>& can_be);
+  [[nodiscard]] bool is_short_of_descriptors() const;
+  void spare_descriptors(const Output& needs);
+  void let_half_go(const Output& needs, const std::function<bool(const Output&)>& can_be);
   [[nodiscard]] SinkRequest sink_request(const Output& d, bool resume) const;
   void report_error(Output& d, const Error& error);
   void lose_durable(Output& d, const Error& error);

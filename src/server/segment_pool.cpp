@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <utility>
@@ -222,6 +223,7 @@ bool SegmentPool::make_one(bool ahead) {
       journal::uncount_segments(stage_.control(), 1);
     }
   }
+  if (!done && (done.error().sys == EMFILE || done.error().sys == ENFILE)) return false;  // for a while only
   if (!done) {
     // Whatever it is, to try again at once is in vain.
     stage_.control().segments_limit.store(total());

@@ -53,6 +53,27 @@ TEST_F(RecordFramesTest, OneVariableForAllRecordsAndThenTheNextEndsFramesWithThe
   for (std::uint64_t r = 1; r < 4; ++r) EXPECT_TRUE(put(1, r)) << r;
 }
 
+TEST_F(RecordFramesTest, SmallFramesThatComeSoonGoOnOnceThereAreManyOfThem) {
+  constexpr std::uint64_t second = 1'000'000'000, soon = second / 100, small = 8, large = 4096;
+  RecordFrames each(true);
+  auto now = second;
+  for (int i = 0; i < 1000; ++i, now += soon) {
+    ASSERT_FALSE(frames_.goes_on(small, now)) << i;
+    for (auto* f : {&frames_, &each}) f->note_end(small, now);
+  }
+  EXPECT_TRUE(frames_.goes_on(small, now));
+  EXPECT_FALSE(each.goes_on(small, now)) << "frames: record";
+  EXPECT_FALSE(frames_.goes_on(large, now));
+  EXPECT_FALSE(frames_.goes_on(small, now + second));
+  frames_.note_end(small, now + second);
+  EXPECT_TRUE(frames_.goes_on(small, now + second + soon)) << "soon after that one";
+}
+
+TEST_F(RecordFramesTest, LargeFramesAreNotCounted) {
+  for (int i = 0; i < 2000; ++i) frames_.note_end(4096, 1);
+  EXPECT_FALSE(frames_.goes_on(8, 2));
+}
+
 TEST_F(RecordFramesTest, TheTimesOfAllRecordsMayComeFirst) {
   frames_.learn(schema());
   EXPECT_FALSE(put(1, 0, 10));

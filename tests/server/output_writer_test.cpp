@@ -1,13 +1,40 @@
 #include "server/output_writer.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
+#include "platform/files.h"
 #include "server/parts.h"
 
 namespace advectio {
 namespace {
+
+/// While it lives, this process may have 96 descriptors and holds three quarters of them.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &was_);
+    const rlimit few{max, was_.rlim_max};
+    while (descriptors_held() < max / 4 * 3) opened_.push_back(::open("/", O_PATH | O_CLOEXEC));
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() {
+    ::setrlimit(RLIMIT_NOFILE, &was_);
+    for (const int fd : opened_) ::close(fd);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  static constexpr rlim_t max = 96;
+  rlimit was_{};
+  std::vector<int> opened_;
+};
 
 class OutputWriterTest : public PartsTest {
  protected:
@@ -142,22 +169,16 @@ TEST_F(OutputWriterTest, AfterAFailureEachFrameIsCommittedByItself) {
 }
 
 TEST_F(OutputWriterTest, WhereDescriptorsAreFewSinksWithNothingToCommitAreLetGo) {
-  constexpr rlim_t files_max = 64;
   const auto a = begun("a.nc"), b = begun("b.nc"), c = begun("c.nc"), waits = begun("waits.nc");
   waits->shared_state->synced.store(9);
   for (const auto& o : {waits, a, b}) ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
   for (const auto& o : {waits, a}) ASSERT_TRUE(writer_.act(o, sync(3, 1), false).ok());
   EXPECT_EQ(waits->waiting.size(), 1U);
-  std::vector<std::unique_ptr<File>> open;
-  for (auto i = files_max / 4 * 3; i > 0; --i)
-    open.push_back(system_files().open(scratch_ / "run", OpenMode::read).value());
-  rlimit was{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &was), 0);
-  const rlimit few{files_max, was.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  const auto done = writer_.act(c, put(2, 0, 5), false);
-  const auto letting_more_go = writer_.act(begun("d.nc"), put(2, 0, 5), false);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &was), 0);
+  const auto [done, letting_more_go] = [&] {
+    const FewDescriptors few;
+    auto first = writer_.act(c, put(2, 0, 5), false);
+    return std::pair(std::move(first), writer_.act(begun("d.nc"), put(2, 0, 5), false));
+  }();
   ASSERT_TRUE(done.ok() && letting_more_go.ok());
   EXPECT_FALSE(a->sink);
   EXPECT_FALSE(waits->sink);
@@ -168,6 +189,20 @@ TEST_F(OutputWriterTest, WhereDescriptorsAreFewSinksWithNothingToCommitAreLetGo)
   ASSERT_TRUE(writer_.act(a, sync(5, 2), false).ok());
   EXPECT_EQ(store_.files["a.nc"].committed.size(), 2U);
   EXPECT_EQ(a->progress.frames_visible, 2U);
+}
+
+TEST_F(OutputWriterTest, WhereDescriptorsAreFewACommitLetsOtherSinksGo) {
+  const auto idle = begun("idle.nc"), busy = begun("busy.nc");
+  for (const auto& o : {idle, busy}) ASSERT_TRUE(writer_.act(o, put(2, 0, 5), false).ok());
+  ASSERT_TRUE(writer_.act(idle, sync(3, 1), false).ok());
+  const auto done = [&] {
+    const FewDescriptors few;
+    return writer_.act(busy, sync(3, 1), false);
+  }();
+  ASSERT_TRUE(done.ok());
+  EXPECT_FALSE(idle->sink);
+  EXPECT_TRUE(busy->sink) << "its own";
+  EXPECT_EQ(busy->progress.frames_visible, 1U);
 }
 
 TEST_F(OutputWriterTest, APutThatDoesNotFitTheSchemaIsDamage) {

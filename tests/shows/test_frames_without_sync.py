@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import advectio
@@ -68,3 +69,17 @@ def test_a_rule_says_that_only_a_sync_ends_a_frame(made: Path, replay: Path, pai
     base = [*command_of(replay, made, "pnetcdf"), "--frames", str(FRAMES)]
     (dataset,) = pair.run(base, "datasets: [{match: '*', frames: sync}]\n", datasets=1).summary["datasets"]
     assert dataset["frames_visible"] == 1
+
+
+def test_a_long_row_of_single_values_is_put_in_few_frames(pair: Pair):
+    program = """
+import netCDF4
+with netCDF4.Dataset("out.nc", "w", format="NETCDF3_CLASSIC") as f:
+    f.createDimension("time", None)
+    t = f.createVariable("t", "f8", ("time",))
+    for i in range(20_000):
+        t[i] = 0.1 * i
+"""
+    (dataset,) = pair.run([sys.executable, "-c", program], datasets=1).summary["datasets"]
+    assert 1000 < dataset["frames_visible"] < 10_000
+    assert_same(pair.plain / "out.nc", pair.carried / "out.nc")

@@ -298,8 +298,11 @@ Result<void> StepWriter::close() {
   if (engine_ == nullptr) return {};
   errno = 0;
   auto* engine = std::exchange(engine_, nullptr);
-  if (library_.close(engine) != 0) return failed("close");
-  return {};
+  if (library_.close(engine) == 0) return {};
+  // ADIOS2 2.12 ends the process when it destroys an engine that it could not close (the disk is full). So this one is
+  // never destroyed.
+  adios_ = nullptr;
+  return failed("close");
 }
 
 void leave_for_ever(std::unique_ptr<StepWriter> writer) noexcept {

@@ -152,7 +152,7 @@ def test_two_hosts(advectio: Advectio, output: Path, host: Host):
     ranks = "import os, sys; sys.argv[1:] = ['hist.' + os.environ['OMPI_COMM_WORLD_RANK'] + '.nc']\n" + WRITE
     ranks += "\nwhile not os.path.exists('done'): time.sleep(0.01)"
     config = "events: run.events\non: {complete: 'cp {path} copies/'}\n"
-    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", PYTHON, "-c", ranks]
+    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", "--map-by", "ppr:1:node", PYTHON, "-c", ranks]
     running = advectio.start(command, output, config, extra=host.environment)
     running.wait_for(lambda: len(list((output / "copies").iterdir())) == 2, "both files were copied")
     waiting = start_outside(output, "wait", "hist.0.nc", "hist.1.nc", "--run", str(advectio.run_dirs[-1]))

@@ -213,7 +213,7 @@ def test_formulas_that_files_do_not_have(cam: Path, refused: Callable[..., str],
             change(file)
         return path
 
-    subprocess.run(["ncks", "-O", "-x", "-v", "PS", cam, "no_ps.nc"], check=True, cwd=tmp_path)
+    subprocess.run(["ncks", "-O", "-C", "-x", "-v", "PS", cam, "no_ps.nc"], check=True, cwd=tmp_path)
     hpa = variant("hpa.nc", lambda file: file["PS"].setncattr("units", "hPa"))
     bare = variant("bare.nc", lambda file: [file.renameVariable(f"hy{c}{k}", f"{c}{k}") for c in "ab" for k in "mi"])
     rule = f"path: a.nc, variables: [T], {RULE}}}"

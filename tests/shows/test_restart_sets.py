@@ -267,7 +267,7 @@ def test_files_of_several_nodes(advectio: Advectio, output: Path):
 def test_files_of_two_hosts(advectio: Advectio, output: Path, host: Host):
     """Their events come together in the file alone."""
     ranks = "import os, sys; sys.argv[1:] = ['write=rst_d0%d_1' % (int(os.environ['OMPI_COMM_WORLD_RANK']) + 1)]\n" + PROGRAM
-    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", PYTHON, "-c", ranks]
+    command = ["mpirun", "--host", f"{HERE}:1,{host.name}:1", "-n", "2", "--map-by", "ppr:1:node", PYTHON, "-c", ranks]
     refused = advectio.start(command, output, SETS, extra=host.environment).finish()
     assert refused.code == 2 and "sets: this run has several nodes" in refused.stderr, refused.said
     result = advectio.start(command, output, "events: run.events\n" + SETS, extra=host.environment).finish()

@@ -131,9 +131,18 @@ def waiting(plain: Sequence[float], carried: Sequence[float], minutes: Sequence[
     axis.set_ylim(bottom=0)
     axis.set_xlabel("minute of the storm")
     axis.set_ylabel("s a frame")
-    axis.set_title("How long each output time kept the model from computing (gathering included)", loc="left", fontsize=10)
+    axis.set_title("How long each frame, gathering included, kept the model from computing", loc="left", fontsize=10)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(loc="center right")
+    axis.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=2,
+        frameon=False,
+        borderaxespad=0.2,
+        fontsize=9,
+        handlelength=1.2,
+        columnspacing=1,
+    )
     figure.savefig(to, dpi=110)
     plt.close(figure)

@@ -135,14 +135,14 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::make(const CreateRequ
   // A file that was renamed to that name, and has yet to get it.
   if (waiting_.present_path(path) != path) {
     if (request.no_clobber) return system_error("create " + path, EEXIST);
-    ADVECTIO_TRY(waiting_.for_creating(path, own_journal_.load()));
+    ADVECTIO_TRY(waiting_.for_creating(path, own_journal_.load(), say_));
     ADVECTIO_TRY(waiting_.for_name(path));
   }
   struct stat there {};
   if (::stat(path.c_str(), &there) == 0) {
     if (!S_ISREG(there.st_mode)) return Error{Code::unsupported, path + " is not an ordinary file", 0};
     if (request.no_clobber) return system_error("create " + path, EEXIST);
-    if (auto free = waiting_.for_creating(path, own_journal_.load()); !free) {
+    if (auto free = waiting_.for_creating(path, own_journal_.load(), say_); !free) {
       if (free.error().code != Code::unsupported || there.st_nlink < 2) return std::move(free).error();
       // The file is a tile that still goes into its whole. It keeps its other name; this becomes
       // another file.

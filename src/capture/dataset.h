@@ -231,6 +231,18 @@ class Session {
   /// flight in this run. Errors: the sink's error of that dataset; Code::timeout; Code::exists when
   /// `for_writing` and this process has it open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
+  /// What a process is about to do with a file that it opens for writing.
+  enum class Opening : std::uint8_t {
+    to_carry,    ///< one process at a time
+    by_library,  ///< several at a time, while nobody has a turn to carry it
+  };
+  /// That turn, until the pointer goes. Nobody on this node begins to carry the file between a look
+  /// at who writes it and the own opening. Null: nobody else of the run can be there. Waits for
+  /// processes that open the file, or hand it over to the library, just now. Errors: Code::timeout
+  /// and Code::gone as `wait_for_file`; any of the stage's.
+  virtual Result<std::shared_ptr<void>> turn_to_open(const std::string& /*path*/, Opening /*opening*/) {
+    return std::shared_ptr<void>();
+  }
   /// Somebody in this run on this node writes the file that is there.
   [[nodiscard]] virtual bool is_in_flight(const std::string& /*path*/) const { return false; }
   /// And has not closed it.

@@ -14,6 +14,7 @@
 #include "capture/journalled_dataset.h"
 #include "capture/registered.h"
 #include "capture/session.h"
+#include "platform/open_for_writing.h"
 
 namespace advectio::capture {
 
@@ -97,11 +98,14 @@ Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::strin
       return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
     }
   }
-  ADVECTIO_TRY(waiting_.for_file(path, true, own_journal_.load(std::memory_order_acquire)));
+  ADVECTIO_TRY(waiting_.for_file(path, true, own_journal_.load(std::memory_order_acquire), say_));
+  const auto turn = turn_to_open(path, Opening::to_carry);
+  if (!turn) return turn.error();
+  const bool is_open = is_open_for_writing_by_lease(path).value_or(false);
   const std::lock_guard guard(mutex_);
   auto* closed = known();
   if (closed == nullptr) return not_carried(path, "this process has not made it");
-  auto dataset = go_on_in_file(*closed, path);
+  auto dataset = go_on_in_file(*closed, path, is_open);
   if (!dataset) return std::move(dataset).error();
   (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
@@ -137,13 +141,16 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on(Closed& closed,
 }
 
 /// The file is complete: another dataset changes it.
-Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed& closed, const std::string& path) {
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed& closed, const std::string& path,
+                                                                         bool is_open_for_writing) {
   const auto& was = **closed.shared_state;
   const Imprint left{was.bytes_at_end.load(std::memory_order_acquire), was.changed_at_end_ns.load()};
   if (journal::state_of(was) != journal::DatasetState::finished || left.bytes == 0)
     return not_carried(path, "it is not known as the server has left it");
-  return begin_in_file(
-      {Continues::own_file, was.format, was.created_ns, was.frames_visible.load(), left, closed.state_name}, path);
+  // HDF5 would have locked it.
+  return begin_in_file({Continues::own_file, was.format, was.created_ns, was.frames_visible.load(), left,
+                        closed.state_name, !is_hdf5(was.format) && is_open_for_writing},
+                       path);
 }
 
 Result<std::unique_ptr<CapturedDataset>> ProcessSession::open_file_of_others(const std::string& given,
@@ -153,11 +160,17 @@ Result<std::unique_ptr<CapturedDataset>> ProcessSession::open_file_of_others(con
   const auto path = absolute(given);
   ADVECTIO_TRY(may_reopen(path));
   if (::access(path.c_str(), R_OK | W_OK) != 0) return system_error("open " + path, errno);
-  // HDF5's lock alone says that nobody else writes it.
-  if (!is_hdf5(format) || !hdf5_locks()) return not_carried(path, "others may write it, too");
+  // HDF5's lock says that nobody else writes it. A classic file has no such lock, and ranks do
+  // write one together.
+  if (is_hdf5(format) ? !hdf5_locks() : is_rank_of_several()) return not_carried(path, "others may write it, too");
+  const auto turn = turn_to_open(path, Opening::to_carry);
+  if (!turn) return turn.error();
+  if (!is_hdf5(format) && !*turn) return not_carried(path, "the stage is another user's");
+  const bool is_open = !is_hdf5(format) && is_open_for_writing(path);
   const std::lock_guard guard(mutex_);
   auto dataset = begin_in_file(
-      {Continues::file_of_others, format, journal::realtime_ns(), 0, {length, changed_ns}, identity_of(path)}, path);
+      {Continues::file_of_others, format, journal::realtime_ns(), 0, {length, changed_ns}, identity_of(path), is_open},
+      path);
   if (!dataset) return std::move(dataset).error();
   (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
@@ -170,13 +183,15 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
   // Somebody reads it by HDF5, which then refuses to open it for writing.
   if (is_hdf5(left.format) && hdf5_locks() && ::flock(file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return not_carried(path, "somebody has locked it");
-  // Another process of this run may have opened it a moment ago. It has had that lock, too, and has registered then.
+  // Another process of this run may have opened it a moment ago. It has had its turn, and has
+  // registered then.
   if (auto there = stage_.open_state(left.state_name); there && !journal::has_ended(**there))
     return not_carried(path, "another process has it open");
   const auto now = Imprint::of(path);
   if (!now || *now != left.imprint || Stage::state_name(st.st_dev, st.st_ino) != left.state_name)
     return not_carried(path, "somebody else has changed it");
   if (st.st_nlink > 1) return not_carried(path, "it has several names");
+  if (left.is_open_for_writing) return not_carried(path, "somebody has it open for writing");
 
   auto w = writer();
   if (!w) return std::move(w).error();
@@ -204,6 +219,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
     p.frames_synced.store(p.frames_before);
     p.frames_visible.store(p.frames_before);
   });
+  if (!made && made.error().code == Code::exists) return not_carried(path, made.error().message);
   if (!made) return std::move(made).error().with("register " + path);
   registered.begin();
   link = journal::give_hard_link(*made->shared_state, real, link_name, directories);
@@ -216,7 +232,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
   const int fd = file.release();
   auto mark = journal::RunMark::on(fd);
   // While the program has a file of others open, HDF5 lets nobody else open it for writing.
-  if (mark) (void)::flock(fd, left.by == Continues::file_of_others ? LOCK_SH : LOCK_UN);
+  if (mark) (void)::flock(fd, left.by == Continues::file_of_others && is_hdf5(left.format) ? LOCK_SH : LOCK_UN);
   (*dataset)->set_mark(std::move(mark));
   (*dataset)->go_on({});
   return dataset;

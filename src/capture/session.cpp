@@ -22,13 +22,6 @@ std::string own_command() {
 }
 }  // namespace
 
-std::int64_t rank_from_environment() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}) {
-    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return std::atoll(value);
-  }
-  return -1;
-}
-
 Result<Writer*> ProcessSession::open_writer() {
   char host[64] = "";
   ::gethostname(host, sizeof host - 1);

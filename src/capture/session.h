@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "capture/dataset.h"
+#include "capture/launcher.h"
 #include "capture/rules.h"
 #include "capture/waiting.h"
 #include "journal/stage.h"
@@ -39,11 +40,16 @@ class ProcessSession final : public Session {
                                                                std::uint64_t length, std::uint64_t changed_ns) override;
   [[nodiscard]] std::string identity_of(const std::string& path) const override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
-    return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire));
+    return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire), say_);
+  }
+  Result<std::shared_ptr<void>> turn_to_open(const std::string& path, Opening opening) override {
+    return waiting_.for_turn(path, opening);
   }
   [[nodiscard]] bool is_in_flight(const std::string& path) const override {
     const auto name = journal::Stage::state_name_of(waiting_.present_path(path));
-    return name && stage_.files().exists(stage_.datasets() + "/" + *name);
+    const auto state =
+        name ? stage_.open_state(*name) : Result<journal::MappedState<journal::SharedState>>(name.error());
+    return state ? !journal::has_ended(**state) : name && state.error().code != Code::not_found;
   }
   [[nodiscard]] bool is_open_in_flight(const std::string& path) const override {
     const auto name = journal::Stage::state_name_of(waiting_.present_path(path));
@@ -117,7 +123,8 @@ class ProcessSession final : public Session {
   Closed* closed_at(const std::string& state_name) noexcept;
   [[nodiscard]] Result<void> may_reopen(const std::string& path) const;
   Result<std::unique_ptr<JournalledDataset>> go_on(Closed& closed, const std::string& path);
-  Result<std::unique_ptr<JournalledDataset>> go_on_in_file(Closed& closed, const std::string& path);
+  Result<std::unique_ptr<JournalledDataset>> go_on_in_file(Closed& closed, const std::string& path,
+                                                           bool is_open_for_writing);
   /// A file as somebody has left it.
   struct Left {
     journal::Continues by = journal::Continues::nothing;
@@ -125,6 +132,7 @@ class ProcessSession final : public Session {
     std::uint64_t created_ns = 0, frames = 0;
     journal::Imprint imprint;
     std::string state_name;
+    bool is_open_for_writing = false;  ///< of a classic file: in some process
   };
   Result<std::unique_ptr<JournalledDataset>> begin_in_file(const Left& left, const std::string& path);
   std::vector<std::string>& link_directories_of(const std::string& real);
@@ -135,6 +143,7 @@ class ProcessSession final : public Session {
   journal::Stage stage_;
   const Rules rules_;
   Waiting waiting_{stage_};
+  const Waiting::Say say_ = [this](const std::string& text) { say_once(text); };
   bool foreign_ = false;
   std::mutex mutex_;
   std::unique_ptr<journal::Writer> writer_;
@@ -150,8 +159,5 @@ class ProcessSession final : public Session {
   std::vector<Closed> closed_;  ///< the latest last
   std::set<std::string> logged_;
 };
-
-/// The rank of this process in its MPI job, as the launcher says; -1: none.
-std::int64_t rank_from_environment();
 
 }  // namespace advectio::capture

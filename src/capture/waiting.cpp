@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capture/dataset_state.h"
+#include "capture/registered.h"
 #include "journal/hard_link.h"
 #include "journal/markers.h"
 #include "journal/run_mark.h"
@@ -108,14 +109,20 @@ bool is_ancestor(std::uint32_t pid) {
   return false;
 }
 
+/// After which a wait for another process is said.
+constexpr std::uint64_t long_wait_ns = 2'000'000'000;
+
 std::string writer_of(const SharedState& p) {
   return "process " + std::to_string(p.writer_pid);
 }
 
-/// For files of which this run has no shared state: no other run is writing it.
-Result<void> is_of_no_other_run(const std::string& file, const std::string& path) {
-  // A process of this run that has closed it may be about to take its mark away.
-  for (unsigned tries = 0; journal::RunMark::is_on(file); ++tries) {
+/// For files of which this run has no shared state: no other run is writing it. `is_ours`: this run
+/// has one by now.
+Result<void> is_of_no_other_run(
+    const std::string& file, const std::string& path, const std::function<bool()>& is_ours = [] { return false; }) {
+  // A process of this run that has closed it may be about to take its mark away, or has just begun
+  // to write it.
+  for (unsigned tries = 0; journal::RunMark::is_on(file) && !is_ours(); ++tries) {
     if (tries == 100)
       return Error{Code::exists,
                    path + " is being written by another run; wait until that has ended, or choose another name",
@@ -134,20 +141,23 @@ Result<void> Waiting::not_written_now(const std::string& path) const {
     ADVECTIO_TRY(is_of_no_other_run(held, path));
   const auto name = Stage::state_name_of(present);
   if (!name) return {};
-  const auto shared_state = stage_.open_state(*name);
+  auto shared_state = stage_.open_state(*name);
   // On several nodes others of this run may have marks on it, and only `for_file` asks them.
-  if (!shared_state && shared_state.error().code == Code::not_found && stage_.control().nodes < 2)
-    return is_of_no_other_run(path, path);
+  if (!shared_state && shared_state.error().code == Code::not_found && stage_.control().nodes < 2) {
+    ADVECTIO_TRY(
+        is_of_no_other_run(path, path, [&] { return stage_.files().exists(stage_.datasets() + "/" + *name); }));
+    shared_state = stage_.open_state(*name);
+  }
   if (!shared_state || (*shared_state)->writers > 0 || !is_written_now(**shared_state, *name)) return {};
   return Error{Code::exists, path + " is open for writing in " + writer_of(**shared_state), EACCES};
 }
 
-Result<void> Waiting::for_creating(const std::string& path, std::uint64_t own_journal) {
+Result<void> Waiting::for_creating(const std::string& path, std::uint64_t own_journal, const Say& say) {
   ADVECTIO_TRY(not_written_now(path));
-  return for_file(path, true, own_journal);
+  return for_file(path, true, own_journal, say);
 }
 
-Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::uint64_t own_journal) {
+Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::uint64_t own_journal, const Say& say) {
   struct stat st {};
   if (::stat(present_path(path).c_str(), &st) != 0) return {};
   const auto name = Stage::state_name(st.st_dev, st.st_ino);
@@ -157,7 +167,9 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
     if (!for_writing && S_ISREG(st.st_mode))
       raise(stage_.control().input_bytes, static_cast<std::uint64_t>(st.st_size));
     ADVECTIO_TRY(ask_other_nodes(path, name, for_writing, st.st_mtime));
-    return for_writing ? is_of_no_other_run(path, path) : Result<void>{};
+    if (!for_writing) return {};
+    ADVECTIO_TRY(is_of_no_other_run(path, path, state_is_there));
+    if (!state_is_there()) return {};
   }
   auto shared_state = stage_.open_state(name);
   if (!shared_state) {
@@ -173,14 +185,23 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
   if (for_writing && p.writers == 0 && is_ancestor(p.writer_pid) && is_written_now(p, name))
     return Error{Code::permission,
                  path + " is open for writing in " + writer_of(p) +
-                     ", which has started this one and may wait for it: it can be written when that has closed it",
+                     ", which has started this one and may wait for it: it can be written when that has closed it, or "
+                     "under a rule with capture: false",
                  EACCES};
-  // HDF5 does not let two processes write a file.
-  if (for_writing && journal::continues_file_of_others(p) && is_written_now(p, name))
+  // HDF5 does not let two processes write a file, and says so at once.
+  if (for_writing && p.writers == 0 && is_hdf5(p.format) && hdf5_locks() && is_written_now(p, name))
     return Error{Code::exists, path + " is open for writing in " + writer_of(p), EACCES};
+  const auto long_from = monotonic_ns() + long_wait_ns;
+  bool is_said = !for_writing;
   ADVECTIO_TRY(until(
       [&] {
         if (!in_flight(p) || waits_for_others(p, target)) return true;
+        // The library would let both write a classic file. That process may wait for this one.
+        if (!is_said && monotonic_ns() > long_from && is_written_now(p, name)) {
+          is_said = true;
+          say("this process waits until " + writer_of(p) + " has closed " + path +
+              ", which it writes; a rule with capture: false lets both write it");
+        }
         if (for_writing) return !state_is_there();
         return p.visible.load(std::memory_order_acquire) >= target;
       },
@@ -188,6 +209,29 @@ Result<void> Waiting::for_file(const std::string& path, bool for_writing, std::u
   if (has_failed(p)) return error_of_state(p);
   if (belongs_to_another(p, target)) return goes_into_another(p);
   return {};
+}
+
+Result<std::shared_ptr<void>> Waiting::for_turn(const std::string& path, Session::Opening opening) {
+  const auto name = Stage::state_name_of(present_path(path));
+  if (!name) return std::shared_ptr<void>();
+  Result<journal::ProcessLock> taken = journal::ProcessLock();
+  ADVECTIO_TRY(until(
+      [&] {
+        taken = stage_.take_turn_to_open(*name, opening == Session::Opening::by_library);
+        return taken || taken.error().code != Code::exists;
+      },
+      "wait for the turn to open " + path));
+  // The stage is another user's, or has gone: then nothing is carried here.
+  if (!taken && (taken.error().code == Code::permission || taken.error().code == Code::not_found))
+    return std::shared_ptr<void>();
+  if (!taken) return std::move(taken).error();
+  // A child that was forked meanwhile has the descriptor, too. The lock goes all the same.
+  auto* lock = new journal::ProcessLock(std::move(taken).value());
+  return std::shared_ptr<void>(lock, [lock, &control = stage_.control()](void*) {
+    lock->unlock();
+    delete lock;
+    journal::ring(control.progress);
+  });
 }
 
 Result<void> Waiting::for_plain_use(const std::string& path, Session::Until use) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "capture/dataset.h"
@@ -66,13 +67,17 @@ class Waiting {
   /// For a wait for room in the stage.
   Patience for_room();
 
-  /// See Session::wait_for_file.
-  /// `own_journal`: this process' own; 0: it has none.
-  Result<void> for_file(const std::string& path, bool for_writing, std::uint64_t own_journal);
+  /// A line for the user.
+  using Say = std::function<void(const std::string&)>;
+  /// See Session::wait_for_file. `own_journal`: this process' own; 0: it has none. `say`: is told
+  /// of a long wait for another process.
+  Result<void> for_file(const std::string& path, bool for_writing, std::uint64_t own_journal, const Say& say);
   /// The same before a file is created that is there already. Code::exists where another process has it open for
   /// writing: one that lives and has not closed it. HDF5 refuses that, too. Of a classic file the library would write
   /// both.
-  Result<void> for_creating(const std::string& path, std::uint64_t own_journal);
+  Result<void> for_creating(const std::string& path, std::uint64_t own_journal, const Say& say);
+  /// See Session::turn_to_open.
+  Result<std::shared_ptr<void>> for_turn(const std::string& path, Session::Opening opening);
   /// That error alone, at once.
   Result<void> not_written_now(const std::string& path) const;
   /// See Session::wait_for_plain_use.

@@ -334,6 +334,11 @@ Result<DatasetFiles> Stage::make_dataset(const std::string& name, const std::fun
     made.slots = std::move(slots).value();
     return made;
   }
+  // This one goes on with the file, and another process of the run has begun to do so.
+  if (there && made.shared_state->continues != 0 && !has_ended(**there)) {
+    ADVECTIO_TRY(files_->remove(datasets() + "/" + hidden));
+    return Error{Code::exists, "another process of the run has it open", 0};
+  }
   // The inode has come to another file: that of the earlier dataset is gone. Whoever waits for it has its shared state
   // mapped.
   if (there && (*there)->owner == 0 && made.shared_state->owner == 0)
@@ -358,6 +363,10 @@ void Stage::remove_dataset(const std::string& name, std::uint64_t journal, std::
   (void)files_->remove(datasets() + "/" + name);
   (void)files_->remove(datasets() + "/" + name + slots_suffix);
   (void)files_->remove(datasets() + "/" + name + ends_suffix);
+}
+
+Result<ProcessLock> Stage::take_turn_to_open(const std::string& name, bool shared) const {
+  return ProcessLock::take(directory_ + "/opening.lock", inode_in(name), shared);
 }
 
 bool Stage::has_lost_power(const std::string& boot) const {
@@ -402,12 +411,22 @@ bool Stage::server_alive() const {
 }
 
 Result<ProcessLock> ProcessLock::take(const std::string& path) {
+  return take(path, F_WRLCK, 0, 0);
+}
+
+Result<ProcessLock> ProcessLock::take(const std::string& path, std::uint64_t byte, bool shared) {
+  return take(path, shared ? F_RDLCK : F_WRLCK, static_cast<off_t>(byte & (INT64_MAX >> 1U)), 1);
+}
+
+Result<ProcessLock> ProcessLock::take(const std::string& path, short type, off_t begin, off_t length) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return system_error("open " + path, errno);
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+  struct flock part {};
+  part.l_type = type;
+  part.l_whence = SEEK_SET;
+  part.l_start = begin;
+  part.l_len = length;
+  if (::fcntl(fd, F_OFD_SETLK, &part) != 0) {
     const int e = errno;
     ::close(fd);
     if (e == EACCES || e == EAGAIN) return Error{Code::exists, path + " is locked by another process", e};
@@ -426,6 +445,14 @@ Result<ProcessLock> ProcessLock::take(const std::string& path) {
 bool ProcessLock::is_kept() const noexcept {
   struct stat st {};
   return fd_ >= 0 && ::fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+}
+
+void ProcessLock::unlock() noexcept {
+  if (!is_kept()) return;
+  struct flock whole {};
+  whole.l_type = F_UNLCK;
+  whole.l_whence = SEEK_SET;
+  (void)::fcntl(fd_, F_OFD_SETLK, &whole);
 }
 
 bool ProcessLock::held(const std::string& path) noexcept {

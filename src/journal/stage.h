@@ -340,6 +340,33 @@ struct Power {
   bool survives = false;
 };
 
+/// An advisory lock that dies with its process (an open-file-description lock, fcntl(2)). A forked
+/// child shares it until its copy is destroyed.
+class ProcessLock {
+ public:
+  /// Take the lock of `path` (created when it is not there). Code::exists when somebody has it.
+  static Result<ProcessLock> take(const std::string& path);
+  /// The same of one byte of it. `shared`: several may have such a one.
+  static Result<ProcessLock> take(const std::string& path, std::uint64_t byte, bool shared);
+  /// True when somebody holds it.
+  static bool held(const std::string& path) noexcept;
+  ProcessLock() = default;
+  ProcessLock(ProcessLock&& other) noexcept;
+  ProcessLock& operator=(ProcessLock&& other) noexcept;
+  ~ProcessLock();
+  /// False where the program has closed our descriptor (a daemon closes all that it does not know),
+  /// or none was taken. Its number may be another file's since.
+  [[nodiscard]] bool is_kept() const noexcept;
+  /// Now, also where a child has the descriptor, too.
+  void unlock() noexcept;
+
+ private:
+  static Result<ProcessLock> take(const std::string& path, short type, off_t begin, off_t length);
+
+  int fd_ = -1;
+  std::uint64_t device_ = 0, inode_ = 0;
+};
+
 /// The names of the directory, and the shared states in it.
 class Stage {
  public:
@@ -376,13 +403,19 @@ class Stage {
   /// The slots beside that shared state, one for each writer of a shared dataset.
   [[nodiscard]] Result<MappedState<WriterSlot>> open_slots(const std::string& shared_state,
                                                            std::uint32_t writers) const;
-  /// The shared state, and the slots where there are several writers: made, or those that another process of this node
-  /// has made for the same dataset meanwhile. What an earlier dataset has left under the name goes. `fill` writes all
-  /// that is known from the beginning, but for magic and version.
+  /// The shared state, and the slots where there are several writers: made, or those that another
+  /// process of this node has made for the same dataset meanwhile. What an earlier dataset has left
+  /// under the name goes. `fill` writes all that is known from the beginning, but for magic and
+  /// version. Errors: Code::exists where it goes on with a file that another dataset of the run
+  /// still has.
   [[nodiscard]] Result<DatasetFiles> make_dataset(const std::string& name,
                                                   const std::function<void(SharedState&)>& fill) const;
   /// Remove them, unless another dataset has come to the name since: a file that goes leaves its inode to the next.
   void remove_dataset(const std::string& name, std::uint64_t journal, std::uint32_t number) const;
+  /// The turn to open that dataset's file for writing: among the processes of this node that open
+  /// it, one has it. It says who writes the file from then on, a sink or the library. `shared`:
+  /// several may have such a one. Errors: Code::exists where another one has it.
+  [[nodiscard]] Result<ProcessLock> take_turn_to_open(const std::string& name, bool shared) const;
 
   /// The server's end: from here on no program begins a journal in this stage. False, and nothing
   /// has changed: a program is about to begin one, or `nobody_is_new`, which is asked while none can,
@@ -415,27 +448,6 @@ class Stage {
   std::string directory_;
   Access access_ = Access::use;
   MappedState<StageControl> control_;
-};
-
-/// An advisory lock that dies with its process (an open-file-description lock, fcntl(2)). A forked child shares it
-/// until its copy is destroyed.
-class ProcessLock {
- public:
-  /// Take the lock of `path` (created when it is not there). Code::exists when somebody has it.
-  static Result<ProcessLock> take(const std::string& path);
-  /// True when somebody holds it.
-  static bool held(const std::string& path) noexcept;
-  ProcessLock() = default;
-  ProcessLock(ProcessLock&& other) noexcept;
-  ProcessLock& operator=(ProcessLock&& other) noexcept;
-  ~ProcessLock();
-  /// False where the program has closed our descriptor (a daemon closes all that it does not know), or none was taken.
-  /// Its number may be another file's since.
-  [[nodiscard]] bool is_kept() const noexcept;
-
- private:
-  int fd_ = -1;
-  std::uint64_t device_ = 0, inode_ = 0;
 };
 
 /// Ring a doorbell of the control file / wait until it has been rung since `seen`, at most `timeout_ns`.

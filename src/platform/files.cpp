@@ -223,7 +223,9 @@ std::uint64_t descriptors_held() noexcept {
   if (counted == 0 || at - counted_at > counts_for) {
     DIR* const all = ::opendir("/proc/self/fd");
     if (all == nullptr) return descriptors_max();  // none is left
+    constexpr std::uint64_t not_held = 3;          // ".", "..", and the one that reads this
     for (counted = 0; ::readdir(all) != nullptr;) ++counted;
+    counted -= std::min(counted, not_held);
     ::closedir(all);
     open_then = open_files.load();
     counted_at = at;

@@ -80,7 +80,9 @@ class Files {
 /// The system's files.
 Files& system_files();
 
-/// How many descriptors this process has open, those of libraries included. Any thread; a few microseconds.
+/// How many descriptors this process has open, those of libraries included. Any thread. Takes 1 to
+/// 3 µs since Linux 6.2; before, it counts them ten times a second at most, which takes 0.6 ms for
+/// 1,000.
 std::uint64_t descriptors_held() noexcept;
 /// How many it may have open.
 std::uint64_t descriptors_max() noexcept;

@@ -137,7 +137,7 @@ void Ending::end_orphans() {
 void Ending::remove_left_behind() {
   std::erase_if(ledger_.left_behind, [this](const Ledger::LeftBehind& left) {
     const Output& d = *left.dataset;
-    if (run_.files.exists(d.file.link))  // what its sink could not remove
+    if (!left.is_as_it_was && run_.files.exists(d.file.link))  // what its sink could not remove
       if (const auto done = writer_.bring_to_last_commit(d); !done && done.error().sys != 0) return false;
     if ((d.hidden || d.has_no_file()) && !writer_.remove_placeholder(d)) return false;
     if (!writer_.remove_hard_link(d)) return false;

@@ -24,6 +24,7 @@ class Ledger {
     std::shared_ptr<Output> dataset;
     std::uint64_t journal = 0;  ///< of its shared state
     std::uint32_t number = 0;
+    bool is_as_it_was = false;  ///< the file was there before the dataset, which has not changed it
   };
   std::vector<LeftBehind> left_behind;
 

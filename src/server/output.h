@@ -144,6 +144,7 @@ struct Output : std::enable_shared_from_this<Output> {
   /// Its records are read, and wait in the stage: for that, or for more urgent ones (Records).
   bool postponed = false;
   journal::Reader::Cursor cursor;  ///< where it goes on in its journal
+  bool continued = false;          ///< see continues_file; once the shared state has gone
   bool hidden = false;             ///< nobody is told of it: its whole is in its stead, or nobody has heard of it
 
   StoredSchema schema;
@@ -169,7 +170,7 @@ struct Output : std::enable_shared_from_this<Output> {
   [[nodiscard]] std::string destination() const;
   [[nodiscard]] bool is_further() const { return further.number > 0; }
   /// Its file was there before it (docs/decisions/0029).
-  [[nodiscard]] bool continues_file() const { return shared_state && shared_state->continues != 0; }
+  [[nodiscard]] bool continues_file() const { return continued || (shared_state && shared_state->continues != 0); }
   /// Advectio has not made that file in this run. The program waits for the server's answer: can it go on with it?
   [[nodiscard]] bool waits_for_answer() const {
     return shared_state && journal::continues_file_of_others(*shared_state) &&

@@ -626,6 +626,7 @@ SinkRequest OutputWriter::sink_request(const Output& d, bool resume) const {
                     '-' + std::to_string(s.number) + '-' + std::to_string(s.output) + '-' +
                     std::to_string(s.created_ns);
   }
+  request.continues = d.continues_file();
   request.wake = [&run = run_] { run.wake(); };
   if (run_.options.disk_threads > 0) request.disk = &run_.disk_threads.of(d.file.system);
   request.together = d.shared() || (d.shared_state && d.shared_state->writers > 0);
@@ -790,7 +791,8 @@ bool OutputWriter::remove_links(Output& d, Result<void> brought) {
     return true;
   }
   run_.report(d.path + ": its hard link " + d.file.link + " stays: " + removed.error().message);
-  ledger_.left_behind.push_back({d.shared_from_this(), d.shared_state->journal, d.shared_state->number});
+  ledger_.left_behind.push_back({d.shared_from_this(), d.shared_state->journal, d.shared_state->number,
+                                 d.continues_file() && d.shared_state->changed.load() == 0});
   return false;
 }
 
@@ -818,6 +820,7 @@ void OutputWriter::leave_stage(Output& d, bool left) {
     run_.peers->ended(d.id, d.has_no_file() ? DatasetState::dropped : DatasetState::finished);
   else if (!left)
     run_.stage.remove_dataset(d.state_name, d.shared_state->journal, d.shared_state->number);
+  d.continued = d.continues_file();
   d.shared_state = MappedState<SharedState>();
   d.further.program_slots = MappedState<WriterSlot>();
   d.writers.let_go();
@@ -862,7 +865,10 @@ void OutputWriter::drop_rest(Output& d, const std::string& writer) {
                                    : d.shared_state->frames_visible.load() > 0 ||
                                          (d.shared() ? d.shared_state->visible : d.shared_state->synced).load() > 0;
   if (!any && !d.progress.partial && d.continues_file()) {
-    run_.log.warning(d.path + ": its writer " + writer + " has gone before anything more was synced; it is as it was");
+    const char* holds = d.shared_state->changed.load() == 0 ? "it is as it was"
+                        : is_hdf5(d.format)                 ? "it holds what was in it before"
+                                                            : "values put over old ones since may be in it";
+    run_.log.warning(d.path + ": its writer " + writer + " has gone before anything more was synced; " + holds);
     end(d, State::finished);
     return;
   }

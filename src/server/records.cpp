@@ -362,6 +362,10 @@ void Records::look_for_ends(Journal& j) {
   for (const auto& [number, d] : j.datasets)
     if (!d->is_further() && is_alone(*d) && d->state != State::failed && asked_of(*d) == EndAsked::now)
       numbers.insert(number);
+  if (numbers.empty()) return;
+  // The question comes behind the puts, which may have come after the last look at the journal.
+  (void)follow(j);
+  if (!j.at_end()) return;
   for (const auto number : numbers) end_with_all(j, number);
 }
 

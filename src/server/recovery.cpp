@@ -59,6 +59,7 @@ void Recovery::leave_at_last_commit(const std::string& state_name, const Error& 
       }
       SinkRequest request{link, FileFormat::netcdf4, resolve(run_.config, path), true};
       request.format = request.policy.format.value_or(request.format);
+      request.continues = (*shared_state)->continues != 0;
       if (const auto schema = stored_schema(state_name))
         request.format = request.policy.format.value_or(schema->format);
       const bool in_store = is_store(request.format);
@@ -227,7 +228,7 @@ void Recovery::take_up_datasets() {
     if (ended && d->ownership.is_spread()) {
       // The earlier server may have died before it could remove the link's directory.
       if (journal::is_hard_link(d->file.link) && (run_.files.exists(d->file.link) || !writer_.remove_hard_link(*d))) {
-        ledger_.left_behind.push_back({d, uid, d->number});
+        ledger_.left_behind.push_back({d, uid, d->number, false});
         d->become(*ended);
         ledger_.outputs.push_back(d);
       }

@@ -35,6 +35,7 @@ struct SinkRequest {
   bool power_lost = false;  ///< with `resume`: the file is as a loss of power has left it
   /// With `resume`: the sink is asked whether it can go on with the file (Sink::holds), and changes nothing before.
   bool made_by_others = false;
+  bool continues = false;  ///< the file was there, and complete, before the dataset began
   /// Called on any thread where there may be something for `Sink::advance`; empty: the sink waits.
   std::function<void()> wake;
   Executor* disk = nullptr;  ///< threads that may write for the sink; null: it writes itself

@@ -1,7 +1,5 @@
 #include "workflow/pending.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,37 +8,16 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string_view>
+
+#include "platform/open_for_writing.h"
 
 namespace advectio::workflow {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view plain = ".plain-", moved = ".moved", moved_open = ".moved-open";
-
-/// For file systems without leases: a look at all descriptors of this user's processes.
-bool a_process_writes(const struct stat& file) {
-  std::error_code failed;
-  for (auto process = fs::directory_iterator("/proc", failed); !failed && process != fs::directory_iterator();
-       process.increment(failed)) {
-    if (std::strtol(process->path().filename().c_str(), nullptr, 10) <= 0) continue;
-    std::error_code none;
-    for (auto fd = fs::directory_iterator(process->path() / "fd", none); !none && fd != fs::directory_iterator();
-         fd.increment(none)) {
-      struct stat st {};
-      if (::stat(fd->path().c_str(), &st) != 0 || st.st_dev != file.st_dev || st.st_ino != file.st_ino) continue;
-      std::ifstream info(process->path() / "fdinfo" / fd->path().filename());
-      for (std::string key, value; info >> key >> value;)
-        if (key == "flags:" && (std::strtol(value.c_str(), nullptr, 8) & O_ACCMODE) != O_RDONLY) return true;
-    }
-  }
-  return false;
-}
 
 bool same_bytes(const std::string& a, const std::string& b) {
   std::ifstream one(a, std::ios::binary), other(b, std::ios::binary);
@@ -74,25 +51,6 @@ std::optional<Pending> Pending::of(const std::string& entry) {
 std::string Pending::suffix() const {
   if (kind == Kind::plain) return std::string(plain) + std::to_string(before_ns);
   return std::string(kind == Kind::moved ? moved : moved_open);
-}
-
-bool is_open_for_writing(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
-  // A lease to read is refused while the file is open for writing. Where somebody opens it now, the signal is one that
-  // processes do not hear by default; SIGIO would end them.
-  (void)::fcntl(fd, F_SETSIG, SIGURG);
-  bool busy = false;
-  if (::fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
-    (void)::fcntl(fd, F_SETLEASE, F_UNLCK);
-  } else if (errno == EAGAIN) {
-    busy = true;
-  } else {
-    struct stat st {};
-    busy = ::fstat(fd, &st) == 0 && a_process_writes(st);
-  }
-  ::close(fd);
-  return busy;
 }
 
 std::uint64_t changed_ns(const std::string& path) {

@@ -29,9 +29,6 @@ struct Pending {
   [[nodiscard]] std::string suffix() const;
 };
 
-/// Some process has the file open for writing, or mapped.
-bool is_open_for_writing(const std::string& path);
-
 /// Nanoseconds since 1970; 0: there is no such file.
 std::uint64_t changed_ns(const std::string& path);
 

@@ -113,9 +113,8 @@ def main() -> None:
     chance = random.Random(f"program {seed}")
     said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     number = chance.randint(1, 4)
-    # Classic files of others are the library's, which promises nothing of a kill.
     apart = random.Random(f"processes {seed}").random() < 0.35
-    files = [Written(seed, n, said, FORMATS[:3] if apart else FORMATS) for n in range(number)]
+    files = [Written(seed, n, said, FORMATS) for n in range(number)]
     for _ in range(steps):
         if apart:
             files = step_in_another_process(files)

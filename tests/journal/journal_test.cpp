@@ -908,6 +908,54 @@ TEST_F(JournalTest, APageIsRemovedOnlyAsLongAsItIsThatDatasets) {
   EXPECT_TRUE(system_files().list(stage_.datasets())->empty());
 }
 
+TEST_F(JournalTest, ADatasetThatGoesOnWithAFileDoesNotPushAnotherOneOut) {
+  const auto shared_state = [](std::uint64_t journal) {
+    return [journal](SharedState& p) {
+      p.journal = journal;
+      p.number = 1;
+      p.continues = static_cast<std::uint32_t>(Continues::file_of_others);
+    };
+  };
+  auto first = stage_.make_dataset("1-2", shared_state(7));
+  ASSERT_TRUE(first.ok());
+  const auto second = stage_.make_dataset("1-2", shared_state(8));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::exists);
+  EXPECT_FALSE(has_ended(*first->shared_state));
+  EXPECT_EQ((*stage_.open_state("1-2"))->journal, 7U);
+  EXPECT_EQ(system_files().list(stage_.datasets())->size(), 1U);
+  first->shared_state->state.store(static_cast<std::uint32_t>(DatasetState::finished));
+  EXPECT_TRUE(stage_.make_dataset("1-2", shared_state(8)).ok());
+}
+
+TEST_F(JournalTest, OneProcessHasTheTurnToOpenAFile) {
+  auto turn = stage_.take_turn_to_open("1-2", false);
+  ASSERT_TRUE(turn.ok());
+  for (const bool shared : {false, true}) EXPECT_EQ(stage_.take_turn_to_open("1-2", shared).error().code, Code::exists);
+  EXPECT_TRUE(stage_.take_turn_to_open("1-3", false).ok()) << "another file";
+  // A child keeps the descriptor.
+  int wait[2];
+  ASSERT_EQ(::pipe(wait), 0);
+  const auto child = ::fork();
+  if (child == 0) {
+    char end = 0;
+    ::close(wait[1]);
+    (void)!::read(wait[0], &end, 1);
+    ::_exit(0);
+  }
+  turn->unlock();
+  turn = ProcessLock();
+  {
+    const auto library = stage_.take_turn_to_open("1-2", true), another = stage_.take_turn_to_open("1-2", true);
+    EXPECT_TRUE(library.ok() && another.ok());
+    EXPECT_EQ(stage_.take_turn_to_open("1-2", false).error().code, Code::exists);
+  }
+  EXPECT_TRUE(stage_.take_turn_to_open("1-2", false).ok());
+  ::close(wait[1]);
+  ::close(wait[0]);
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST(Power, WhateverPagesAreNewerWhatIsForcedIsOfOneMoment) {
   constexpr std::size_t page = 4096, pages = shared_state_bytes / page;
   constexpr auto word = std::uint64_t{1} << 32U;

@@ -48,7 +48,10 @@ CONFIG_NAME = "advectio.yaml"
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    clean = {k: v for k, v in os.environ.items() if k not in ("ADVECTIO_RUN", "ADVECTIO_CONFIG", "LD_PRELOAD")}
+    # Nor is a program here a rank of the job from which the tests were started.
+    of_a_job = ("SLURM_", "PMI", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_")
+    ours = ("ADVECTIO_RUN", "ADVECTIO_CONFIG", "LD_PRELOAD")
+    clean = {k: v for k, v in os.environ.items() if k not in ours and not k.startswith(of_a_job)}
     # netCDF4's wheel and the like must not write bytecode or history that differs from run to run.
     waiting = {"LD_PRELOAD": str(GIVE_WAY)} if GIVE_WAY.exists() else {}
     return clean | MPI_ENVIRONMENT | waiting | {"TZ": "UTC"} | dict(extra or {})

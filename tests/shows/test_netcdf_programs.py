@@ -93,14 +93,16 @@ def carried_rows(summary: dict) -> dict[str, list[int]]:
     return rows
 
 
-def test_netcdf4_files_of_an_earlier_run_are_carried_and_the_same(pair: Pair):
+def test_files_of_an_earlier_run_are_carried_and_the_same(pair: Pair):
     program = PROGRAMS / "continued.py"
     for directory in (pair.plain, pair.carried):
         assert run_plainly([PYTHON, program, "make"], directory).code == 0
     for step, frames in ((1, 1), (2, 2), (3, 2), (4, 1)):
         result = pair.run([PYTHON, program, "change", str(step)])
         pair.assert_same(at_least=3)
-        assert carried_rows(result.summary) == {"NETCDF4": [frames], "NETCDF4_CLASSIC": [frames]}, result.said
+        # Steps 2 and 3 change definitions, which the library does in a classic file of others.
+        classic = {"NETCDF3_CLASSIC": [frames]} if step in (1, 4) else {}
+        assert carried_rows(result.summary) == {"NETCDF4": [frames], "NETCDF4_CLASSIC": [frames]} | classic, result.said
         assert "the netCDF library writes it" not in result.said
     assert (pair.carried / "NETCDF4.nc").stat().st_nlink == 1
     assert sorted(p.name for p in pair.carried.iterdir()) == [
@@ -122,7 +124,7 @@ def test_a_file_of_others_that_the_rule_wants_otherwise_is_the_librarys(pair: Pa
     program = PROGRAMS / "continued.py"
     for directory in (pair.plain, pair.carried):
         assert run_plainly([PYTHON, program, "make"], directory).code == 0
-    result = pair.run([PYTHON, program, "change", "1"], "datasets: [{match: '*', codec: zstd}]", datasets=0)
+    result = pair.run([PYTHON, program, "change", "1"], "datasets: [{match: '*', codec: zstd}]", datasets=1)
     pair.assert_same(at_least=3)
     line = "NETCDF4.nc is opened for writing, and the netCDF library writes it: variable t: its compression in the file"
     assert line in result.said

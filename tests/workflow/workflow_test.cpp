@@ -313,17 +313,6 @@ TEST_F(WorkflowTest, WhatADeadRunWasWritingIsNoVersion) {
   EXPECT_EQ(get(*b, path("x.nc")), "old");
 }
 
-TEST_F(WorkflowTest, AFileIsOpenForWritingAsLongAsAnyDescriptorIs) {
-  const auto file = path("plain");
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  EXPECT_TRUE(is_open_for_writing(file));
-  ::close(fd);
-  EXPECT_FALSE(is_open_for_writing(file));
-  const int reads = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  EXPECT_FALSE(is_open_for_writing(file));
-  ::close(reads);
-}
-
 TEST_F(WorkflowTest, WhatTheServerStillWritesIsPublishedByItAlone) {
   const auto a = come("a"), b = come("b");
   write(path("x.nc"), "moved");

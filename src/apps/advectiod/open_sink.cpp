@@ -129,6 +129,8 @@ Result<std::unique_ptr<Sink>> open_sink(const SinkRequest& request, const Shared
     options.disk = request.disk;
     options.memory = shared.memory;
     options.wake = request.wake;
+    options.made_by_others = request.made_by_others;
+    options.continues = request.continues;
     return open_cdf5(system_files(), request.path, options, request.resume);
   }
   Netcdf4Options options;

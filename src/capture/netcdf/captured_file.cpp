@@ -48,6 +48,7 @@ CapturedFile::~CapturedFile() {
 
 int CapturedFile::take_up(const ClosedFile& file) {
   opened_ = true;
+  of_others_ = file.of_others;
   if (const int code = shadow_.take_up(); code != NC_NOERR) return code;
   shapes_.load();
   auto& extents = shapes_.extents();
@@ -62,7 +63,7 @@ int CapturedFile::take_up(const ClosedFile& file) {
 std::optional<ClosedFile> CapturedFile::known_when_closed() {
   if (together_.several() || coupled_ || out_->identity().empty()) return std::nullopt;
   shapes_.load();
-  ClosedFile known{out_->identity(), {}, {}, schema_.layout()};
+  ClosedFile known{out_->identity(), {}, {}, schema_.layout(), of_others_};
   for (const auto& extent : shapes_.extents()) known.lengths.push_back(extent.length);
   return known;
 }

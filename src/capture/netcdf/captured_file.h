@@ -91,6 +91,11 @@ class CapturedFile {
     if (out_ != nullptr) out_->keep_all();
   }
   [[nodiscard]] bool must_be_taken_over_to_read() const noexcept { return inherited() && out_->inherited_unsynced(); }
+  /// The sink changes the definitions of a classic file by a copy of it. The library does so in
+  /// place, in a file of others that may be large.
+  [[nodiscard]] bool must_be_taken_over_to_define() const noexcept {
+    return inherited() || (of_others_ && shadow_.classic_format());
+  }
 
   [[nodiscard]] WantedLater& later() noexcept { return later_; }
 
@@ -199,7 +204,8 @@ class CapturedFile {
 
   std::unique_ptr<CapturedDataset> out_;
   std::optional<workflow::Opened> coupled_;
-  bool opened_ = false;  ///< by nc_open: the file was there before
+  bool opened_ = false;     ///< by nc_open: the file was there before
+  bool of_others_ = false;  ///< and this run has not made it
   shadow::StallClock stall_;
   ShadowDataset shadow_;
   Shapes shapes_;

@@ -17,6 +17,7 @@ struct ClosedFile {
   Schema schema;                       ///< as it was sent last
   std::vector<std::uint64_t> lengths;  ///< of each dimension, as the program has seen them
   ClassicLayout layout;
+  bool of_others = false;  ///< this run has not made it
 };
 
 /// The latest ones. Any thread; nothing waits for the lock, which a fork may have left with a thread of the parent.

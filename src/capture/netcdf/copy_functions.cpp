@@ -88,9 +88,12 @@ ADVECTIO_EXPORT int nc_copy_var(int ncid_in, int varid, int ncid_out) try {
   auto* from = entry.find(ncid_in);
   auto* to = entry.find(ncid_out);
   for (auto** file : {&from, &to}) {
-    if (*file == nullptr || !(file == &to ? to->inherited() : from->must_be_taken_over_to_read())) continue;
-    if (const int code = take_over(**file); code != NC_NOERR) return code;
-    *file = nullptr;
+    if (*file == nullptr || !(file == &to ? to->must_be_taken_over_to_define() : from->must_be_taken_over_to_read()))
+      continue;
+    auto* const taken = *file;
+    if (const int code = take_over(*taken); code != NC_NOERR) return code;
+    if (from == taken) from = nullptr;
+    if (to == taken) to = nullptr;
   }
   if (from == nullptr && to == nullptr) return ADVECTIO_REAL(nc_copy_var, ncid_in, varid, ncid_out);
   Source source{ncid_in, varid};

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "capture/launcher.h"
 #include "capture/netcdf/closed_files.h"
 #include "capture/netcdf/description.h"
 #include "capture/netcdf/open_files.h"
@@ -115,20 +116,23 @@ void as_defined(Filter& filter) {
   }
 }
 
-/// A netCDF-4 file as the library sees it, whoever has made it. Nothing: it has more than sinks can hold, or the
-/// library cannot open it.
+/// A file as the library sees it, whoever has made it. Nothing: it has more than sinks can hold, or
+/// the library cannot open it.
 std::optional<ClosedFile> look_at_file(const RealLibrary& lib, const std::string& path) {
   if (lib.nc_inq_grps == nullptr || lib.nc_inq_typeids == nullptr || lib.nc_inq_format_extended == nullptr) return {};
   int ncid = -1;
   if (lib.nc_open(path.c_str(), NC_NOWRITE, &ncid) != NC_NOERR) return {};
   std::optional<ClosedFile> file;
   int kind = 0, mode = 0, format = 0, groups = 0, types = 0;
-  if (lib.nc_inq_format_extended(ncid, &kind, &mode) == NC_NOERR && kind == NC_FORMATX_NC_HDF5 &&
+  // Ranks may have a classic file open together.
+  if (lib.nc_inq_format_extended(ncid, &kind, &mode) == NC_NOERR &&
+      (kind == NC_FORMATX_NC_HDF5 || (kind == NC_FORMATX_NC3 && !capture::is_rank_of_several())) &&
       lib.nc_inq_format(ncid, &format) == NC_NOERR && lib.nc_inq_grps(ncid, &groups, nullptr) == NC_NOERR &&
       groups == 0 && lib.nc_inq_typeids(ncid, &types, nullptr) == NC_NOERR && types == 0) {
     Description description(lib, ncid, format_of(format));
     description.touch(Touched::everything, NC_GLOBAL);
     file.emplace();
+    file->of_others = true;
     file->schema = description.read(NC_FILL);
     for (auto& v : file->schema.variables)
       for (auto& filter : v.filters) as_defined(filter);

@@ -202,6 +202,27 @@ int lend(const char* path, Place& place, int* ncid, Use&& use, std::shared_ptr<s
   return code;
 }
 
+/// The library opens the file for writing. The server may have to let go of it first, or another
+/// process has it now.
+template <typename Open>
+int open_in_turn(const char* path, Place& place, int* ncid, Open&& open) {
+  auto* session = std::getenv("ADVECTIO_RUN") != nullptr ? Session::current() : nullptr;
+  const bool may_be_carried = session != nullptr && session->wants(trimmed(path));
+  constexpr unsigned openings = 100;  // of others, each of which has come first
+  for (unsigned tries = 0; tries < openings; ++tries) {
+    if (const int code = wait_for(path, true); code != NC_NOERR) return code;
+    if (!may_be_carried) return lend(path, place, ncid, open);
+    const auto turn = session->turn_to_open(trimmed(path), Session::Opening::by_library);
+    if (!turn) {
+      session->say_once(turn.error().message);
+      return code_of(turn.error());
+    }
+    if (!session->is_in_flight(trimmed(path))) return lend(path, place, ncid, open);
+  }
+  session->say_once(std::string(trimmed(path)) + " is not opened: other processes open it for writing again and again");
+  return EBUSY;
+}
+
 bool may_be_coupled(const char* path) {
   return path != nullptr && *trimmed(path) != '\0' && !is_url(trimmed(path)) &&
          capture::workflow_of_process() != nullptr;
@@ -300,12 +321,9 @@ int open_file(const Entry& entry, const char* path, int mode, int* ncid, Open&& 
     if (place.coupled) (void)capture::leave(*place.coupled, false);
     return code;
   }
-  if (may_be_carried) {
-    if (open_file_of_others(entry.lib, call, why)) return NC_NOERR;
-    // The server has to let go of it again, or another process has it now.
-    if (const int code = wait_for(path, writing); code != NC_NOERR) return code;
-  }
-  return lend(path, place, ncid, open);
+  if (!may_be_carried) return lend(path, place, ncid, open);
+  if (open_file_of_others(entry.lib, call, why)) return NC_NOERR;
+  return open_in_turn(path, place, ncid, open);
 }
 
 /// Of ranks that use one file together: rank 0 finds its place. Null `ranks`: it is not coupled.
@@ -549,7 +567,7 @@ ADVECTIO_GUARDED
 
 ADVECTIO_EXPORT int nc_redef(int ncid) try {
   ADVECTIO_ENTER;
-  if (auto* file = entry.find(ncid); file != nullptr && file->inherited())
+  if (auto* file = entry.find(ncid); file != nullptr && file->must_be_taken_over_to_define())
     if (const int code = take_over(*file); code != NC_NOERR) return code;
   if (auto* file = entry.find(ncid); file != nullptr) {
     const shadow::Stall stall(file->stall());

@@ -189,6 +189,7 @@ class HandOver {
  private:
   int link_to(const std::string& hidden, std::string& link) const;
   int let_go(shadow::Stall& stall, int code);
+  [[nodiscard]] Result<std::shared_ptr<void>> turn_to_open() const;
   int create_real(const std::string& name, int& id) const;
   int take_number(const std::string& name) const;
   int bring_up_to_date();
@@ -376,6 +377,13 @@ int HandOver::let_go(shadow::Stall& stall, int code) {
   return code == NC_NOERR && !handed.ok() ? code_of(handed.error()) : code;
 }
 
+/// Processes that wait for the file must find that the library has it open.
+Result<std::shared_ptr<void>> HandOver::turn_to_open() const {
+  auto* session = Session::current();
+  if (session == nullptr) return std::shared_ptr<void>();
+  return session->turn_to_open(f_.where, Session::Opening::by_library);
+}
+
 int HandOver::open() {
   shadow::Stall stall(p_.stall);
   if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
@@ -384,6 +392,8 @@ int HandOver::open() {
   auto link = hidden;
   const Removed at_the_end{hidden.c_str()};
   int code = link_to(hidden, link);
+  const auto turn = turn_to_open();
+  if (!turn && code == NC_NOERR) code = code_of(turn.error());
   code = let_go(stall, code);
   if (code != NC_NOERR) return code;
   const bool is_there = same_file(f_.where, link);
@@ -415,6 +425,8 @@ int HandOver::run() {
   int code = alone ? link_to(hidden, link) : NC_NOERR;
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
   const auto servers = p_.out->file_path();
+  const auto turn = alone ? turn_to_open() : std::shared_ptr<void>();
+  if (!turn && code == NC_NOERR) code = code_of(turn.error());
   code = let_go(stall, code);
   if (p_.together.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
   // For what is defined from here on.

@@ -167,7 +167,7 @@ bool knows_filter(unsigned id) {
 // For calls that change it.
 #define ADVECTIO_FILE_TO_CHANGE                                           \
   ADVECTIO_FILE;                                                          \
-  if (file != nullptr && file->inherited()) {                             \
+  if (file != nullptr && file->must_be_taken_over_to_define()) {          \
     if (const int code = take_over(*file); code != NC_NOERR) return code; \
     file = nullptr;                                                       \
   }

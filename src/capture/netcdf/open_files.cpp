@@ -25,9 +25,10 @@ std::string absolute(const std::string& path) {
 int take_over(CapturedFile& file) {
   if (!file.can_hand_over_alone()) return EBUSY;  // MPI is the parent's
   if (auto* session = Session::current(); session != nullptr)
-    session->say_once(
-        file.path +
-        ": a process that was forked from its writer writes it now; the netCDF library does so from here on");
+    session->say_once(file.path +
+                      (file.inherited() ? ": a process that was forked from its writer writes it now"
+                                        : ": only the netCDF library can change its definitions") +
+                      "; the netCDF library does so from here on");
   return open_files().remove(file)->hand_over();
 }
 

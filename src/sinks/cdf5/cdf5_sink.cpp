@@ -23,9 +23,12 @@
 #include "sinks/cdf5/cdf5_sink.h"
 
 #include <netcdf.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -217,6 +220,21 @@ bool has_same_places(const ClassicLayout& a, const ClassicLayout& b) {
                     });
 }
 
+/// Both schemas make the same header, but for where values begin and what is filled.
+bool has_same_header(const Schema& a, const Schema& b, bool paddings_known) {
+  if (a.dimensions != b.dimensions || a.attributes != b.attributes || a.variables.size() != b.variables.size())
+    return false;
+  const auto paddings = [](const Schema& s) {
+    return std::array{s.header_pad, s.data_align, s.data_pad, s.record_align};
+  };
+  return (!paddings_known || paddings(a) == paddings(b)) &&
+         std::equal(a.variables.begin(), a.variables.end(), b.variables.begin(),
+                    [](const Variable& x, const Variable& y) {
+                      return x.name == y.name && x.type == y.type && x.dimensions == y.dimensions &&
+                             x.attributes == y.attributes;
+                    });
+}
+
 /// Part of the new file that a redo file holds.
 enum class Holds : std::uint8_t { all, header };
 std::string kind_of(Holds what) {
@@ -244,12 +262,13 @@ class Cdf5Sink final : public TransactionalSink {
   ~Cdf5Sink() override { abandon(); }
 
   Result<void> open(bool resume);
+  Result<void> holds(const Schema& schema) override;
 
   [[nodiscard]] Abilities abilities() const override { return cdf5_abilities(); }
 
   std::function<Result<void>()> make_durable() override {
-    if (!options_.ordered) return [file = on_disk_] { return file->sync(); };
-    return [&files = files_, file = on_disk_, noted = records_, n = committed_records_,
+    if (!options_.ordered) return [file = to_sync()] { return file->sync(); };
+    return [&files = files_, file = to_sync(), noted = records_, n = committed_records_,
             directory = directory_of(redo_path_)]() -> Result<void> {
       ADVECTIO_TRY(file->sync());
       if (!noted) return {};
@@ -271,6 +290,7 @@ class Cdf5Sink final : public TransactionalSink {
     auto memory = options.memory ? options.memory : std::make_shared<MemoryBudget>(WriteBehind::waiting_max);
     return std::make_shared<FileWrittenBehind>(file, *options.disk, std::move(memory), options.wake);
   }
+  const std::shared_ptr<File>& to_sync();
   Result<void> apply(const Schema& schema) override;
   Result<void> take(const std::shared_ptr<const Field>& field, const Part& part) override;
   Result<bool> advance_parts() override;
@@ -287,6 +307,8 @@ class Cdf5Sink final : public TransactionalSink {
   void drop() noexcept override;
   void failed() noexcept override { forget_waiting(); }
 
+  Result<bool> take_up_file();
+  Result<void> open_to_look();
   Result<void> look(bool fixed_filled);
   Result<void> write_header(const File& file, const Schema& schema);
   Result<void> create(const Schema& to);
@@ -343,7 +365,7 @@ class Cdf5Sink final : public TransactionalSink {
 
   std::string redo_path_;
   Cdf5Options options_;
-  std::shared_ptr<File> on_disk_;
+  std::shared_ptr<File> on_disk_, to_sync_;
   std::shared_ptr<FileWrittenBehind> behind_;  // null: the sink writes itself
   std::shared_ptr<File> file_;                 // one of them
   RedoFile redo_;
@@ -364,8 +386,23 @@ class Cdf5Sink final : public TransactionalSink {
   FillValues fill_values_{is_, layout_, counters_};
 };
 
+/// Open to read. It is forced to the disk long after the sink is closed, perhaps. The program that
+/// opens it again then must not find that somebody has it open for writing.
+const std::shared_ptr<File>& Cdf5Sink::to_sync() {
+  if (to_sync_) return to_sync_;
+  to_sync_ = on_disk_;
+  struct stat one {
+  }, other{};
+  if (auto file = files_.open(path(), OpenMode::read); file && ::fstat((*file)->descriptor(), &one) == 0 &&
+                                                       ::fstat(on_disk_->descriptor(), &other) == 0 &&
+                                                       one.st_dev == other.st_dev && one.st_ino == other.st_ino)
+    to_sync_ = std::move(file).value();
+  return to_sync_;
+}
+
 Result<void> Cdf5Sink::open(bool resume) {
   const Lock lock;
+  if (options_.made_by_others) return open_to_look();
   ADVECTIO_TRY(redo_.forget_begun());
   if (!resume) {
     for (const auto what : {Holds::all, Holds::header}) ADVECTIO_TRY(redo_.forget(kind_of(what)));
@@ -380,25 +417,64 @@ Result<void> Cdf5Sink::open(bool resume) {
     if (*there) ADVECTIO_TRY(write_over(what));
   }
   ADVECTIO_TRY(restore_records());
+  const bool noted = files_.exists(records_path());
   auto size = file_->size();
   if (!size) return std::move(size).error();
   if (*size == 0) return {};
   // A header is complete or not there at all: what was only begun is begun again.
+  auto there = take_up_file();
+  if (!there) return std::move(there).error();
+  if (!*there) return file_->resize(0);
+  if (!options_.ordered) return {};
+  // What is made durable next counts from here, whether or not anything is committed before.
+  ADVECTIO_TRY(note_records(layout_.records));
+  return noted ? Result<void>{} : write_count(*records_, durable_at, layout_.records);
+}
+
+/// False: it has no header.
+Result<bool> Cdf5Sink::take_up_file() {
   int nc = -1;
   if (const int status = open_file(path(), NC_NOWRITE, nc); status != NC_NOERR) {
-    // What the system refuses now says nothing of what is in the file.
-    if (status > 0) return netcdf_error("open " + path(), status);
-    return file_->resize(0);
+    // Such a refusal says nothing of what is in the file.
+    if (status > 0 || status == NC_ENOMEM || status == NC_ENFILE || options_.continues)
+      return netcdf_error("open " + path(), status);
+    return false;
   }
   auto schema = read_schema(nc);
   (void)nc_close(nc);
   if (!schema) return std::move(schema).error();
   is_ = std::move(schema).value();
   ADVECTIO_TRY(look(true));
+  ADVECTIO_TRY(note_commit());
   made_ = true;
-  // What is made durable next counts from here, whether or not anything is committed before.
-  if (options_.ordered) ADVECTIO_TRY(note_records(layout_.records));
-  return note_commit();
+  return true;
+}
+
+/// Nothing is changed, beside the file neither. The layout is that of the file, whoever has made
+/// it.
+Result<void> Cdf5Sink::open_to_look() {
+  const Lock lock;
+  const auto directory = directory_of(redo_path_);
+  if (::access(directory.c_str(), W_OK) != 0)
+    return Error{Code::unsupported, directory + ": no file can be made there (" + std::strerror(errno) + ")", 0};
+  for (const auto& left : {redo_path_ + kind_of(Holds::all), redo_path_ + kind_of(Holds::header), records_path()})
+    if (files_.exists(left))
+      return Error{Code::unsupported, left + " is left from an earlier run, and nobody knows whether it is up to date",
+                   0};
+  auto there = take_up_file();
+  if (!there) return std::move(there).error();
+  // Its writer left the number of records open.
+  const std::uint64_t streaming = layout_.version == 5 ? UINT64_MAX : UINT32_MAX;
+  if (layout_.records == streaming) return Error{Code::unsupported, "it does not say how many records it has", 0};
+  return {};
+}
+
+Result<void> Cdf5Sink::holds(const Schema& schema) {
+  const auto format = layout_.version == 5   ? FileFormat::cdf5
+                      : layout_.version == 2 ? FileFormat::offset64
+                                             : FileFormat::classic;
+  if (made_ && format == schema.format && has_same_header(is_, schema, false)) return {};
+  return Error{Code::unsupported, "its definitions are others than those that the program has read", 0};
 }
 
 /// Where things are in the file as it is now.
@@ -430,7 +506,7 @@ Result<void> Cdf5Sink::restore_records() {
   const auto noted = read_file(files_, records_path());
   if (!noted) return {};
   // What was not committed is begun again: part of it may not be filled.
-  if (!options_.power_lost && count_in(*noted, any_commit_at) == 0U) return file_->resize(0);
+  if (!options_.power_lost && !options_.continues && count_in(*noted, any_commit_at) == 0U) return file_->resize(0);
   const auto records = count_in(*noted, options_.power_lost ? durable_at : 0);
   auto size = file_->size();
   if (!size) return std::move(size).error();
@@ -545,21 +621,6 @@ Result<void> Cdf5Sink::make_changed(const Schema& schema, const ClassicLayout& o
                                 std::min(old.variables[v].bytes, old.record_bytes)));
   ADVECTIO_TRY(mover.flush());
   return fill_values_.write_added(to, added, old.records);
-}
-
-/// What of a header the two schemas agree about.
-bool has_same_header(const Schema& a, const Schema& b, bool paddings_known) {
-  if (a.dimensions != b.dimensions || a.attributes != b.attributes || a.variables.size() != b.variables.size())
-    return false;
-  const auto paddings = [](const Schema& s) {
-    return std::array{s.header_pad, s.data_align, s.data_pad, s.record_align};
-  };
-  return (!paddings_known || paddings(a) == paddings(b)) &&
-         std::equal(a.variables.begin(), a.variables.end(), b.variables.begin(),
-                    [](const Variable& x, const Variable& y) {
-                      return x.name == y.name && x.type == y.type && x.dimensions == y.dimensions &&
-                             x.attributes == y.attributes;
-                    });
 }
 
 /// The variables of the first are filled as in the second, which has them, too.
@@ -888,6 +949,7 @@ Result<void> Cdf5Sink::pad() {
 }
 
 void Cdf5Sink::drop() noexcept {
+  if (options_.made_by_others) return;
   forget_waiting();
   if (behind_) behind_->stop();
   if (!made_) {

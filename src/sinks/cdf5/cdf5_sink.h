@@ -24,6 +24,12 @@ struct Cdf5Options {
   bool power_lost = false;
   /// Without variables the file ends with its header, as PnetCDF leaves it. netCDF-C fills 4096 bytes.
   bool ends_with_header = false;
+  /// With `resume`: nobody knows yet whether this sink can go on with the file. Only Sink::holds
+  /// may be asked; the file stays as it is.
+  bool made_by_others = false;
+  /// The file was there, and complete, before anything was written by this sink: it never becomes
+  /// empty.
+  bool continues = false;
   /// Threads that write data meanwhile; null: the sink writes itself. They outlive it.
   Executor* disk = nullptr;
   /// Counts bytes that wait to be written; null: not counted with other sinks.

@@ -85,13 +85,12 @@ bool parse(std::span<const std::byte> bytes, ClassicLayout& out) {
     }
     in.attributes();
     v.type = static_cast<DataType>(in.bytes(4));
-    v.bytes = in.number();
+    (void)in.number();  // its bytes, which the older versions cannot always hold: the library counts them, too
     v.begin = in.bytes(out.version == 1 ? 4 : 8);
     v.has_records = !v.lengths.empty() && v.lengths[0] == 0;
     std::uint64_t exactly = size_of(v.type);
     for (std::size_t i = v.has_records ? 1 : 0; i < v.lengths.size(); ++i) exactly *= v.lengths[i];
-    // So is noted what is too much for the 4 bytes of the older versions.
-    if (v.bytes < exactly || (out.version < 5 && v.bytes == 0xffffffff)) v.bytes = Reader::padded(exactly);
+    v.bytes = Reader::padded(exactly);
     out.variables.push_back(std::move(v));
     if (!out.variables.back().has_records) continue;
     ++out.record_variables;

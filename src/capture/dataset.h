@@ -231,15 +231,15 @@ class Session {
   /// flight in this run. Errors: the sink's error of that dataset; Code::timeout; Code::exists when
   /// `for_writing` and this process has it open.
   virtual Result<void> wait_for_file(const std::string& path, bool for_writing) = 0;
-  /// What a process is about to do with a file that it opens for writing.
+  /// Two ways to open a file for writing.
   enum class Opening : std::uint8_t {
-    to_carry,    ///< one process at a time
-    by_library,  ///< several at a time, while nobody has a turn to carry it
+    to_carry,    ///< Advectio carries it: one process at a time
+    by_library,  ///< the library opens it: several at a time, while no process has a turn to carry it
   };
-  /// That turn, until the pointer goes. Nobody on this node begins to carry the file between a look
-  /// at who writes it and the own opening. Null: nobody else of the run can be there. Waits for
-  /// processes that open the file, or hand it over to the library, just now. Errors: Code::timeout
-  /// and Code::gone as `wait_for_file`; any of the stage's.
+  /// A turn to open the file in that way. The caller has it until the pointer goes. In that time no
+  /// other process of the run on this node begins to carry the file. Null: no other process of the
+  /// run can be there. Waits for processes that have a turn. Errors: Code::timeout and Code::gone as
+  /// `wait_for_file`; any of the stage's.
   virtual Result<std::shared_ptr<void>> turn_to_open(const std::string& /*path*/, Opening /*opening*/) {
     return std::shared_ptr<void>();
   }

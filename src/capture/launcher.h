@@ -1,4 +1,4 @@
-// What the launcher of an MPI job says in the environment.
+// The launcher of an MPI job sets variables of the environment. They tell a process its rank.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,7 @@ bool is_ancestor(std::uint32_t pid) {
   return false;
 }
 
-/// After which a wait for another process is said.
+/// A longer wait for another process gets a line in the log.
 constexpr std::uint64_t long_wait_ns = 2'000'000'000;
 
 std::string writer_of(const SharedState& p) {

@@ -69,8 +69,8 @@ class Waiting {
 
   /// A line for the user.
   using Say = std::function<void(const std::string&)>;
-  /// See Session::wait_for_file. `own_journal`: this process' own; 0: it has none. `say`: is told
-  /// of a long wait for another process.
+  /// See Session::wait_for_file. `own_journal`: the journal of this process; 0: it has none. `say`
+  /// writes a line where the wait for another process is long.
   Result<void> for_file(const std::string& path, bool for_writing, std::uint64_t own_journal, const Say& say);
   /// The same before a file is created that is there already. Code::exists where another process has it open for
   /// writing: one that lives and has not closed it. HDF5 refuses that, too. Of a classic file the library would write

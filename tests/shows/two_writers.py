@@ -2,10 +2,12 @@
 
     python two_writers.py NAME FORMAT TURN...
 
-A TURN is PROCESS:CALL, as `a:create`. Calls: create, open, put=BLOCK, record, sync, redef, close. Processes are a, b,
-c, d; each does its call before the next turn begins. `abc:CALL`: these do so at the same time. `own` opens, puts a
-block of this process alone, and closes. `wait` in place of open: the next turns begin when a line on stderr says that
-it waits for another process; its answer comes before that process' next call. stdout gets a line for each call that
+A TURN is PROCESS:CALL, as `a:create`. Processes are a, b, c, d. Each ends its call before the next
+turn begins; those of `abc:CALL` make it at the same time.
+
+Calls: create, open, put=BLOCK, record, sync, redef, close. `own` opens, puts a block of this
+process alone, and closes. `wait` is an open that has to wait: the next turns begin when a line on stderr
+says so, and its answer comes before that process' next call. stdout gets a line for each call that
 failed.
 """
 

@@ -299,8 +299,8 @@ Result<void> StepWriter::close() {
   errno = 0;
   auto* engine = std::exchange(engine_, nullptr);
   if (library_.close(engine) == 0) return {};
-  // ADIOS2 2.12 ends the process when it destroys an engine that it could not close (the disk is full). So this one is
-  // never destroyed.
+  // ADIOS2 2.12 ends the process when it destroys an engine that it could not close (the disk is
+  // full). So this one is never destroyed.
   adios_ = nullptr;
   return failed("close");
 }

@@ -426,7 +426,7 @@ Result<void> Cdf5Sink::open(bool resume) {
   if (!there) return std::move(there).error();
   if (!*there) return file_->resize(0);
   if (!options_.ordered) return {};
-  // What is made durable next counts from here, whether or not anything is committed before.
+  // The next call of make_durable notes this number, also where no commit comes before it.
   ADVECTIO_TRY(note_records(layout_.records));
   return noted ? Result<void>{} : write_count(*records_, durable_at, layout_.records);
 }

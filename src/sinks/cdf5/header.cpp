@@ -85,7 +85,8 @@ bool parse(std::span<const std::byte> bytes, ClassicLayout& out) {
     }
     in.attributes();
     v.type = static_cast<DataType>(in.bytes(4));
-    (void)in.number();  // its bytes, which the older versions cannot always hold: the library counts them, too
+    // The older versions cannot always hold this number of bytes. It is computed below.
+    (void)in.number();
     v.begin = in.bytes(out.version == 1 ? 4 : 8);
     v.has_records = !v.lengths.empty() && v.lengths[0] == 0;
     std::uint64_t exactly = size_of(v.type);

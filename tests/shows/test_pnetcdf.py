@@ -67,6 +67,7 @@ CHOSEN = {  # and how many datasets are written
     "gives_up_definitions": 1,
     "gives_up_all_definitions": 1,
     "fills_what_is_added": 1,
+    "fills_what_has_no_records": 1,
     "fill_modes": 1,
     "wrong_posted_calls": 1,
     "reads_while_a_request_is_pending": 1,

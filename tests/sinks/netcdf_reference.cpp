@@ -176,11 +176,6 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   }
   int nc = -1;
   check(nc_create(path.c_str(), mode, &nc), path);
-  // As a program does that wants nothing to be filled. Of each variable alone it would say nothing of records.
-  int before = 0;
-  if (is_classic(s.format) &&
-      std::all_of(s.variables.begin(), s.variables.end(), [](const Variable& v) { return v.no_fill; }))
-    check(nc_set_fill(nc, NC_NOFILL, &before), path);
   for (const auto& d : s.dimensions) {
     int id = 0;
     check(nc_def_dim(nc, d.name.c_str(), d.unlimited ? NC_UNLIMITED : d.length, &id), d.name);
@@ -221,6 +216,13 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   }
   for (const auto& a : s.attributes) put_attribute(nc, NC_GLOBAL, a);
   check(nc_enddef(nc), path);
+  // That has filled what has no records. As a program does that wants no record to be filled: nc_def_var_fill of each
+  // variable would not do.
+  int before = 0;
+  if (is_classic(s.format) && std::all_of(s.variables.begin(), s.variables.end(), [&s](const Variable& v) {
+        return v.no_fill || v.dimensions.empty() || !s.dimensions[v.dimensions[0]].unlimited;
+      }))
+    check(nc_set_fill(nc, NC_NOFILL, &before), path);
   for (const auto& o : blocks) {
     const auto& b = o.block;
     const std::vector<std::size_t> start(b.box.start.begin(), b.box.start.end()),

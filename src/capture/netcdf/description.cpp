@@ -120,14 +120,27 @@ const Schema& Description::read(int fill_mode) {
     schema_.variables.resize(static_cast<std::size_t>(count));
     dirty_variables_.resize(static_cast<std::size_t>(count), true);
   }
+  bool any_with_records = false;
+  const auto has_records = [this](const Variable& v) {
+    return !v.dimensions.empty() && v.dimensions[0] < schema_.dimensions.size() &&
+           schema_.dimensions[v.dimensions[0]].unlimited;
+  };
   for (std::size_t i = 0; i < dirty_variables_.size(); ++i) {
-    if (!dirty_variables_[i]) continue;
     auto& v = schema_.variables[i];
+    if (!dirty_variables_[i]) {
+      any_with_records = any_with_records || has_records(v);
+      continue;
+    }
     const auto* known = noted(static_cast<int>(i));
     if (read_variable(lib_, ncid_, static_cast<int>(i), is_hdf5(schema_.format), known != nullptr ? &**known : nullptr,
                       v) != NC_NOERR)
       continue;
-    if (!is_hdf5(schema_.format)) v.no_fill = v.no_fill || fill_mode == NC_NOFILL;
+    if (!is_hdf5(schema_.format)) {
+      // The library fills the records of all variables, or of none: the first one stands for the others.
+      const bool first_with_records = has_records(v) && !any_with_records;
+      any_with_records = any_with_records || first_with_records;
+      v.no_fill = (v.no_fill && !first_with_records) || fill_mode == NC_NOFILL;
+    }
     if (v.round_bits > 0) mark_rounding(v, static_cast<int>(i));
     dirty_variables_[i] = false;
   }

@@ -65,10 +65,12 @@ void FillValues::reset(std::uint64_t records, bool fixed) {
   put_.clear();
 }
 
-/// As netCDF-C does: in records all variables or, where none is to be filled, none of them.
+/// As netCDF-C does: in records all variables or, where none of those is to be filled, none of them.
 bool FillValues::has_fill(std::size_t variable) const {
   if (!layout_.variables[variable].has_records) return !schema_.variables[variable].no_fill;
-  return std::any_of(schema_.variables.begin(), schema_.variables.end(), [](const Variable& v) { return !v.no_fill; });
+  for (std::size_t v = 0; v < layout_.variables.size(); ++v)
+    if (layout_.variables[v].has_records && !schema_.variables[v].no_fill) return true;
+  return false;
 }
 
 Bytes FillValues::value_of(std::size_t variable) const {

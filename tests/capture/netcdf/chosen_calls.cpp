@@ -682,6 +682,29 @@ void another_fill_later() {
   DO(nc_close(ncid));
 }
 
+/// The classic library fills the records of all variables, whatever nc_def_var_fill asks for each of them.
+void records_that_are_not_to_be_filled() {
+  for (const int first : {0, 1}) {
+    const int ncid = create(("records" + std::to_string(first) + ".nc").c_str());
+    const int time = dimension(ncid, "time", NC_UNLIMITED), x = dimension(ncid, "x", 3);
+    const int fixed = variable(ncid, "fixed", NC_FLOAT, {x}), sparse = variable(ncid, "sparse", NC_FLOAT, {time}),
+              field = variable(ncid, "field", NC_FLOAT, {time, x});
+    for (const int v : {fixed, sparse, field})
+      if (v != fixed || first == 1) DO(nc_def_var_fill(ncid, v, NC_NOFILL, nullptr));
+    DO(nc_enddef(ncid));
+    DO(nc_put_vara_float(ncid, field, Index{2, 0}.data(), Index{1, 3}.data(), numbers(3, 1).data()));
+    DO(nc_redef(ncid));
+    const int late = variable(ncid, "late", NC_FLOAT, {time});
+    DO(nc_def_var_fill(ncid, late, NC_NOFILL, nullptr));
+    DO(nc_enddef(ncid));
+    DO(nc_put_vara_float(ncid, field, Index{4, 0}.data(), Index{1, 3}.data(), numbers(3, 2).data()));
+    // In netCDF-4 nobody has said what they hold.
+    if ((mode & NC_NETCDF4) == 0)
+      for (const int v : {sparse, field}) values(ncid, v, v == field ? 15 : 5);
+    DO(nc_close(ncid));
+  }
+}
+
 /// netCDF-4 refuses a fill value for what counts as written: that depends on how define mode has ended.
 void fill_before_the_first_data() {
   for (int how = 0; how < 6; ++how) {
@@ -1050,6 +1073,7 @@ constexpr Conversation conversations[] = {NAMED(wrf_history),
                                           NAMED(redefined_file_too_large_to_close),
                                           NAMED(given_up_after_changes),
                                           NAMED(another_fill_later),
+                                          NAMED(records_that_are_not_to_be_filled),
                                           NAMED(fill_before_the_first_data),
                                           NAMED(handed_over_late),
                                           NAMED(byte_orders_in_the_library),

@@ -178,6 +178,18 @@ static void fills_what_is_added(void) {
   SAY(ncmpi_close(nc));
 }
 
+/* The records of all variables stay as they are, although a variable without records is filled. */
+static void fills_what_has_no_records(void) {
+  const int dims[2] = {0, 1};
+  int sparse = 0;
+  create_usual();
+  SAY(ncmpi_def_var_fill(nc, fix, 0, NULL));
+  SAY(ncmpi_def_var(nc, "sparse", NC_DOUBLE, 2, dims, &sparse));
+  SAY(ncmpi_enddef(nc));
+  for (int r = 0; r < 4; r += 3) put_record(rec, r, 5);
+  SAY(ncmpi_close(nc));
+}
+
 /* Where fill modes and values come too late, and what counts as one. */
 static void fill_modes(void) {
   const double value = 7, other = 8;
@@ -498,6 +510,7 @@ int main(int argc, char** argv) {
     ONE(gives_up_definitions);
     ONE(gives_up_all_definitions);
     ONE(fills_what_is_added);
+    ONE(fills_what_has_no_records);
     ONE(fill_modes);
     ONE(wrong_posted_calls);
     ONE(reads_while_a_request_is_pending);

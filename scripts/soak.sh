@@ -45,7 +45,8 @@ if [ -n "$(ls -A build/soak/found)" ]; then
 fi
 
 [ -n "${minutes_of_faults:-}" ] || exit 0
-ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s tests/shows/test_full_stage.py
+full=tests/shows/test_full_stage.py
+ADVECTIO_FULL_STAGE=20 .venv/bin/python -m pytest -q -s "$full::test_wait_loses_nothing" "$full::test_spill_loses_nothing" "$full"
 ADVECTIO_LONG=1 .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal
 # Nothing may grow with the number of frames, in many files and in one; then faults by seed, in little and from end to end.
 .venv/bin/python tests/faults/many_frames.py --frames 12000 --frames-per-file 60
@@ -59,6 +60,7 @@ build/release/tests/faults/fault_runs --power --first "$(date +%s)" --runs $((mi
 .venv/bin/python tests/faults/marker_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
 # Files that are opened again for each output time.
 .venv/bin/python tests/faults/reopen_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
+.venv/bin/python tests/faults/reopen_runs.py --together --first "$(date +%s)" --runs $((minutes_of_faults * 20)) --jobs "$jobs"
 # Two programs that go on from the newest whole set of their restarts.
 .venv/bin/python tests/faults/restart_set_runs.py --first "$(date +%s)" --runs $((minutes_of_faults * 10)) --jobs "$jobs"
 # Programs of a workflow that come late, die and are misspelt.

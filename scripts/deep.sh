@@ -82,6 +82,7 @@ seeds() {
     .venv/bin/python tests/faults/reader_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/marker_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/reopen_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
+    .venv/bin/python tests/faults/reopen_runs.py --together --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/restart_set_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs" &&
     .venv/bin/python tests/faults/coupling_runs.py --first "$first" --runs $((runs / 10)) --jobs "$jobs"
 }

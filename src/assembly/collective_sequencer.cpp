@@ -190,6 +190,13 @@ std::optional<CollectiveSequencer::Step> CollectiveSequencer::next_pending() {
   return std::nullopt;
 }
 
+bool CollectiveSequencer::holds_puts() const {
+  return std::any_of(queues_.begin(), queues_.end(), [](const WriterQueue& s) {
+    return !s.pending.empty() ||
+           std::any_of(s.waiting.begin(), s.waiting.end(), [](const Record& r) { return r.type == RecordType::put; });
+  });
+}
+
 std::uint64_t CollectiveSequencer::given(std::size_t writer) const {
   const auto& s = queues_[writer];
   auto upto = s.seen;

@@ -59,6 +59,8 @@ class CollectiveSequencer {
   /// The next block of a request that nobody has waited for yet (iput). For the same case.
   std::optional<Step> next_pending();
 
+  /// Some block has been read and not returned.
+  [[nodiscard]] bool holds_puts() const;
   /// Every record of this writer up to this sequence has been returned, or dropped.
   [[nodiscard]] std::uint64_t given(std::size_t writer) const;
   /// The writer's last sync that has been returned.

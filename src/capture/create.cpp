@@ -228,13 +228,19 @@ Result<std::unique_ptr<SharedDataset>> ProcessSession::create_shared(const Creat
                                                                      std::uint32_t writers, Invitation& invitation) {
   auto made = make(request, writers);
   if (!made) return std::move(made).error();
+  ADVECTIO_TRY(invite(**made, invitation));
+  return std::unique_ptr<SharedDataset>(std::move(made).value());
+}
+
+/// Fills the invitation for the other writers. If that fails, the dataset is aborted.
+Result<void> ProcessSession::invite(JournalledDataset& dataset, Invitation& invitation) {
   struct stat st {};
-  if (::stat((*made)->file_path().c_str(), &st) != 0) {
-    const int failed = errno;
-    (void)(*made)->abort();  // nobody else would end it
-    return system_error("create " + request.path, failed);
+  const auto& p = dataset.shared_state();
+  if (::stat(dataset.file_path().c_str(), &st) != 0) {
+    auto error = system_error(std::string("look at ") + p.path, errno);
+    (void)dataset.abort();  // nobody else would end it
+    return error;
   }
-  const auto& p = (*made)->shared_state();
   invitation = {Stage::state_name(st.st_dev, st.st_ino),
                 p.path,
                 p.link,
@@ -244,7 +250,7 @@ Result<std::unique_ptr<SharedDataset>> ProcessSession::create_shared(const Creat
                 p.writers,
                 p.owner,
                 p.created_ns};
-  return std::unique_ptr<SharedDataset>(std::move(made).value());
+  return {};
 }
 
 /// The shared state and the slots of a dataset that another rank has created.

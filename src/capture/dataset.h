@@ -170,6 +170,14 @@ struct CreateRequest {
   std::uint64_t created_ns = 0;
 };
 
+/// A file that is there, as it was when the caller read its schema.
+struct FileToOpen {
+  std::string path;
+  FileFormat format = FileFormat::netcdf4;
+  std::uint64_t length = 0, changed_ns = 0;  ///< bytes; st_mtim
+  std::uint64_t device = 0, inode = 0;
+};
+
 /// A rank needs this to write a dataset that another rank has created.
 struct Invitation {
   std::string shared_state;  ///< its name in the stage
@@ -208,13 +216,18 @@ class Session {
   virtual Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) {
     return Error{Code::unsupported, path + " is not opened again here", 0};
   }
-  /// The program opens a file of an HDF5 format for writing that somebody else has made, or another process of this
-  /// run. `length` and `changed_ns` (st_mtim): of the file whose schema the caller has read. The dataset holds what is
-  /// in the file. Its schema is sent next, then `await_answer` is called. Errors: any; the library opens the file then.
-  virtual Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const std::string& path, FileFormat /*format*/,
-                                                                       std::uint64_t /*length*/,
-                                                                       std::uint64_t /*changed_ns*/) {
-    return Error{Code::unsupported, path + " is not opened here", 0};
+  /// The program opens a file for writing that somebody else has made, or another process of this
+  /// run. The dataset holds what is in the file. Its schema is sent next, then `await_answer` is
+  /// called. Errors: any; the library opens the file then.
+  virtual Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const FileToOpen& file) {
+    return Error{Code::unsupported, file.path + " is not opened here", 0};
+  }
+  /// As above, for several processes that open it together. This one is number 0. No other process
+  /// may write the file. Each of them has read the schema; this one sends it and calls
+  /// `await_answer`.
+  virtual Result<std::unique_ptr<SharedDataset>> open_shared(const FileToOpen& file, std::uint32_t /*writers*/,
+                                                             Invitation& /*invitation*/) {
+    return Error{Code::unsupported, file.path + " is not opened here", 0};
   }
   /// Another one for each file that there is; empty: there is none at `path`.
   [[nodiscard]] virtual std::string identity_of(const std::string& /*path*/) const { return {}; }

@@ -15,13 +15,13 @@ inline std::int64_t rank_from_environment() {
   return -1;
 }
 
-/// This process is, or may be, one of several ranks of a job.
-inline bool is_rank_of_several() {
+/// This process is, or may be, a rank of a job that has more ranks than `known`.
+inline bool is_rank_of_several(long long known = 1) {
   bool any_size = false;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0') continue;
-    if (std::atoll(value) != 1) return true;
+    if (const auto size = std::atoll(value); size < 1 || size > known) return true;
     any_size = true;
   }
   if (any_size) return false;

@@ -40,7 +40,7 @@ struct OpenFile {
 };
 
 Error not_carried(const std::string& path, const std::string& why) {
-  return Error{Code::unsupported, path + " is opened again, and the netCDF library writes it from here on: " + why, 0};
+  return Error{Code::unsupported, path + " is opened again, and the library writes it from here on: " + why, 0};
 }
 
 }  // namespace
@@ -80,7 +80,6 @@ Result<void> ProcessSession::may_reopen(const std::string& path) const {
 }
 
 Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::string& given) {
-  const auto begun = journal::monotonic_ns();
   const auto path = absolute(given);
   ADVECTIO_TRY(may_reopen(path));
   if (::access(waiting_.present_path(path).c_str(), R_OK | W_OK) != 0) return system_error("open " + path, errno);
@@ -93,10 +92,8 @@ Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::strin
     const std::lock_guard guard(mutex_);
     auto* closed = known();
     if (closed == nullptr) return not_carried(path, "this process has not made it");
-    if (auto dataset = go_on(*closed, path); dataset) {
-      (*dataset)->add_stall(journal::monotonic_ns() - begun);
+    if (auto dataset = go_on(*closed, path); dataset)
       return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
-    }
   }
   ADVECTIO_TRY(waiting_.for_file(path, true, own_journal_.load(std::memory_order_acquire), say_));
   const auto turn = turn_to_open(path, Opening::to_carry);
@@ -107,7 +104,6 @@ Result<std::unique_ptr<CapturedDataset>> ProcessSession::reopen(const std::strin
   if (closed == nullptr) return not_carried(path, "this process has not made it");
   auto dataset = go_on_in_file(*closed, path, is_open);
   if (!dataset) return std::move(dataset).error();
-  (*dataset)->add_stall(journal::monotonic_ns() - begun);
   return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
 }
 
@@ -153,27 +149,39 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::go_on_in_file(Closed&
                        path);
 }
 
-Result<std::unique_ptr<CapturedDataset>> ProcessSession::open_file_of_others(const std::string& given,
-                                                                             FileFormat format, std::uint64_t length,
-                                                                             std::uint64_t changed_ns) {
-  const auto begun = journal::monotonic_ns();
-  const auto path = absolute(given);
+Result<std::unique_ptr<CapturedDataset>> ProcessSession::open_file_of_others(const FileToOpen& file) {
+  // Ranks of a job may have a classic file open together, each by itself.
+  if (!is_hdf5(file.format) && is_rank_of_several()) return not_carried(file.path, "others may write it, too");
+  auto dataset = open_there(file, 0);
+  if (!dataset) return std::move(dataset).error();
+  return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
+}
+
+Result<std::unique_ptr<SharedDataset>> ProcessSession::open_shared(const FileToOpen& file, std::uint32_t writers,
+                                                                   Invitation& invitation) {
+  auto dataset = open_there(file, writers);
+  if (!dataset) return std::move(dataset).error();
+  ADVECTIO_TRY(invite(**dataset, invitation));
+  return std::unique_ptr<SharedDataset>(std::move(dataset).value());
+}
+
+/// `writers`: as in the shared state; 0: this process alone.
+Result<std::unique_ptr<JournalledDataset>> ProcessSession::open_there(const FileToOpen& file, std::uint32_t writers) {
+  const auto path = absolute(file.path);
   ADVECTIO_TRY(may_reopen(path));
   if (::access(path.c_str(), R_OK | W_OK) != 0) return system_error("open " + path, errno);
-  // HDF5's lock says that nobody else writes it. A classic file has no such lock, and ranks do
-  // write one together.
-  if (is_hdf5(format) ? !hdf5_locks() : is_rank_of_several()) return not_carried(path, "others may write it, too");
+  // HDF5's lock says that nobody else writes it.
+  const bool classic = !is_hdf5(file.format);
+  if (!classic && !hdf5_locks()) return not_carried(path, "others may write it, too");
   const auto turn = turn_to_open(path, Opening::to_carry);
   if (!turn) return turn.error();
-  if (!is_hdf5(format) && !*turn) return not_carried(path, "the stage is another user's");
-  const bool is_open = !is_hdf5(format) && is_open_for_writing(path);
+  if (classic && !*turn) return not_carried(path, "the stage is another user's");
+  const bool is_open = classic && is_open_for_writing(path);
   const std::lock_guard guard(mutex_);
-  auto dataset = begin_in_file(
-      {Continues::file_of_others, format, journal::realtime_ns(), 0, {length, changed_ns}, identity_of(path), is_open},
+  const Imprint now{file.length, file.changed_ns};
+  return begin_in_file(
+      {Continues::file_of_others, file.format, journal::realtime_ns(), 0, now, identity_of(path), is_open, writers},
       path);
-  if (!dataset) return std::move(dataset).error();
-  (*dataset)->add_stall(journal::monotonic_ns() - begun);
-  return std::unique_ptr<CapturedDataset>(std::move(dataset).value());
 }
 
 Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const Left& left, const std::string& path) {
@@ -208,6 +216,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
     p.journal = (*w)->journal();
     p.number = number;
     p.writer_pid = static_cast<std::uint32_t>(::getpid());
+    p.writers = left.writers;
     p.created_ns = left.created_ns;
     std::memcpy(p.path, path.c_str(), path.size() + 1);
     std::memcpy(p.link, link.c_str(), link.size() + 1);
@@ -224,7 +233,8 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
   registered.begin();
   link = journal::give_hard_link(*made->shared_state, real, link_name, directories);
   note_link(link, real);
-  const auto meta = journal::encode(journal::Create{left.format, path, link, left.state_name, 0});
+  if (left.writers > 0) take_slot(made->slots[0], number);
+  const auto meta = journal::encode(journal::Create{left.format, path, link, left.state_name, left.writers});
   auto dataset = begin(RecordType::create, number, meta, std::move(made->shared_state), left.state_name);
   if (!dataset) return std::move(dataset).error().with("open " + path);
   registered.keep();
@@ -234,6 +244,7 @@ Result<std::unique_ptr<JournalledDataset>> ProcessSession::begin_in_file(const L
   // While the program has a file of others open, HDF5 lets nobody else open it for writing.
   if (mark) (void)::flock(fd, left.by == Continues::file_of_others && is_hdf5(left.format) ? LOCK_SH : LOCK_UN);
   (*dataset)->set_mark(std::move(mark));
+  if (left.writers > 0) (*dataset)->share(std::move(made->slots), 0, left.writers);
   (*dataset)->go_on({});
   return dataset;
 }

@@ -36,8 +36,9 @@ class ProcessSession final : public Session {
                                                        Invitation& invitation) override;
   Result<std::unique_ptr<SharedDataset>> join(const Invitation& invitation, std::uint32_t writer) override;
   Result<std::unique_ptr<CapturedDataset>> reopen(const std::string& path) override;
-  Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const std::string& path, FileFormat format,
-                                                               std::uint64_t length, std::uint64_t changed_ns) override;
+  Result<std::unique_ptr<CapturedDataset>> open_file_of_others(const FileToOpen& file) override;
+  Result<std::unique_ptr<SharedDataset>> open_shared(const FileToOpen& file, std::uint32_t writers,
+                                                     Invitation& invitation) override;
   [[nodiscard]] std::string identity_of(const std::string& path) const override;
   Result<void> wait_for_file(const std::string& path, bool for_writing) override {
     return waiting_.for_file(path, for_writing, own_journal_.load(std::memory_order_acquire), say_);
@@ -133,8 +134,11 @@ class ProcessSession final : public Session {
     journal::Imprint imprint;
     std::string state_name;
     bool is_open_for_writing = false;  ///< of a classic file: in some process
+    std::uint32_t writers = 0;         ///< processes that open it together; 0: this one alone
   };
+  Result<std::unique_ptr<JournalledDataset>> open_there(const FileToOpen& file, std::uint32_t writers);
   Result<std::unique_ptr<JournalledDataset>> begin_in_file(const Left& left, const std::string& path);
+  static Result<void> invite(JournalledDataset& dataset, Invitation& invitation);
   std::vector<std::string>& link_directories_of(const std::string& real);
   void note_link(const std::string& link, const std::string& real);
   void take_slot(journal::WriterSlot& slot, std::uint32_t number) const noexcept;

@@ -494,15 +494,22 @@ bool OutputWriter::is_untouched(const Output& d) {
          !d.progress.uncommitted && !d.trouble.any();
 }
 
+void OutputWriter::pass_untouched(Output& d, std::uint64_t sequence) {
+  if (d.shared())
+    d.writers.note_commit();
+  else
+    d.progress.visible = sequence;
+  journal::set_visible(*d.shared_state, sequence);
+  d.shared_state->durable.store(sequence, std::memory_order_release);
+  run_.forward(true);
+}
+
 /// `closed_at`: the sequence of that record, where it closes the output.
 Result<void> OutputWriter::on_sync(const std::shared_ptr<Output>& d, const Record& r, std::uint64_t closed_at) {
   auto sync = journal::decode_sync(r.meta);
   if (!sync) return std::move(sync).error();
   if (sync->frame == 0 && is_untouched(*d)) {
-    d->progress.visible = r.sequence;
-    journal::set_visible(*d->shared_state, r.sequence);
-    d->shared_state->durable.store(r.sequence, std::memory_order_release);
-    run_.forward(true);
+    pass_untouched(*d, r.sequence);
     if (closed_at != 0 && !goes_on(*d, closed_at)) end(*d, State::finished);
     return {};
   }
@@ -574,7 +581,7 @@ Result<void> OutputWriter::finish(const std::shared_ptr<Output>& d) {
   if (d->state == State::ending) return {};
   d->become(State::closed);
   d->whole = true;
-  if (!d->sink && run_.coupled->is_published(*d)) {
+  if (is_untouched(*d) || (!d->sink && run_.coupled->is_published(*d))) {
     end(*d, State::finished);
     return {};
   }

@@ -47,6 +47,9 @@ class OutputWriter {
   Result<void> on_abort(Output& d);
   void answer(Output& d, Result<void> stored);
   static bool is_untouched(const Output& d);
+  /// Such a file has been synced, and nothing was put: it stays as it is. `sequence` becomes
+  /// `visible` in the shared state.
+  void pass_untouched(Output& d, std::uint64_t sequence);
   /// Against `server.drain_max`.
   void charge(Output& d);
   /// What a death has left in the midst of a commit is completed or taken back.

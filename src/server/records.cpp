@@ -329,6 +329,7 @@ std::shared_ptr<Output> Records::shared_dataset(const std::string& state_name) {
   if (!shared_.share(*d)) return nullptr;
   if (d->is_elsewhere()) ledger_.elsewhere.push_back(d);
   ledger_.outputs.push_back(d);
+  if (d->continues_file()) continue_file(*d);
   run_.events->look(*d);
   further_.make(d);
   return d;

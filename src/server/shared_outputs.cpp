@@ -13,6 +13,8 @@ bool SharedOutputs::make_room(const std::shared_ptr<Output>& d) {
   if (slot_of(*d, 0).schema_pending.load(std::memory_order_acquire) != 0) return false;
   (void)read_on_();
   if (d->over() || d->state == State::failed || !d->schema.written) return false;
+  // A file that nobody has changed stays as it is.
+  if (d->waits_for_answer() || (OutputWriter::is_untouched(*d) && !d->writers.sequencer->holds_puts())) return false;
   // Before anything is given out of turn: a sink that only commits whole frames would commit it with this one.
   auto ready = writer_.end_commit(d);
   if (ready && d->over()) return true;
@@ -114,13 +116,33 @@ Result<void> SharedOutputs::do_step(const std::shared_ptr<Output>& d, const Coll
     case RecordType::sync:
       if (CollectiveSequencer::ends_record(r)) return end_record(d, r);
       if ((r.flags & journal::flag_implicit) == 0) return {};
-      ADVECTIO_TRY(writer_.commit_part(d));
-      d->writers.slots[step.parts[0].writer].read.store(r.sequence, std::memory_order_release);
-      run_.forward(true);
-      return {};
+      return let_read(d, step.parts[0].writer, r.sequence);
     case RecordType::close: return {};  // taken before its time: the last of the others ends the dataset
     default: return Error{Code::corrupt, std::string("a ") + journal::name_of(r.type) + " record out of place", 0};
   }
+}
+
+/// Its process lives, as far as this server knows.
+bool SharedOutputs::lives(const Output& d, std::size_t writer) const {
+  const auto& share = d.writers.shares[writer];
+  if (share.over()) return false;
+  const auto its = std::find_if(ledger_.journals.begin(), ledger_.journals.end(), [&share](const auto& j) {
+    return j.second->reader && j.second->reader->journal() == share.journal;
+  });
+  return its == ledger_.journals.end() || its->second->reader->writer_alive();
+}
+
+/// A writer waits until it can read what was put before that record, also in the midst of a frame.
+/// Nobody waits if the writer has gone. Then no part of a frame is committed.
+Result<void> SharedOutputs::let_read(const std::shared_ptr<Output>& d, std::size_t writer, std::uint64_t sequence) {
+  if (!lives(*d, writer)) return {};
+  if (OutputWriter::is_untouched(*d))
+    d->writers.note_commit();  // after a restart the record must not come again, behind later puts
+  else
+    ADVECTIO_TRY(writer_.commit_part(d));
+  d->writers.slots[writer].read.store(sequence, std::memory_order_release);
+  run_.forward(true);
+  return {};
 }
 
 /// Writer 0 has gone on to its next record, and the others have made the collective calls before that one.
@@ -167,6 +189,11 @@ Result<void> SharedOutputs::end_sync(const std::shared_ptr<Output>& d, const Col
     d->become(State::closed);
     d->writers.close_all();  // whose record was taken before its time, perhaps by an earlier server
     d->shared_state->closed_sync.store(~number(step.sync_index), std::memory_order_release);
+  }
+  if (!frame && OutputWriter::is_untouched(*d)) {
+    writer_.pass_untouched(*d, number(step.sync_index));
+    if (closed) writer_.end(*d, State::finished);
+    return {};
   }
   Commit what{number(step.sync_index), frame ? synced_ns : 0};
   what.then = [this, &o = *d, closed]() -> Result<void> {

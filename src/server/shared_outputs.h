@@ -31,6 +31,8 @@ class SharedOutputs {
 
  private:
   Result<void> do_step(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step, bool verify);
+  [[nodiscard]] bool lives(const Output& d, std::size_t writer) const;
+  Result<void> let_read(const std::shared_ptr<Output>& d, std::size_t writer, std::uint64_t sequence);
   Result<void> end_record(const std::shared_ptr<Output>& d, const Record& r);
   Result<void> end_sync(const std::shared_ptr<Output>& d, const CollectiveSequencer::Step& step);
   Result<void> end_aborted(Output& d);

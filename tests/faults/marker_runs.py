@@ -228,7 +228,16 @@ def strike(case: Struck, process: subprocess.Popen[str], run_dir: Path, output: 
         mine = {pid: words for pid in descendants(process.pid, None) if (words := words_of(pid))}
         servers = [pid for pid, words in mine.items() if words[0].endswith("advectiod") and str(run_dir) in words]
         programs = [pid for pid, words in mine.items() if str(program) in words]
-        hit = [process.pid, *mine] if whom == "all" else servers if whom == "server" else programs
+        ranks = [pid for pid in programs if mine[pid][0] == str(program)]
+        hit = (
+            [process.pid, *mine]
+            if whom == "all"
+            else servers
+            if whom == "server"
+            else ranks[-1:]
+            if whom == "rank"
+            else programs
+        )
         for pid in hit:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

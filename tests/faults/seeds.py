@@ -29,9 +29,12 @@ def must(holds: object, what: str) -> None:
 
 
 def left_beside(output: Path, program_was_killed: bool) -> list[Path]:
-    """Hidden files. A program that is killed within nc_create may leave the empty one that it has made (docs/limitations.md)."""
-    hidden = sorted(output.rglob(".*advectio*"))
-    return [p for p in hidden if not (program_was_killed and p.suffix == ".file" and p.stat().st_size == 0)]
+    """Hidden files. A program that is killed may leave the empty file that nc_create has made, and Open MPI's lock of a file that it
+    was reading (docs/limitations.md)."""
+    hidden = sorted(p for p in output.rglob(".*advectio*") if not p.is_dir() or not any(p.iterdir()))
+    if not program_was_killed:
+        return hidden
+    return [p for p in hidden if p.suffix != ".lock" and not (p.suffix == ".file" and p.stat().st_size == 0)]
 
 
 def parser(doc: str) -> argparse.ArgumentParser:

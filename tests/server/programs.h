@@ -358,7 +358,9 @@ class Meeting {
   ~Meeting() {
     for (const int fd : {pipe_[0], pipe_[1], joined_[0], joined_[1]}) ::close(fd);
   }
-  std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer) const {
+  /// `there`: they open that file, and do not create it.
+  std::unique_ptr<SharedDataset> meet(Session& session, const std::string& path, std::uint32_t writer,
+                                      const FileToOpen* there = nullptr) const {
     struct {
       char shared_state[64], path[256], link[256];
       std::uint64_t journal, created_ns;
@@ -367,7 +369,8 @@ class Meeting {
     char done = 0;
     if (writer == 0) {
       Invitation i;
-      auto d = session.create_shared({path, FileFormat::netcdf4, false}, writers_, i);
+      auto d = there != nullptr ? session.open_shared(*there, writers_, i)
+                                : session.create_shared({path, FileFormat::netcdf4, false}, writers_, i);
       if (!d) return nullptr;
       std::snprintf(told.shared_state, sizeof told.shared_state, "%s", i.shared_state.c_str());
       std::snprintf(told.path, sizeof told.path, "%s", i.path.c_str());

@@ -46,7 +46,8 @@ def test_a_wrong_call_of_one_rank_is_answered_without_the_others(calls: Path, pa
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("how", ["append", "append-classic-model"])
 def test_a_finished_file_is_opened_again_and_made_longer(calls: Path, pair: Pair, how: str, ranks: int):
-    pair.run([*ranks_of(ranks), calls, how, "out.nc"], datasets=1)
+    result = pair.run([*ranks_of(ranks), calls, how, "out.nc"], datasets=1)
+    assert result.dataset("out.nc")["frames_visible"] >= 3, "each opening has a frame"
     plain, carried = (answers(directory, ranks) for directory in (pair.plain, pair.carried))
     assert sum("nc_open_par(path, NC_WRITE" in line for line in plain[0]) == 2
     assert plain == carried

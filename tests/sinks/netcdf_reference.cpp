@@ -216,8 +216,8 @@ void write_by_netcdf(const std::string& path, const Schema& s, const std::vector
   }
   for (const auto& a : s.attributes) put_attribute(nc, NC_GLOBAL, a);
   check(nc_enddef(nc), path);
-  // That has filled what has no records. As a program does that wants no record to be filled: nc_def_var_fill of each
-  // variable would not do.
+  // Variables without records are filled now. Records are not to be, which nc_def_var_fill of each
+  // variable would not say.
   int before = 0;
   if (is_classic(s.format) && std::all_of(s.variables.begin(), s.variables.end(), [&s](const Variable& v) {
         return v.no_fill || v.dimensions.empty() || !s.dimensions[v.dimensions[0]].unlimited;

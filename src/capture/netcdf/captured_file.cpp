@@ -54,6 +54,7 @@ int CapturedFile::take_up(const ClosedFile& file) {
   auto& extents = shapes_.extents();
   for (std::size_t d = 0; d < std::min(extents.size(), file.lengths.size()); ++d)
     if (extents[d].unlimited) extents[d].length = file.lengths[d];
+  if (together_.several()) together_.take_up(file.schema.variables);
   schema_.take_up(file.layout, file.schema);
   description_.touch(Touched::everything, NC_GLOBAL);
   return schema_.flush();
@@ -68,7 +69,7 @@ std::optional<ClosedFile> CapturedFile::known_when_closed() {
   return known;
 }
 
-void CapturedFile::write_together(std::unique_ptr<shadow::Ranks> ranks, SharedDataset& out) {
+void CapturedFile::write_together(std::shared_ptr<shadow::Ranks> ranks, SharedDataset& out) {
   together_.begin(std::move(ranks), out);
   if (!together_.first()) description_.note_nothing();
 }

@@ -100,7 +100,7 @@ class CapturedFile {
   [[nodiscard]] WantedLater& later() noexcept { return later_; }
 
   // --- several ranks ----------------------------------------------------------------------------
-  void write_together(std::unique_ptr<shadow::Ranks> ranks, SharedDataset& out);
+  void write_together(std::shared_ptr<shadow::Ranks> ranks, SharedDataset& out);
   [[nodiscard]] Together& together() noexcept { return together_; }
 
   // --- modes ------------------------------------------------------------------------------------
@@ -198,7 +198,6 @@ class CapturedFile {
   int grow(const PutCall& call, const Shape& variable);
   void keep_from_server();
   [[nodiscard]] std::optional<ClosedFile> known_when_closed();
-  int hand_over_opened();
   int make_likeness(int& likeness);
   int wrong_place(const Shape& variable, const ReadPlace& place) const;
 

@@ -136,7 +136,8 @@ const Schema& Description::read(int fill_mode) {
                       v) != NC_NOERR)
       continue;
     if (!is_hdf5(schema_.format)) {
-      // The library fills the records of all variables, or of none: the first one stands for the others.
+      // The library fills the records of all variables, or of none: the flag of the first one
+      // decides.
       const bool first_with_records = has_records(v) && !any_with_records;
       any_with_records = any_with_records || first_with_records;
       v.no_fill = (v.no_fill && !first_with_records) || fill_mode == NC_NOFILL;

@@ -1,11 +1,11 @@
 #include "capture/netcdf/existing_files.h"
 
-#include <sys/stat.h>
-
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -168,26 +168,38 @@ Result<OpenedAgain> open_with_shadow(const RealLibrary& lib, ClosedFile known, O
   return opened;
 }
 
+/// A file of others that may be carried, and its schema.
+struct FoundFile {
+  FileToOpen file;
+  ClosedFile known;
+};
+std::optional<FoundFile> find_file(const RealLibrary& lib, const Session& session, const std::string& at) {
+  auto file = shadow::look_at(at);
+  if (!file || session.is_in_flight(at)) return {};
+  auto known = look_at_file(lib, at);
+  if (!known) return {};
+  file->format = known->schema.format;
+  return FoundFile{std::move(*file), std::move(*known)};
+}
+
 /// See open_file_of_others.
 Result<OpenedAgain> open_of_others(const RealLibrary& lib, Session& session, const std::string& at) {
-  const Error not_tried{Code::invalid, "it is not a file that may be carried", 0};
-  struct stat st {};
-  if (::stat(at.c_str(), &st) != 0 || !S_ISREG(st.st_mode) || session.is_in_flight(at)) return not_tried;
-  auto known = look_at_file(lib, at);
-  if (!known) return not_tried;
-  const auto changed_ns =
-      static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
-  return open_with_shadow(lib, std::move(*known), [&](const ClosedFile& file) {
-    return session.open_file_of_others(at, file.schema.format, static_cast<std::uint64_t>(st.st_size), changed_ns);
-  });
+  auto found = find_file(lib, session, at);
+  if (!found) return Error{Code::invalid, "it is not a file that may be carried", 0};
+  return open_with_shadow(lib, std::move(found->known),
+                          [&](const ClosedFile&) { return session.open_file_of_others(found->file); });
+}
+
+/// The mode of a file that was opened by `call`.
+int flags_of(const Shadow& shadow, const OpenCall& call) {
+  return creation_flags(shadow.format) | (call.mode & (NC_WRITE | NC_NOCLOBBER | NC_LOCK));
 }
 
 /// The handle of the program becomes that of the dataset.
 Result<void> keep_opened(const RealLibrary& lib, OpenedAgain opened, const OpenCall& call) {
   const auto shadow = opened.shadow;
   bool has_shadow = false;
-  constexpr int of_opening = NC_WRITE | NC_NOCLOBBER | NC_LOCK;
-  const int as_opened = creation_flags(shadow.format) | (call.mode & of_opening);
+  const int as_opened = flags_of(shadow, call);
   auto added = shadow::as_result([&]() -> Result<void> {
     auto file = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(call.path), as_opened, shadow.format,
                                                std::move(opened.out), call.at);
@@ -245,6 +257,65 @@ bool open_file_of_others(const RealLibrary& lib, const OpenCall& call, const std
   const auto kept = keep_opened(lib, std::move(opened).value(), call);
   if (kept) return true;
   session->say_once(call.at + " is opened for writing, and the netCDF library writes it: " + kept.error().message);
+  return false;
+}
+
+namespace {
+/// Each rank would have to know the length of a second unlimited dimension for each variable.
+bool ranks_can_share(const Schema& schema) {
+  return std::count_if(schema.dimensions.begin(), schema.dimensions.end(),
+                       [](const Dimension& d) { return d.unlimited; }) < 2;
+}
+}  // namespace
+
+bool open_file_together(const RealLibrary& lib, const std::shared_ptr<shadow::Ranks>& ranks, const OpenCall& call) {
+  const auto begun = shadow::now_ns();
+  int of_first = call.mode;
+  ranks->broadcast(std::as_writable_bytes(std::span(&of_first, 1)));
+  if ((of_first & NC_WRITE) == 0) return false;
+  Session* session = nullptr;
+  std::optional<FoundFile> found;
+  const FileToOpen none;
+  const FileToOpen* there = &none;
+  Shadow shadow;
+  bool can = false;
+  shadow::guarded("nc_open_par", [&] {
+    if (call.mode != of_first) return;
+    session = session_to_open(call);
+    // A rank outside this communicator may have the file open.
+    if (session == nullptr || capture::is_rank_of_several(ranks->count())) return;
+    found = find_file(lib, *session, call.at);
+    // The library gives the classic formats to PnetCDF, where they are caught.
+    can = found && is_hdf5(found->file.format) && ranks_can_share(found->known.schema) &&
+          make_shadow_of(lib, found->known, shadow);
+    if (can) there = &found->file;
+  });
+  const auto looked_ns = shadow::now_ns() - begun;
+  CapturedFile* file = nullptr;
+  SharedDataset* shared = nullptr;
+  bool has_shadow = false;
+  const auto keep = [&](std::unique_ptr<SharedDataset>& out) {
+    shared = out.get();
+    auto made = std::make_unique<CapturedFile>(lib, shadow.ncid, trimmed(call.path), flags_of(shadow, call),
+                                               shadow.format, std::move(out), call.at);
+    has_shadow = true;
+    made->write_together(ranks, *shared);
+    file = &open_files().add(std::move(made));
+  };
+  const auto forget = [&] { (void)open_files().remove(*file); };
+  const auto take_up = [&]() -> Result<void> {
+    const int code = file->take_up(found->known);
+    // What the ranks put from here on belongs to a later collective index.
+    shared->end_collective_call();
+    if (code != NC_NOERR) return Error{Code::unsupported, "the library answers " + std::to_string(code), 0};
+    shared->add_stall(looked_ns);
+    return {};
+  };
+  if (shadow::open_together(*ranks, can, session, *there, "netCDF", keep, forget, take_up)) {
+    *call.ncid = shadow.ncid;
+    return true;
+  }
+  if (can && !has_shadow) drop(lib, shadow);
   return false;
 }
 

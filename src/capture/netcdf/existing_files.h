@@ -1,10 +1,12 @@
 // Files that are there when a program opens them for writing, and the shadows of all files that are carried.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "capture/dataset.h"
 #include "capture/netcdf/real_library.h"
+#include "capture/shadow/ranks.h"
 
 namespace advectio::netcdf {
 
@@ -41,5 +43,9 @@ bool open_own_file(const RealLibrary& lib, const OpenCall& call, std::string& wh
 /// (docs/decisions/0036), and this process waits for the answer. False: the library opens the file, and a line says
 /// what the server has said, or `why`.
 bool open_file_of_others(const RealLibrary& lib, const OpenCall& call, const std::string& why);
+
+/// Collective. As open_file_of_others, for all ranks of a job together. Ranks that only read call
+/// it, too.
+bool open_file_together(const RealLibrary& lib, const std::shared_ptr<shadow::Ranks>& ranks, const OpenCall& call);
 
 }  // namespace advectio::netcdf

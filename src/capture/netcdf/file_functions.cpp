@@ -366,8 +366,9 @@ bool refused_alone(const char* path, int mode) {
 
 /// Collective. All ranks go into the library or none: it waits for all of them.
 template <typename Open>
-int open_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, bool writing,
-                  int* ncid, Open&& open) {
+int open_together(const Entry& entry, const shadow::ProgramCommunicator& program, const char* path, int mode, int* ncid,
+                  Open&& open, bool creates = false) {
+  const bool writing = creates || (mode & NC_WRITE) != 0;
   if (entry.nested() || refused_alone(path, 0)) return open(path);
   PlaceTogether at;  // without memory for that the rank still takes part
   shadow::guarded("nc_open_par", [&] {
@@ -383,7 +384,12 @@ int open_together(const Entry& entry, const shadow::ProgramCommunicator& program
                          ? nullptr
                          : shadow::duplicate(reinterpret_cast<const void*>(entry.lib.nc_open_par), program);
   if (ranks != nullptr && !ranks->all(code == NC_NOERR)) return code != NC_NOERR ? code : NC_EIO;
-  return code != NC_NOERR ? code : open(path);
+  if (code != NC_NOERR || ranks == nullptr || creates) return code != NC_NOERR ? code : open(path);
+  std::string place;  // without memory for that the rank still takes part
+  shadow::guarded("nc_open_par", [&] { place = trimmed(path); });
+  if (open_file_together(entry.lib, ranks, {path, place, mode & ~NC_MPIIO, ncid})) return NC_NOERR;
+  if (writing) (void)wait_for(path, true, true);  // another process may have it now
+  return open(path);
 }
 
 template <typename Create>
@@ -401,7 +407,7 @@ int create_file_together(const Entry& entry, const shadow::ProgramCommunicator& 
   if (entry.lib.nc_create_par != nullptr && capture_together(entry.lib, program, path, at.place, mode, ncid))
     return NC_NOERR;
   if (at.ranks != nullptr) return lend(path, at.place, ncid, create, std::move(at.ranks));
-  return no_clobber ? create(path) : open_together(entry, program, path, true, ncid, create);
+  return no_clobber ? create(path) : open_together(entry, program, path, mode, ncid, create, true);
 }
 
 /// A dataset of the real library has been closed, with that code.
@@ -468,14 +474,14 @@ ADVECTIO_GUARDED
 
 ADVECTIO_EXPORT int nc_open_par(const char* path, int mode, void* comm, void* info, int* ncid) try {
   ADVECTIO_ENTER;
-  return open_together(entry, {comm, info}, path, (mode & NC_WRITE) != 0, ncid,
+  return open_together(entry, {comm, info}, path, mode, ncid,
                        [&](const char* at) { return ADVECTIO_REAL(nc_open_par, at, mode, comm, info, ncid); });
 }
 ADVECTIO_GUARDED
 
 ADVECTIO_EXPORT int nc_open_par_fortran(const char* path, int mode, int comm, int info, int* ncid) try {
   ADVECTIO_ENTER;
-  return open_together(entry, of_fortran(comm, info), path, (mode & NC_WRITE) != 0, ncid,
+  return open_together(entry, of_fortran(comm, info), path, mode, ncid,
                        [&](const char* at) { return ADVECTIO_REAL(nc_open_par_fortran, at, mode, comm, info, ncid); });
 }
 ADVECTIO_GUARDED

@@ -184,7 +184,6 @@ class HandOver {
   };
   HandOver(const CapturedFile& file, const Parts& parts) : f_(file), p_(parts), lib_(file.lib), ncid_(file.ncid) {}
   int run();
-  int open();
 
  private:
   int link_to(const std::string& hidden, std::string& link) const;
@@ -195,6 +194,7 @@ class HandOver {
   int bring_up_to_date();
   int make_anew(const std::string& values);
   int copy_values(const std::string& from) const;
+  int open_file(const std::string& link);
   int empty_file(const std::string& link);
   int replace_file(const std::string& link, const std::string& servers);
 
@@ -202,29 +202,26 @@ class HandOver {
   const Parts p_;
   const RealLibrary& lib_;
   const int ncid_;
-  bool opens_ = false;  ///< the library opens the file, and does not create it
 };
 
-/// The file was there: the library opens it, as it would have done in the first place.
-int CapturedFile::hand_over_opened() {
+int CapturedFile::hand_over() {
   bool defining = false;
   int code = NC_NOERR;
-  if (!inherited()) {
+  if (!opened_) keep_from_server();
+  if (opened_ && !inherited()) {
+    if (together_.several() && !together_.all(same_file(where, out_->file_path()))) {
+      if (auto* session = Session::current(); session != nullptr && together_.first())
+        session->say_once(path + ": has another name now; the netCDF library cannot go on with it on all ranks");
+      return NC_ENOTBUILT;
+    }
     shadow_.ask_mode();
     defining = shadow_.explicit_modes() && shadow_.defining();
     code = leave_define_mode();
     if (code == NC_NOERR) code = schema_.flush();
   }
-  if (code == NC_NOERR)
-    code = HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).open();
-  return code == NC_NOERR && defining ? lib.nc_redef(ncid) : code;
-}
-
-int CapturedFile::hand_over() {
-  if (opened_) return hand_over_opened();
-  keep_from_server();
-  const int code =
-      HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).run();
+  if (!together_.agreed(code)) return code;
+  code = HandOver(*this, {shadow_, shapes_, together_, description_, schema_, reader_, puts_, stall_, out_}).run();
+  if (code == NC_NOERR && defining) code = lib.nc_redef(ncid);
   if (!coupled_) return code;
   const auto coupled = std::move(*coupled_);
   coupled_.reset();
@@ -236,9 +233,11 @@ int CapturedFile::hand_over() {
 }
 
 int HandOver::create_real(const std::string& name, int& id) const {
-  if (opens_) return lib_.nc_open(name.c_str(), NC_WRITE, &id);
-  const int flags = f_.mode & ~NC_NOCLOBBER;
   const auto* all = p_.together.ranks();
+  if (f_.was_there())
+    return all != nullptr ? lib_.nc_open_par(name.c_str(), NC_WRITE, all->communicator(), all->hints(), &id)
+                          : lib_.nc_open(name.c_str(), NC_WRITE, &id);
+  const int flags = f_.mode & ~NC_NOCLOBBER;
   return all != nullptr ? lib_.nc_create_par(name.c_str(), flags, all->communicator(), all->hints(), &id)
                         : lib_.nc_create(name.c_str(), flags, &id);
 }
@@ -384,29 +383,17 @@ Result<std::shared_ptr<void>> HandOver::turn_to_open() const {
   return session->turn_to_open(f_.where, Session::Opening::by_library);
 }
 
-int HandOver::open() {
-  shadow::Stall stall(p_.stall);
-  if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
-  p_.reader.close();
-  const auto hidden = hidden_name(f_.where, ".advectio-opened-");
-  auto link = hidden;
-  const Removed at_the_end{hidden.c_str()};
-  int code = link_to(hidden, link);
-  const auto turn = turn_to_open();
-  if (!turn && code == NC_NOERR) code = code_of(turn.error());
-  code = let_go(stall, code);
-  if (code != NC_NOERR) return code;
-  const bool is_there = same_file(f_.where, link);
+/// The file was there: the library opens it under the program's name, where that is still the file.
+int HandOver::open_file(const std::string& link) {
+  const bool is_there = p_.together.several() || same_file(f_.where, link);
   const auto name = !is_there ? link : absolute(f_.path) == f_.where ? f_.path : f_.where;
   if (!is_there) {
     auto& r = renamed();
     const std::lock_guard lock(r.mutex);
     r.names[name] = f_.path;
   }
-  opens_ = true;
-  code = take_number(name);
+  const int code = take_number(name);
   if (!is_there && code == NC_NOERR) any_renamed.store(true, std::memory_order_release);
-  if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);
   return code;
 }
 
@@ -415,20 +402,24 @@ int HandOver::run() {
   const bool alone = !p_.together.several();
   if (auto* session = Session::current(); session != nullptr) session->name_now(f_.where);
   p_.reader.close();
-  p_.schema.read();
-  const bool copies = !p_.together.all(!p_.puts.any());
+  bool copies = false;
+  if (!f_.was_there()) {
+    p_.schema.read();
+    copies = !p_.together.all(!p_.puts.any());
+  }
   const bool inherited = f_.inherited();
-  p_.shadow.ask_mode();
+  if (!f_.was_there()) p_.shadow.ask_mode();
   const auto hidden = hidden_name(f_.where, ".advectio-opened-");
   auto link = hidden;
   const Removed at_the_end{alone ? hidden.c_str() : nullptr};
   int code = alone ? link_to(hidden, link) : NC_NOERR;
   if (code == NC_NOERR && copies && !inherited) code = bring_up_to_date();
   const auto servers = p_.out->file_path();
-  const auto turn = alone ? turn_to_open() : std::shared_ptr<void>();
+  const auto turn = p_.together.first() ? turn_to_open() : std::shared_ptr<void>();
   if (!turn && code == NC_NOERR) code = code_of(turn.error());
   code = let_go(stall, code);
-  if (p_.together.agreed(code)) code = copies ? replace_file(link, servers) : empty_file(link);
+  if (p_.together.agreed(code))
+    code = f_.was_there() ? open_file(link) : copies ? replace_file(link, servers) : empty_file(link);
   // For what is defined from here on.
   if (code == NC_NOERR) lib_.nc_set_fill(ncid_, p_.shadow.fill_mode(), nullptr);
   if (code == NC_NOERR) p_.together.repeat_access();

@@ -51,6 +51,13 @@ void Together::learn_lengths() {
     if (extent.unlimited) extent.length = std::max(extent.length, records);
 }
 
+void Together::take_up(const std::vector<Variable>& variables) {
+  const auto& extents = shapes_.extents();
+  for (std::size_t v = 0; v < variables.size(); ++v)
+    for (const auto d : variables[v].dimensions)
+      if (d < extents.size() && extents[d].unlimited) access(static_cast<int>(v)).records = extents[d].length;
+}
+
 int Together::put(int variable, const Shape& v, const Placement& place) {
   if (!several()) return NC_NOERR;
   auto& how = access(variable);

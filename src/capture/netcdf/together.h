@@ -19,7 +19,7 @@ namespace advectio::netcdf {
 class Together {
  public:
   Together(const RealLibrary& lib, int ncid, Shapes& shapes) : lib_(lib), ncid_(ncid), shapes_(shapes) {}
-  void begin(std::unique_ptr<shadow::Ranks> ranks, SharedDataset& out) {
+  void begin(std::shared_ptr<shadow::Ranks> ranks, SharedDataset& out) {
     ranks_ = std::move(ranks);
     out_ = &out;
   }
@@ -39,7 +39,7 @@ class Together {
   /// The dataset goes.
   void forget_out() noexcept { out_ = nullptr; }
   /// Only destruction is left.
-  std::unique_ptr<shadow::Ranks> take_ranks() noexcept { return std::move(ranks_); }
+  std::shared_ptr<shadow::Ranks> take_ranks() noexcept { return std::move(ranks_); }
 
   // --- variables --------------------------------------------------------------------------------
   [[nodiscard]] bool collective(int variable) const noexcept {
@@ -52,6 +52,9 @@ class Together {
   void filtered(int variable);
   /// The library has made the file under our number: its variables get the same access.
   void repeat_access() const;
+  /// The file was there, with these variables. Each is taken to be as long as its unlimited
+  /// dimension; the library would know that one of them is shorter.
+  void take_up(const std::vector<Variable>& variables);
   /// The put as one of several ranks: a collective one makes the variable longer for all, any other
   /// must fit.
   int put(int variable, const Shape& shape, const Placement& place);
@@ -72,7 +75,7 @@ class Together {
   const RealLibrary& lib_;
   const int ncid_;
   Shapes& shapes_;
-  std::unique_ptr<shadow::Ranks> ranks_;
+  std::shared_ptr<shadow::Ranks> ranks_;
   SharedDataset* out_ = nullptr;
   std::vector<Access> variables_;  ///< shorter than the list of variables: the rest is as new
   /// The collective index after the last collective put that may have made a variable longer.

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "capture/coupling.h"
+#include "capture/launcher.h"
 #include "capture/pnetcdf/parallel_file.h"
 #include "capture/shadow/open_files.h"
 #include "capture/shadow/ranks.h"
@@ -70,6 +71,11 @@ bool make_shadow(const RealLibrary& lib, const Session& session, int mode, MPI_I
   return true;
 }
 
+void drop(const RealLibrary& lib, const Shadow& shadow) {
+  lib.ncmpi_abort(shadow.ncid);
+  unlink(shadow.path.c_str());
+}
+
 /// Collective. False: the real library creates the file. Where we could not, it finds the reason
 /// too and returns its own code. `path`: null where this rank has none. `code`: for a rank whose mode is
 /// not rank 0's; rank 0's mode counts.
@@ -114,10 +120,7 @@ bool capture(const RealLibrary& lib, MPI_Comm comm, const char* name, const char
     *ncid = shadow.ncid;
     return true;
   }
-  if (can && !has_shadow) {
-    lib.ncmpi_abort(shadow.ncid);
-    unlink(shadow.path.c_str());
-  }
+  if (can && !has_shadow) drop(lib, shadow);
   return false;
 }
 
@@ -139,6 +142,139 @@ int wait_together(const RealLibrary& lib, MPI_Comm comm, MPI_Info info, const ch
   const shadow::MpiRanks ranks(lib.mpi, comm, info);
   if (shadow::beyond_this_node() || !ranks.usable() || ranks.all(code == NC_NOERR)) return code;
   return code != NC_NOERR ? code : NC_EFILE;
+}
+
+/// The shadow gets the definitions of the file under the same numbers. False: the library cannot
+/// repeat them.
+bool define_as(const RealLibrary& lib, int from, const Shadow& shadow) {
+  int dimensions = 0, variables = 0, attributes = 0, record = -1;
+  if (lib.ncmpi_inq(from, &dimensions, &variables, &attributes, &record) != NC_NOERR) return false;
+  char name[NC_MAX_NAME + 1] = {};
+  int id = -1;
+  const auto copy_attributes = [&](int variable, int count) {
+    for (int a = 0; a < count; ++a)
+      if (lib.ncmpi_inq_attname(from, variable, a, name) != NC_NOERR ||
+          lib.ncmpi_copy_att(from, variable, name, shadow.ncid, variable) != NC_NOERR)
+        return false;
+    return true;
+  };
+  for (int d = 0; d < dimensions; ++d) {
+    MPI_Offset length = 0;
+    if (lib.ncmpi_inq_dim(from, d, name, &length) != NC_NOERR ||
+        lib.ncmpi_def_dim(shadow.ncid, name, d == record ? NC_UNLIMITED : length, &id) != NC_NOERR || id != d)
+      return false;
+  }
+  for (int v = 0; v < variables; ++v) {
+    nc_type type = NC_NAT;
+    int rank = 0, count = 0, no_fill = 1;
+    if (lib.ncmpi_inq_var(from, v, name, &type, &rank, nullptr, &count) != NC_NOERR ||
+        lib.ncmpi_inq_var_fill(from, v, &no_fill, nullptr) != NC_NOERR)
+      return false;
+    std::vector<int> ids(static_cast<std::size_t>(rank) + 1);
+    if (lib.ncmpi_inq_var(from, v, nullptr, nullptr, nullptr, ids.data(), nullptr) != NC_NOERR ||
+        lib.ncmpi_def_var(shadow.ncid, name, type, rank, ids.data(), &id) != NC_NOERR || id != v ||
+        lib.ncmpi_def_var_fill(shadow.ncid, v, no_fill, nullptr) != NC_NOERR || !copy_attributes(v, count))
+      return false;
+  }
+  return copy_attributes(NC_GLOBAL, attributes);
+}
+
+int creation_flags(FileFormat format) {
+  switch (format) {
+    case FileFormat::offset64: return NC_64BIT_OFFSET;
+    case FileFormat::cdf5: return NC_64BIT_DATA;
+    default: return 0;
+  }
+}
+
+/// A file that is there, as this rank has read it, and a shadow with its definitions.
+struct Existing {
+  FileToOpen there;
+  MPI_Offset records = 0;
+  Shadow shadow;
+};
+
+/// False: it is no classic file, or the library cannot repeat its definitions.
+bool look_at_file(const RealLibrary& lib, const Session& session, MPI_Info info, const char* path, Existing& file) {
+  struct OpenFile {
+    ~OpenFile() {
+      if (id >= 0) lib.ncmpi_close(id);
+    }
+    const RealLibrary& lib;
+    int id = -1;
+  } from{lib};
+  struct Made {
+    ~Made() {
+      if (shadow != nullptr) drop(lib, *shadow);
+    }
+    const RealLibrary& lib;
+    Shadow* shadow = nullptr;
+  } made{lib};
+  auto there = shadow::look_at(path);
+  if (!there || session.is_in_flight(path)) return false;
+  int format = 0, record = -1;
+  if (lib.ncmpi_open(lib.mpi.self, path, NC_NOWRITE, lib.mpi.no_info, &from.id) != NC_NOERR) {
+    from.id = -1;
+    return false;
+  }
+  if (lib.ncmpi_inq_format(from.id, &format) != NC_NOERR ||
+      (format != NC_FORMAT_CLASSIC && format != NC_FORMAT_CDF2 && format != NC_FORMAT_CDF5) ||
+      lib.ncmpi_inq_unlimdim(from.id, &record) != NC_NOERR ||
+      (record >= 0 && lib.ncmpi_inq_dimlen(from.id, record, &file.records) != NC_NOERR))
+    return false;
+  file.there = std::move(*there);
+  file.there.format = static_cast<FileFormat>(format);
+  if (!make_shadow(lib, session, creation_flags(file.there.format), info, file.shadow)) return false;
+  made.shadow = &file.shadow;
+  if (!define_as(lib, from.id, file.shadow)) return false;
+  made.shadow = nullptr;
+  return true;
+}
+
+/// Collective, also for ranks that only read. A file that is there, opened for writing by all ranks
+/// of the job. False: the library opens it, if `code` is NC_NOERR.
+bool open_carried(const RealLibrary& lib, MPI_Comm comm, const char* path, int mode, MPI_Info info, int* ncid,
+                  int& code) {
+  const auto begun = shadow::now_ns();
+  const shadow::MpiRanks ranks(lib.mpi, comm, info);
+  if (shadow::beyond_this_node() || !ranks.usable()) return false;
+  // The library uses rank 0's mode. A rank with another mode gets an error.
+  int of_first = mode;
+  ranks.broadcast(std::as_writable_bytes(std::span(&of_first, 1)));
+  if ((of_first & NC_WRITE) == 0) return false;
+  Session* session = nullptr;
+  bool can = false;
+  Existing file;
+  shadow::guarded("ncmpi_open", [&] {
+    if (ncid == nullptr || mode != of_first || !can_capture(lib, path, mode)) return;
+    // A rank outside this communicator may have the file open.
+    if (std::getenv("ADVECTIO_RUN") == nullptr || capture::is_rank_of_several(ranks.count())) return;
+    session = Session::current();
+    can = session != nullptr && session->wants(path) && look_at_file(lib, *session, info, path, file);
+  });
+  const auto looked_ns = shadow::now_ns() - begun;
+  ParallelFile* opened = nullptr;
+  bool has_shadow = false;
+  const auto keep = [&](std::unique_ptr<SharedDataset>& out) {
+    auto made = std::make_unique<ParallelFile>(lib, file.shadow.ncid, path, file.shadow.path, ranks.rank(),
+                                               ranks.count(), std::move(out));
+    has_shadow = true;
+    opened = &open_files().add(std::move(made));
+  };
+  const auto forget = [&] { (void)open_files().remove(*opened); };
+  const auto take_up = [&]() -> Result<void> {
+    const int taken = opened->take_up(file.records);
+    if (taken != NC_NOERR) return Error{Code::unsupported, "the library answers " + std::to_string(taken), 0};
+    opened->out().add_stall(looked_ns);
+    return {};
+  };
+  if (shadow::open_together(ranks, can, session, file.there, "PnetCDF", keep, forget, take_up)) {
+    *ncid = file.shadow.ncid;
+    return true;
+  }
+  if (can && !has_shadow) drop(lib, file.shadow);
+  code = wait_together(lib, comm, info, path, true);  // another process may have it now
+  return false;
 }
 
 /// Coupled files that the library has open.
@@ -242,7 +378,8 @@ ADVECTIO_EXPORT int ncmpi_open(MPI_Comm comm, const char* path, int mode, MPI_In
   });
   if (at.code != NC_NOERR) return at.code;
   if (at.ranks == nullptr) {
-    const int code = wait_together(entry.lib, comm, info, path, writing);
+    int code = wait_together(entry.lib, comm, info, path, writing);
+    if (code == NC_NOERR && open_carried(entry.lib, comm, path, mode, info, ncid, code)) return NC_NOERR;
     if (code != NC_NOERR) return code;
   }
   return lend(path, at, ncid,

@@ -59,6 +59,18 @@ ParallelFile::~ParallelFile() {
   close_shadow();
 }
 
+int ParallelFile::take_up(MPI_Offset records) {
+  int code = enddef(nullptr);
+  if (code == NC_NOERR) code = end_pending();
+  // Opening a file writes no header: the shadow's does not count.
+  if (MPI_Offset header = 0; code == NC_NOERR && lib.ncmpi_inq_put_size(ncid, &header) == NC_NOERR)
+    bytes_put -= static_cast<std::uint64_t>(header);
+  if (code == NC_NOERR) out_->grow(static_cast<std::uint64_t>(records));
+  // What the ranks put from here on belongs to a later collective index.
+  out_->end_collective_call();
+  return code == NC_NOERR ? schema_.flush() : code;
+}
+
 // --- modes and metadata -------------------------------------------------------------------------
 
 int ParallelFile::redef() {

@@ -47,6 +47,10 @@ class ParallelFile {
     return collective ? out_.get() : nullptr;
   }
 
+  /// The file was there, with so many records; the shadow has its definitions. Rank 0 sends the
+  /// schema.
+  int take_up(MPI_Offset records);
+
   // --- modes and metadata -----------------------------------------------------------------------
   int redef();
   /// `pads`: the four of ncmpi__enddef, or null.

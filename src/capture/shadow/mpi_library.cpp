@@ -213,7 +213,7 @@ alignas(OwnRanks) std::byte OwnRanks::reserve[sizeof(OwnRanks)];
 
 }  // namespace
 
-std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program) {
+std::shared_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator& program) {
   const auto* map = map_of(function);
   void* library = map != nullptr ? handle_of(*map) : nullptr;
   const auto* from = library != nullptr ? mpi_of(library) : nullptr;
@@ -230,8 +230,8 @@ std::unique_ptr<Ranks> duplicate(const void* function, const ProgramCommunicator
   if (own == nullptr) return nullptr;
   MPI_Info hints = mpi.no_info;
   if (info != mpi.no_info && mpi.MPI_Info_dup(info, &hints) != MPI_SUCCESS) hints = mpi.no_info;
-  auto ranks = std::make_unique<OwnRanks>(mpi, std::move(own), hints);
-  return ranks->usable() ? std::move(ranks) : nullptr;
+  auto ranks = std::make_shared<OwnRanks>(mpi, std::move(own), hints);
+  return ranks->usable() ? ranks : nullptr;
 }
 
 }  // namespace advectio::shadow

@@ -1,5 +1,7 @@
 #include "capture/shadow/ranks.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <climits>
 #include <cstdlib>
@@ -87,14 +89,40 @@ void say_beyond_this_node(const std::string& path, const char* library) {
     session->say_once(path + " goes through the " + library + " library as usual: there are ranks on other nodes");
 }
 
-BegunTogether begin_together(const Ranks& ranks, bool can, Session* session, const CreateRequest& request) noexcept {
+std::optional<FileToOpen> look_at(const std::string& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return {};
+  FileToOpen file;
+  file.path = path;
+  file.length = static_cast<std::uint64_t>(st.st_size);
+  file.changed_ns =
+      static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
+  file.device = st.st_dev;
+  file.inode = st.st_ino;
+  return file;
+}
+
+bool is_the_same_for_all(const Ranks& ranks, const FileToOpen& there) noexcept {
+  const std::array<std::uint64_t, 4> here{there.length, there.changed_ns, there.device, there.inode};
+  auto of_first = here;
+  ranks.broadcast(std::as_writable_bytes(std::span(of_first)));
+  return of_first == here;
+}
+
+BegunTogether begin_together(const Ranks& ranks, bool can, Session* session, const CreateRequest& request,
+                             const FileToOpen* there) noexcept {
   BegunTogether begun;
   Message message;
   if (can && ranks.rank() == 0) {
     Invitation invitation;
-    auto made = as_result(
-        [&] { return session->create_shared(request, static_cast<std::uint32_t>(ranks.count()), invitation); });
+    const auto writers = static_cast<std::uint32_t>(ranks.count());
+    auto made = as_result([&] {
+      return there != nullptr ? session->open_shared(*there, writers, invitation)
+                              : session->create_shared(request, writers, invitation);
+    });
     if (made && message.write(invitation)) begun.dataset = std::move(made).value();
+    // The library finds other reasons, too.
+    if (!made && there != nullptr && made.error().code == Code::unsupported) session->say_once(made.error().message);
   }
   message.broadcast(ranks);
   begun.registered = message.registered();
@@ -120,10 +148,13 @@ void end_together(const Ranks& ranks, SharedDataset* dataset, Session* session, 
   (void)ranks.all(true);
 }
 
-void say_not_together(Session* session, const CreateRequest& request, const char* library, const Error& why) noexcept {
+void say_not_together(Session* session, const CreateRequest& request, const char* library, const Error& why,
+                      bool there) noexcept {
   if (session == nullptr || why.message.empty()) return;
   guarded("the log", [&] {
-    session->say_once(request.path + " goes through the " + library + " library as usual: " + why.message);
+    session->say_once(there ? request.path + " is opened for writing, and the " + library +
+                                  " library writes it: " + why.message
+                            : request.path + " goes through the " + library + " library as usual: " + why.message);
   });
 }
 

@@ -65,7 +65,8 @@ void FillValues::reset(std::uint64_t records, bool fixed) {
   put_.clear();
 }
 
-/// As netCDF-C does: in records all variables or, where none of those is to be filled, none of them.
+/// As netCDF-C does: in records all variables or, where none of those is to be filled, none of
+/// them.
 bool FillValues::has_fill(std::size_t variable) const {
   if (!layout_.variables[variable].has_records) return !schema_.variables[variable].no_fill;
   for (std::size_t v = 0; v < layout_.variables.size(); ++v)

@@ -682,7 +682,8 @@ void another_fill_later() {
   DO(nc_close(ncid));
 }
 
-/// The classic library fills the records of all variables, whatever nc_def_var_fill asks for each of them.
+/// The classic library fills the records of all variables, whatever nc_def_var_fill asks for each
+/// of them.
 void records_that_are_not_to_be_filled() {
   for (const int first : {0, 1}) {
     const int ncid = create(("records" + std::to_string(first) + ".nc").c_str());

@@ -305,7 +305,7 @@ bool open_file_together(const RealLibrary& lib, const std::shared_ptr<shadow::Ra
   const auto forget = [&] { (void)open_files().remove(*file); };
   const auto take_up = [&]() -> Result<void> {
     const int code = file->take_up(found->known);
-    // What the ranks put from here on belongs to a later collective index.
+    // Later puts have a later collective index.
     shared->end_collective_call();
     if (code != NC_NOERR) return Error{Code::unsupported, "the library answers " + std::to_string(code), 0};
     shared->add_stall(looked_ns);

@@ -66,7 +66,7 @@ int ParallelFile::take_up(MPI_Offset records) {
   if (MPI_Offset header = 0; code == NC_NOERR && lib.ncmpi_inq_put_size(ncid, &header) == NC_NOERR)
     bytes_put -= static_cast<std::uint64_t>(header);
   if (code == NC_NOERR) out_->grow(static_cast<std::uint64_t>(records));
-  // What the ranks put from here on belongs to a later collective index.
+  // Later puts have a later collective index.
   out_->end_collective_call();
   return code == NC_NOERR ? schema_.flush() : code;
 }
